@@ -1,0 +1,163 @@
+"""One small named error per failure.
+
+The class says what went wrong and carries what an answer needs; which status a protocol gives it is
+decided in one table per protocol (`tailrace.http.statuses`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TailraceError(Exception):
+    """A failure with a stable `code` for machines and a message for people."""
+
+    code: ClassVar[str] = "INTERNAL"
+
+
+class BadSetting(TailraceError):
+    code = "BAD_SETTING"
+
+
+class DataDirectoryInUse(TailraceError):
+    code = "DATA_DIRECTORY_IN_USE"
+
+
+class StoreUnavailable(TailraceError):
+    """The store could not commit; nothing was written, a retry is safe."""
+
+    code = "STORE_UNAVAILABLE"
+
+
+class BadRequest(TailraceError):
+    """A request that no state of the stream could make right."""
+
+    code = "BAD_REQUEST"
+
+
+class BadPath(BadRequest):
+    code = "BAD_PATH"
+
+
+class PathTooLong(TailraceError):
+    code = "PATH_TOO_LONG"
+
+
+class BadHeader(BadRequest):
+    code = "BAD_HEADER"
+
+
+class BadParameter(BadRequest):
+    code = "BAD_PARAMETER"
+
+
+class BadOffset(BadRequest):
+    code = "BAD_OFFSET"
+
+
+class EmptyBody(BadRequest):
+    code = "EMPTY_BODY"
+
+
+class InvalidJson(BadRequest):
+    code = "INVALID_JSON"
+
+
+class EmptyBatch(BadRequest):
+    code = "EMPTY_BATCH"
+
+
+class ForkOutOfRange(BadRequest):
+    code = "FORK_OUT_OF_RANGE"
+
+
+class NewEpochNotAtZero(BadRequest):
+    code = "NEW_EPOCH_NOT_AT_ZERO"
+
+
+class BodyTooLarge(TailraceError):
+    code = "BODY_TOO_LARGE"
+
+
+class HeadersTooLarge(TailraceError):
+    code = "HEADERS_TOO_LARGE"
+
+
+class NotFound(TailraceError):
+    """No such route."""
+
+    code = "NOT_FOUND"
+
+
+class MethodNotAllowed(TailraceError):
+    code = "METHOD_NOT_ALLOWED"
+
+    def __init__(self, method: str, allowed: str) -> None:
+        super().__init__(f"{method} is not supported here; use one of {allowed}")
+        self.allowed = allowed
+
+
+class StreamNotFound(TailraceError):
+    code = "STREAM_NOT_FOUND"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"no stream at '{path}'; create it with PUT")
+
+
+class StreamGone(TailraceError):
+    code = "STREAM_GONE"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"the stream at '{path}' was deleted; only its forks still read its data")
+
+
+class OffsetTrimmed(TailraceError):
+    code = "OFFSET_TRIMMED"
+
+    def __init__(self, earliest: str) -> None:
+        super().__init__(f"data before offset {earliest} is no longer retained")
+
+
+class StreamConflict(TailraceError):
+    """A PUT that does not match what is at the path already."""
+
+    code = "STREAM_CONFLICT"
+
+
+class ContentTypeConflict(TailraceError):
+    code = "CONTENT_TYPE_CONFLICT"
+
+    def __init__(self, expected: str, received: str) -> None:
+        super().__init__(f"the stream's content type is '{expected}', not '{received}'")
+
+
+class StreamClosed(TailraceError):
+    code = "STREAM_CLOSED"
+
+    def __init__(self, next_offset: str) -> None:
+        super().__init__("the stream is closed; it takes no more appends")
+        self.next_offset = next_offset
+
+
+class SequenceConflict(TailraceError):
+    code = "SEQUENCE_CONFLICT"
+
+    def __init__(self, last: str, received: str) -> None:
+        super().__init__(f"Stream-Seq must sort after '{last}'; received '{received}'")
+
+
+class ProducerFenced(TailraceError):
+    code = "PRODUCER_FENCED"
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(f"a newer producer took over with epoch {epoch}")
+        self.epoch = epoch
+
+
+class ProducerGap(TailraceError):
+    code = "PRODUCER_GAP"
+
+    def __init__(self, expected: int, received: int) -> None:
+        super().__init__(f"expected Producer-Seq {expected}, received {received}")
+        self.expected = expected
+        self.received = received

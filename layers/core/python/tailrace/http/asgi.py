@@ -1,0 +1,146 @@
+"""The application: a bare ASGI front for the stream routes, FastAPI for everything else.
+
+A stream request through the front costs a sixth of one through a FastAPI route, and a function
+that only answers streams never pays for importing FastAPI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from tailrace.http.paths import PREFIXES
+from tailrace.http.routes import Answer, StreamRoutes
+from tailrace.http.wire import COMMON_HEADERS, RawHeaders, Request, Response, Streaming
+from tailrace.settings import Settings
+from tailrace.store.base import Store
+from tailrace.store.sqlite import SqliteStore
+from tailrace.streams import Clock, Streams, system_clock
+from tailrace.sweeper import Sweeper
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Application:
+    """Tailrace as one ASGI application."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        self.settings = settings
+        self.streams = Streams(store or SqliteStore(settings), settings, clock)
+        self.routes = StreamRoutes(self.streams, settings)
+        self._sweeper = Sweeper(self.streams, settings.sweep_interval)
+        self._api: App | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(PREFIXES):
+            await self._serve_stream(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await self.api(scope, receive, send)
+
+    @property
+    def api(self) -> App:
+        if self._api is None:
+            from tailrace.http.api import build_api
+
+            self._api = build_api(self.streams, self.routes, self.settings)
+        return self._api
+
+    async def start(self) -> None:
+        await self.streams.store.open()
+        self._sweeper.start()
+
+    async def stop(self) -> None:
+        self.streams.drain()
+        await self._sweeper.stop()
+        await self.streams.store.close()
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.start()
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _serve_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await _whole_body(receive, self.routes.max_body_bytes)
+        if body is None:
+            await _send(self.routes.too_large(), scope["method"], receive, send)
+            return
+        request = Request(
+            scope["method"],
+            (scope.get("raw_path") or scope["path"].encode()).decode("latin-1"),
+            scope["query_string"].decode("latin-1"),
+            scope["headers"],
+            body,
+        )
+        await _send(await self.routes.respond(request), scope["method"], receive, send)
+
+
+async def _whole_body(receive: Receive, limit: int) -> bytes | None:
+    """The request's body, or None when it is too large (read to its end all the same)."""
+    parts: list[bytes] = []
+    length, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise asyncio.CancelledError
+        length += len(message.get("body", b""))
+        if length <= limit:
+            parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts) if length <= limit else None
+
+
+async def _send(answer: Answer, method: str, receive: Receive, send: Send) -> None:
+    headers: RawHeaders = COMMON_HEADERS + answer.headers
+    if isinstance(answer, Response):
+        if has_length(method, answer.status):
+            headers.append((b"content-length", b"%d" % len(answer.body)))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        body = b"" if method == "HEAD" else answer.body
+        await send({"type": "http.response.body", "body": body})
+        return
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    sending = asyncio.ensure_future(_send_chunks(answer, send))
+    leaving = asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, leaving):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def _send_chunks(answer: Streaming, send: Send) -> None:
+    async for chunk in answer.chunks:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def has_length(method: str, status: int) -> bool:
+    """Whether an answer carries Content-Length: not where HTTP forbids or ignores a body."""
+    return method != "HEAD" and status not in (204, 304)

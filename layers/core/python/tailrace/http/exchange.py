@@ -1,0 +1,278 @@
+"""The fast lane: stream requests answered straight from uvicorn's parser.
+
+uvicorn owns sockets, parsing, keep-alive, upgrades and shutdown. What it does per request to speak
+ASGI costs twice as much as an append does, so for the stream routes its request/response cycle is
+replaced by a leaner one. Every other request goes through ASGI as usual.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tailrace.errors import BadRequest, HeadersTooLarge
+from tailrace.http.asgi import has_length
+from tailrace.http.paths import PREFIXES
+from tailrace.http.routes import Answer, StreamRoutes
+from tailrace.http.statuses import error_response
+from tailrace.http.wire import COMMON_HEADERS, RawHeaders, Request, Response, Streaming
+from tailrace.limits import HEADER_BYTES, HEADER_COUNT
+
+logger = logging.getLogger("tailrace")
+
+_RAW_PREFIXES: Final = tuple(prefix.encode() for prefix in PREFIXES)
+_STATUS_LINES: Final = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
+    for status in http.HTTPStatus
+}
+
+
+def _rendered(headers: RawHeaders) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+_COMMON: Final = _rendered(COMMON_HEADERS)
+
+
+class _Event(Protocol):
+    def set(self) -> None: ...
+
+
+class _NoEvent:
+    """uvicorn rings a bell for its own cycle; ours is told directly."""
+
+    def set(self) -> None:
+        pass
+
+
+_NO_EVENT: Final[_Event] = _NoEvent()
+
+
+class Exchange:
+    """One request and its answer on a connection; stands where uvicorn's cycle would."""
+
+    __slots__ = (
+        "_expects", "_headers", "_length", "_method", "_parts", "_protocol", "_ready", "_task",
+        "_url", "_whole", "disconnected", "keep_alive", "message_event", "response_complete",
+    )  # fmt: skip
+
+    def __init__(self, protocol: StreamProtocol, method: str, keep_alive: bool) -> None:
+        self._protocol = protocol
+        self._method = method
+        self._url = protocol.url
+        self._headers: RawHeaders = protocol.headers
+        self._expects = protocol.expect_100_continue
+        self._parts: list[bytes] = []
+        self._length = 0
+        self._whole = False
+        self._ready = False
+        self._task: asyncio.Task[None] | None = None
+        # What uvicorn looks at:
+        self.keep_alive = keep_alive
+        self.disconnected = False
+        self.response_complete = False
+        self.message_event = _NO_EVENT
+
+    def start(self) -> None:
+        """Its turn has come: no earlier request of the connection is unanswered."""
+        self._ready = True
+        if self._whole:
+            self._run()
+        elif self._expects:
+            self._protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def feed(self, data: bytes) -> None:
+        """A piece of the body; what is beyond the limit is read and dropped."""
+        self._length += len(data)
+        if self._length <= self._protocol.routes.max_body_bytes:
+            self._parts.append(data)
+
+    def finish(self) -> None:
+        self._whole = True
+        if self._ready:
+            self._run()
+
+    def leave(self) -> None:
+        """The client is gone. A write goes on: it may be half done; a read need not."""
+        self.disconnected = True
+        if self._task is not None and self._method == "GET":
+            self._task.cancel()
+
+    def _run(self) -> None:
+        self._task = self._protocol.loop.create_task(self._answer())
+
+    async def _answer(self) -> None:
+        routes = self._protocol.routes
+        answer: Answer
+        if self._length > routes.max_body_bytes:
+            self._parts.clear()
+            answer = routes.too_large()
+        else:
+            parts = self._parts
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            raw_path, _, query = self._url.partition(b"?")
+            answer = await routes.respond(
+                Request(
+                    self._method,
+                    raw_path.decode("latin-1"),
+                    query.partition(b"#")[0].decode("latin-1"),
+                    self._headers,
+                    body,
+                )
+            )
+        if self.disconnected:
+            return
+        if isinstance(answer, Response):
+            self._write(answer)
+        else:
+            await self._stream(answer)
+        self._complete()
+
+    def _write(self, answer: Response) -> None:
+        transport = self._protocol.transport
+        head = self._head(answer)
+        if has_length(self._method, answer.status):
+            head.append(b"content-length: %d\r\n\r\n" % len(answer.body))
+            head.append(answer.body)
+        else:
+            head.append(b"\r\n")
+        transport.write(b"".join(head) if len(answer.body) < 65536 else b"".join(head[:-1]))
+        if len(answer.body) >= 65536 and head[-1] is answer.body:
+            transport.write(answer.body)
+
+    async def _stream(self, answer: Streaming) -> None:
+        protocol = self._protocol
+        transport = protocol.transport
+        head = self._head(answer)
+        chunked = protocol.parser.get_http_version() != "1.0"
+        head.append(b"transfer-encoding: chunked\r\n\r\n" if chunked else b"\r\n")
+        transport.write(b"".join(head))
+        async for chunk in answer.chunks:
+            if protocol.flow.write_paused:
+                await protocol.flow.drain()
+            if self.disconnected:
+                return
+            transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
+        if chunked:
+            transport.write(b"0\r\n\r\n")
+
+    def _head(self, answer: Answer) -> list[bytes]:
+        parts = [_STATUS_LINES[answer.status], self._protocol.default_headers(), _COMMON]
+        for header in answer.headers:
+            parts.append(b"%b: %b\r\n" % header)
+        if not self.keep_alive:
+            parts.append(b"connection: close\r\n")
+        return parts
+
+    def _complete(self) -> None:
+        self.response_complete = True
+        protocol = self._protocol
+        if not self.keep_alive:
+            protocol.transport.close()
+        protocol.on_response_complete()
+
+
+class StreamProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol with the fast lane."""
+
+    routes: StreamRoutes
+    _default: tuple[Any, bytes] = (None, b"")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_bytes: int | None = None
+
+    def default_headers(self) -> bytes:
+        """Date and the like; uvicorn makes a new list once a second."""
+        headers = self.server_state.default_headers
+        if StreamProtocol._default[0] is not headers:
+            StreamProtocol._default = (headers, _rendered(headers))
+        return StreamProtocol._default[1]
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEADER_BYTES:
+                self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = None
+        if len(self.headers) > HEADER_COUNT:
+            self._refuse_head()
+            return
+        if not self.url.startswith(_RAW_PREFIXES) or self.parser.should_upgrade():
+            super().on_headers_complete()
+            return
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        exchange = Exchange(self, self.parser.get_method().decode("ascii"), keep_alive)
+        before = self.cycle
+        self.cycle = cast(Any, exchange)
+        if before is None or before.response_complete:
+            exchange.start()
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cast(Any, exchange), self.app))
+
+    def on_body(self, body: bytes) -> None:
+        exchange: object = self.cycle
+        if isinstance(exchange, Exchange):
+            exchange.feed(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        exchange: object = self.cycle
+        if isinstance(exchange, Exchange):
+            exchange.finish()
+        else:
+            super().on_message_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        exchange: object = self.cycle
+        if isinstance(exchange, Exchange) and not exchange.response_complete:
+            exchange.leave()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(error_response(BadRequest(msg)))
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if isinstance(cycle, Exchange):
+            cycle.start()
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _refuse_head(self) -> None:
+        self._refuse(
+            error_response(
+                HeadersTooLarge(
+                    f"a request has at most {HEADER_COUNT} header fields and {HEADER_BYTES} bytes"
+                    " of them"
+                )
+            )
+        )
+
+    def _refuse(self, answer: Response) -> None:
+        """Answer what cannot be read on, and hang up."""
+        if self.transport.is_closing():
+            return
+        head = [_STATUS_LINES[answer.status], self.default_headers(), _COMMON]
+        head.append(_rendered(answer.headers))
+        head.append(b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body))
+        self.transport.write(b"".join([*head, answer.body]))
+        self.transport.close()
+
+
+def stream_protocol(routes: StreamRoutes) -> type[StreamProtocol]:
+    """The protocol class for uvicorn, bound to the routes it answers."""
+    return type("BoundStreamProtocol", (StreamProtocol,), {"routes": routes})

@@ -1,0 +1,58 @@
+"""Stream paths: one spelling for each stream, however a client encodes its URL."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+from tailrace.errors import BadPath, NotFound, PathTooLong
+from tailrace.limits import PATH_BYTES
+
+PREFIXES: Final = ("/v1/stream/", "/ds/")
+RESERVED: Final = "__ds"
+"""The first segment under which the protocol's own endpoints live."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_~!$&'()*+,;=:@-]+(?:[./][A-Za-z0-9_~!$&'()*+,;=:@-]+)*")
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SAFE = "!$&'()*+,;=:@~"
+
+
+@lru_cache(maxsize=4096)
+def stream_path(raw: str) -> str:
+    """The stream that a raw URL path names, in its canonical percent-encoding."""
+    for prefix in PREFIXES:
+        if raw.startswith(prefix):
+            path = canonical(raw[len(prefix) :])
+            if path.partition("/")[0] == RESERVED:
+                raise NotFound(f"'{path}' is reserved for the protocol's own endpoints")
+            return path
+    raise BadPath(f"a stream's path begins with one of {', '.join(PREFIXES)}")
+
+
+def canonical(path: str) -> str:
+    if len(path) > 3 * PATH_BYTES:
+        raise PathTooLong(f"a stream's path has at most {PATH_BYTES} bytes")
+    if not _PLAIN.fullmatch(path):
+        path = "/".join(map(_canonical_segment, path.split("/")))
+    if not path:
+        raise BadPath(f"name the stream after {PREFIXES[0]}")
+    if len(path) > PATH_BYTES:
+        raise PathTooLong(f"a stream's path has at most {PATH_BYTES} bytes")
+    return path
+
+
+def _canonical_segment(segment: str) -> str:
+    if _BROKEN_ESCAPE.search(segment):
+        raise BadPath("the path has a '%' that is not followed by two hexadecimal digits")
+    try:
+        text = unquote_to_bytes(segment.encode("latin-1")).decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadPath("the path is not UTF-8 when its percent-encoding is undone") from None
+    if _CONTROL.search(text):
+        raise BadPath("the path has a control character")
+    if text in (".", ".."):
+        raise BadPath("the path has a '.' or '..' segment, which proxies resolve differently")
+    return quote(text, safe=_SAFE)

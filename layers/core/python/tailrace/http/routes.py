@@ -1,0 +1,259 @@
+"""The stream routes: every method of `/v1/stream/{path}`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+from tailrace.errors import (
+    BadOffset,
+    BadParameter,
+    BodyTooLarge,
+    MethodNotAllowed,
+    StreamGone,
+    StreamNotFound,
+    TailraceError,
+)
+from tailrace.http import compress, sse
+from tailrace.http.parse import parse_append, parse_create
+from tailrace.http.paths import stream_path
+from tailrace.http.statuses import INTERNAL_ERROR, error_response
+from tailrace.http.wire import (
+    METHODS,
+    PREFLIGHT_HEADERS,
+    RawHeaders,
+    Request,
+    Response,
+    Streaming,
+)
+from tailrace.log import offsets
+from tailrace.log.content import Mode, joined
+from tailrace.log.cursor import next_cursor
+from tailrace.log.etag import etag, matches
+from tailrace.log.expiry import format_instant
+from tailrace.settings import Settings
+from tailrace.store.base import Tail
+from tailrace.streams import Streams, View
+
+Answer = Response | Streaming
+
+CHUNK_CACHING: Final = b"public, max-age=60, stale-while-revalidate=300"
+"""A chunk that is followed by another one, or ends a closed stream, never changes."""
+
+TAIL_CACHING: Final = b"public, no-cache"
+"""The tail grows: a cache may keep it, but asks each time whether it still is the tail."""
+
+LIVE_CACHING: Final = b"public, max-age=1"
+"""Long enough for a cache to give one answer to all who waited for it together."""
+
+_CLOSED: Final = (b"stream-closed", b"true")
+_UP_TO_DATE: Final = (b"stream-up-to-date", b"true")
+_NO_STORE: Final = (b"cache-control", b"no-store")
+_VARY: Final = (b"vary", b"accept-encoding")
+
+logger = logging.getLogger("tailrace")
+
+
+class StreamRoutes:
+    def __init__(self, streams: Streams, settings: Settings) -> None:
+        self._streams = streams
+        self._public_url = settings.public_url.rstrip("/")
+        self._poll_seconds = settings.long_poll_timeout
+        self._sse_seconds = settings.sse_lifetime
+        self._keep_alive_seconds = settings.sse_keep_alive
+        self._compress_bytes = settings.compress_bytes
+        self.max_body_bytes = settings.max_body_bytes
+        self._compressor = compress.Compressor()
+        self._methods: dict[str, Callable[[Request, str], Awaitable[Answer]]] = {
+            "PUT": self._put,
+            "POST": self._post,
+            "GET": self._get,
+            "HEAD": self._head,
+            "DELETE": self._delete,
+        }
+
+    async def respond(self, request: Request) -> Answer:
+        """The answer to any request; never an exception."""
+        try:
+            if request.method == "OPTIONS":
+                return Response(204, PREFLIGHT_HEADERS)
+            method = self._methods.get(request.method)
+            if method is None:
+                raise MethodNotAllowed(request.method, METHODS)
+            return await method(request, stream_path(request.raw_path))
+        except TailraceError as error:
+            return error_response(error)
+        except Exception:
+            logger.exception("%s %s failed", request.method, request.raw_path)
+            return INTERNAL_ERROR
+
+    def too_large(self) -> Response:
+        return error_response(BodyTooLarge(f"a body has at most {self.max_body_bytes} bytes"))
+
+    # Writing
+
+    async def _put(self, request: Request, path: str) -> Answer:
+        created = await self._streams.create(path, parse_create(request))
+        headers: RawHeaders = [
+            (b"content-type", created.stream.config.content_type.encode("latin-1")),
+            (b"stream-next-offset", created.state.next_offset.encode()),
+        ]
+        if created.state.closed:
+            headers.append(_CLOSED)
+        if created.new:
+            headers.append((b"location", self._location(request)))
+        return Response(201 if created.new else 200, headers)
+
+    async def _post(self, request: Request, path: str) -> Answer:
+        append = parse_append(request)
+        accepted = await self._streams.append(path, append)
+        headers: RawHeaders = [(b"stream-next-offset", accepted.state.next_offset.encode())]
+        if accepted.state.end is not None:
+            headers.append(_CLOSED)
+        if append.producer is None or accepted.producer_seq is None:
+            return Response(204, headers)
+        headers.append((b"producer-epoch", b"%d" % append.producer.epoch))
+        headers.append((b"producer-seq", b"%d" % accepted.producer_seq))
+        return Response(200 if accepted.entry and append.body else 204, headers)
+
+    async def _delete(self, _: Request, path: str) -> Answer:
+        await self._streams.delete(path)
+        return Response(204, [])
+
+    def _location(self, request: Request) -> bytes:
+        host = request.header(b"host") or "localhost"
+        return f"{self._public_url or f'http://{host}'}{request.raw_path}".encode("latin-1")
+
+    # Reading
+
+    async def _head(self, _: Request, path: str) -> Answer:
+        tail = await self._streams.find(path)
+        state, config = tail.settled, tail.stream.config
+        headers: RawHeaders = [
+            (b"content-type", config.content_type.encode("latin-1")),
+            (b"stream-next-offset", state.next_offset.encode()),
+            _NO_STORE,
+        ]
+        if config.ttl is not None:
+            headers.append((b"stream-ttl", b"%d" % config.ttl))
+        if config.expires_at is not None:
+            headers.append((b"stream-expires-at", format_instant(config.expires_at).encode()))
+        if state.closed:
+            headers.append(_CLOSED)
+        return Response(200, headers)
+
+    async def _get(self, request: Request, path: str) -> Answer:
+        tail = await self._streams.access(path)
+        parameters = request.parameters()
+        live = parameters.get("live", [""])[-1]
+        position = _position(parameters.get("offset"), live)
+        if not live:
+            view = await self._streams.view(tail, position)
+            return await self._catch_up(request, view, now=position == offsets.NOW)
+        held = parameters.get("cursor", [""])[-1]
+        if live == "long-poll":
+            return await self._long_poll(request, tail, position, held)
+        if live == "sse":
+            return self._sse(tail, position, held)
+        raise BadParameter(f"live must be long-poll or sse, not '{live[:40]}'")
+
+    async def _catch_up(self, request: Request, view: View, *, now: bool) -> Answer:
+        headers = _view_headers(view)
+        if now:
+            mode = view.tail.stream.config.mode
+            headers.append(_NO_STORE)
+            return Response(200, headers, joined(mode, view.bodies))
+        settled = view.closed or not view.up_to_date
+        headers.append((b"cache-control", CHUNK_CACHING if settled else TAIL_CACHING))
+        return await self._data(request, view, headers)
+
+    async def _long_poll(self, request: Request, tail: Tail, position: int, held: str) -> Answer:
+        view = await self._streams.view(tail, position)
+        if not view.bodies and not view.closed:
+            view = await self._streams.follow(tail, view.end, self._poll_seconds)
+        headers = _view_headers(view)
+        headers.append((b"cache-control", LIVE_CACHING))
+        headers.append((b"stream-cursor", b"%d" % next_cursor(held, self._streams.clock())))
+        if not view.bodies:
+            # Without a body there is nothing for a type to describe.
+            return Response(204, headers[1:])
+        return await self._data(request, view, headers)
+
+    async def _data(self, request: Request, view: View, headers: RawHeaders) -> Response:
+        """A body with its tag, compressed if the client likes that, or 304 if it has it."""
+        config = view.tail.stream.config
+        body = joined(config.mode, view.bodies)
+        encoding = ""
+        if self._compress_bytes and compress.worth_it(config.content_type):
+            headers.append(_VARY)
+            if len(body) >= self._compress_bytes:
+                encoding = compress.choose(request.header(b"accept-encoding") or "")
+        tag = etag(view.tail.stream.id, view.start, view.end, view.closed, encoding)
+        headers.append((b"etag", tag.encode()))
+        held = request.header(b"if-none-match")
+        if held is not None and matches(held, tag):
+            return Response(304, headers)
+        if encoding:
+            body = await self._compressor.compress(body, encoding, tag)
+            headers.append((b"content-encoding", encoding.encode()))
+        return Response(200, headers, body)
+
+    def _sse(self, tail: Tail, position: int, held: str) -> Streaming:
+        headers: RawHeaders = [
+            (b"content-type", b"text/event-stream"),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        if tail.stream.config.mode is Mode.BYTES:
+            headers.append((b"stream-sse-data-encoding", b"base64"))
+        return Streaming(200, headers, self._events(tail, position, held))
+
+    async def _events(self, tail: Tail, position: int, held: str) -> AsyncIterator[bytes]:
+        """Data as it comes, until the stream ends or the response has lived long enough."""
+        streams = self._streams
+        mode = tail.stream.config.mode
+        cursor = next_cursor(held, streams.clock())
+        end = time.monotonic() + self._sse_seconds
+        view = await streams.view(tail, position)
+        yield sse.encode(view, mode, cursor)
+        while not view.closed:
+            if view.up_to_date:
+                left = end - time.monotonic()
+                if left <= 0 or streams.draining:
+                    return
+                n = view.end
+                try:
+                    view = await streams.follow(tail, n, min(left, self._keep_alive_seconds))
+                except (StreamNotFound, StreamGone):
+                    return
+                if not view.bodies and not view.closed:
+                    yield sse.KEEP_ALIVE
+                    continue
+            else:
+                view = await streams.view(view.tail, view.end)
+            cursor = max(cursor, next_cursor(None, streams.clock()))
+            yield sse.encode(view, mode, cursor)
+
+
+def _position(given: list[str] | None, live: str) -> int:
+    if given is None:
+        if live:
+            raise BadOffset("a live read needs an offset: -1, now, or a Stream-Next-Offset")
+        return offsets.BEGINNING
+    if len(given) > 1:
+        raise BadOffset("offset was given more than once")
+    return offsets.parse_position(given[0])
+
+
+def _view_headers(view: View) -> RawHeaders:
+    headers: RawHeaders = [
+        (b"content-type", view.tail.stream.config.content_type.encode("latin-1")),
+        (b"stream-next-offset", view.next_offset.encode()),
+    ]
+    if view.up_to_date:
+        headers.append(_UP_TO_DATE)
+    if view.closed:
+        headers.append(_CLOSED)
+    return headers

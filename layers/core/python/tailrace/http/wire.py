@@ -1,0 +1,111 @@
+"""Requests and responses as the stream routes see them, whatever server carries them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+REQUEST_HEADERS: Final = (
+    "Content-Type",
+    "Authorization",
+    "If-None-Match",
+    "Stream-Seq",
+    "Stream-TTL",
+    "Stream-Expires-At",
+    "Stream-Closed",
+    "Producer-Id",
+    "Producer-Epoch",
+    "Producer-Seq",
+    "Stream-Forked-From",
+    "Stream-Fork-Offset",
+    "Stream-Fork-Sub-Offset",
+)
+RESPONSE_HEADERS: Final = (
+    "Stream-Next-Offset",
+    "Stream-Cursor",
+    "Stream-Up-To-Date",
+    "Stream-Closed",
+    "Stream-SSE-Data-Encoding",
+    "Stream-TTL",
+    "Stream-Expires-At",
+    "ETag",
+    "Location",
+    "Content-Type",
+    "Content-Encoding",
+    "Vary",
+    "Retry-After",
+    "Producer-Epoch",
+    "Producer-Seq",
+    "Producer-Expected-Seq",
+    "Producer-Received-Seq",
+)
+METHODS: Final = "GET, POST, PUT, DELETE, HEAD, OPTIONS"
+
+COMMON_HEADERS: Final[RawHeaders] = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"cross-origin"),
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", ", ".join(RESPONSE_HEADERS).encode()),
+]
+"""On every answer of the stream routes."""
+
+PREFLIGHT_HEADERS: Final[RawHeaders] = [
+    (b"access-control-allow-methods", METHODS.encode()),
+    (b"access-control-allow-headers", ", ".join(REQUEST_HEADERS).encode()),
+    (b"access-control-max-age", b"86400"),
+]
+
+
+class Request:
+    """A request with its whole body."""
+
+    __slots__ = ("body", "headers", "method", "query", "raw_path")
+
+    def __init__(
+        self, method: str, raw_path: str, query: str, headers: RawHeaders, body: bytes
+    ) -> None:
+        self.method = method
+        self.raw_path = raw_path
+        self.query = query
+        self.headers = _combined(headers)
+        self.body = body
+
+    def header(self, name: bytes) -> str | None:
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def parameters(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        if self.query:
+            for name, value in parse_qsl(self.query, keep_blank_values=True):
+                found.setdefault(name, []).append(value)
+        return found
+
+
+class Response(NamedTuple):
+    """An answer of known length."""
+
+    status: int
+    headers: RawHeaders
+    body: bytes = b""
+
+
+class Streaming(NamedTuple):
+    """An answer that goes on."""
+
+    status: int
+    headers: RawHeaders
+    chunks: AsyncIterator[bytes]
+
+
+def _combined(headers: RawHeaders) -> dict[bytes, bytes]:
+    """One value per name; a name that comes twice is a list, as HTTP has it."""
+    found = dict(headers)
+    if len(found) != len(headers):
+        found = {}
+        for name, value in headers:
+            found[name] = found[name] + b", " + value if name in found else value
+    return found

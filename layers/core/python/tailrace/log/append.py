@@ -1,0 +1,121 @@
+"""What a POST does to a stream: `decide` gives the entry for the next slot, or says why not.
+
+The order of the checks is the protocol's. Nothing here reads a clock or a store, so every case can
+be tested as it stands.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tailrace.errors import (
+    BadHeader,
+    ContentTypeConflict,
+    EmptyBatch,
+    EmptyBody,
+    SequenceConflict,
+    StreamClosed,
+)
+from tailrace.log import json_mode
+from tailrace.log.content import Mode, media_type
+from tailrace.log.producers import admit, advance
+from tailrace.log.state import NO_PRODUCERS, Config, Entry, Producer, State
+
+
+class Append(NamedTuple):
+    """A request to append, to close, or both."""
+
+    body: bytes
+    content_type: str | None = None
+    close: bool = False
+    seq: str | None = None
+    producer: Producer | None = None
+
+
+class Accepted(NamedTuple):
+    """The request is done once `entry` is stored; without an entry it was done before."""
+
+    state: State
+    entry: Entry | None
+    producer_seq: int | None = None
+    """The highest sequence accepted from the request's producer."""
+
+
+def decide(
+    config: Config,
+    state: State,
+    request: Append,
+    now: int,
+    spilled: tuple[int, int] | None = None,
+) -> Accepted:
+    """The next entry of the stream, or the error that the request deserves.
+
+    `spilled` is what is stored about the request's producer outside of the state.
+    """
+    if not request.body:
+        if not request.close:
+            raise EmptyBody("the body is empty; send data, or Stream-Closed: true to close")
+        if state.end is not None:
+            return _closed_already(state, request, harmless=request.producer is None)
+    elif request.content_type is None:
+        raise BadHeader("Content-Type is missing; send the stream's")
+    elif state.end is not None:
+        return _closed_already(state, request, harmless=False)
+    elif media_type(request.content_type) != media_type(config.content_type):
+        raise ContentTypeConflict(config.content_type, request.content_type)
+    return _next_entry(config, state, request, now, spilled)
+
+
+def bury(state: State, now: int) -> Entry:
+    """The tombstone: the moment of deletion is the moment it fills the next slot."""
+    after = state._replace(n=state.n + 1, at=max(now, state.at), gone=True)
+    return Entry(state.n, None, after)
+
+
+def _closed_already(state: State, request: Append, *, harmless: bool) -> Accepted:
+    """A closed stream takes only what closed it, again, and a bare wish to close it."""
+    if request.producer is not None and request.producer == state.closer:
+        return Accepted(state, None, request.producer.seq)
+    if harmless:
+        return Accepted(state, None)
+    raise StreamClosed(state.next_offset)
+
+
+def _next_entry(
+    config: Config, state: State, request: Append, now: int, spilled: tuple[int, int] | None
+) -> Accepted:
+    """An entry for an open stream, if the producer, the sequence and the body allow it."""
+    producer = request.producer
+    producers, spill = state.producers, NO_PRODUCERS
+    if producer is not None:
+        duplicate = admit(producers.get(producer.id, spilled), producer)
+        if duplicate is not None:
+            return Accepted(state, None, duplicate.seq)
+    if request.seq is not None and state.seq is not None and request.seq <= state.seq:
+        raise SequenceConflict(state.seq, request.seq)
+    body, length = content(config.mode, request.body)
+    if request.body and not length:
+        raise EmptyBatch("an empty JSON array appends nothing; send at least one message")
+    if producer is not None:
+        producers, spill = advance(producers, producer)
+    n = state.n
+    after = State(
+        n + 1,
+        state.offset + length,
+        state.size + len(body),
+        now if now > state.at else state.at,
+        (n + 1 if body else n) if request.close else None,
+        producer if request.close else None,
+        state.seq if request.seq is None else request.seq,
+        producers,
+        state.spilled or bool(spill),
+    )
+    entry = Entry(n, body or None, after, spill)
+    return Accepted(after, entry, None if producer is None else producer.seq)
+
+
+def content(mode: Mode, body: bytes) -> tuple[bytes, int]:
+    """A body as it is stored, and by how much it moves the offset."""
+    if mode is Mode.JSON and body:
+        return json_mode.flatten(body)
+    return body, len(body)

@@ -1,0 +1,56 @@
+"""Content types: how a stream's bytes are counted, joined and shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+from tailrace.errors import BadHeader
+from tailrace.limits import CONTENT_TYPE_BYTES
+
+DEFAULT_TYPE: Final = "application/octet-stream"
+
+_NAME = r"[A-Za-z0-9!#$&^_.+'*`|~%-]+"
+_MEDIA_TYPE = re.compile(rf"{_NAME}/{_NAME}(?:[ \t]*;[\x20-\x7e\t]*)?")
+
+
+class Mode(Enum):
+    """What a stream's content type means for its log."""
+
+    BYTES = "bytes"
+    TEXT = "text"
+    JSON = "json"
+
+
+@lru_cache(maxsize=1024)
+def media_type(content_type: str) -> str:
+    """The type without its parameters, in lower case: what two types are compared by."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+@lru_cache(maxsize=1024)
+def mode(content_type: str) -> Mode:
+    kind = media_type(content_type)
+    if kind == "application/json":
+        return Mode.JSON
+    return Mode.TEXT if kind.startswith("text/") else Mode.BYTES
+
+
+@lru_cache(maxsize=1024)
+def checked(content_type: str) -> str:
+    """The type as given, or `BadHeader` when it is none."""
+    if len(content_type) > CONTENT_TYPE_BYTES or not _MEDIA_TYPE.fullmatch(content_type):
+        raise BadHeader(
+            f"Content-Type '{content_type[:80]}' is not a media type such as text/plain"
+        )
+    return content_type
+
+
+def joined(kind: Mode, bodies: Sequence[bytes]) -> bytes:
+    """Stored bodies as one response body."""
+    if kind is Mode.JSON:
+        return b"[%b]" % b",".join(bodies)
+    return bodies[0] if len(bodies) == 1 else b"".join(bodies)

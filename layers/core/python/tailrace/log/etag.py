@@ -1,0 +1,20 @@
+"""Entity tags: which bytes of which incarnation, and whether they are the last ones."""
+
+from __future__ import annotations
+
+import re
+
+_TAG = re.compile(r'(?:W/)?"([^"]*)"|\*')
+
+
+def etag(incarnation: int, start: int, end: int, closed: bool, encoding: str = "") -> str:
+    """A strong tag. A compressed answer is another representation, so it has its own."""
+    mark = ":c" if closed else ""
+    suffix = f";{encoding}" if encoding else ""
+    return f'"{incarnation:x}:{start}:{end}{mark}{suffix}"'
+
+
+def matches(if_none_match: str, tag: str) -> bool:
+    """Whether one of the tags a client holds is `tag`, compared weakly as RFC 9110 asks."""
+    wanted = tag.strip('"')
+    return any(match[0] == "*" or match[1] == wanted for match in _TAG.finditer(if_none_match))

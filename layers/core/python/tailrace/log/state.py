@@ -1,0 +1,126 @@
+"""What the log is made of: streams, the entries in their slots, and the state each leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from tailrace.log.content import Mode, mode
+from tailrace.log.offsets import token
+
+
+class Producer(NamedTuple):
+    """Who sent a request and its place in that sender's order."""
+
+    id: str
+    epoch: int
+    seq: int
+
+
+Producers = Mapping[str, tuple[int, int]]
+"""Producer id to (epoch, last accepted sequence), the coldest first."""
+
+NO_PRODUCERS: Final[Producers] = MappingProxyType({})
+
+
+class State(NamedTuple):
+    """A stream after an entry. The last entry's state is the stream's state."""
+
+    n: int
+    """The next slot: the one that writers race for."""
+    offset: int
+    """Bytes so far, messages in JSON mode."""
+    size: int
+    """Stored bytes so far; chunks of a catch-up read end at multiples of it."""
+    at: int
+    """When, in milliseconds; never less than in the entry before."""
+    end: int | None = None
+    """Once closed: the slot at which readers stop."""
+    closer: Producer | None = None
+    """The producer request that closed the stream, if one did."""
+    seq: str | None = None
+    """The last Stream-Seq."""
+    producers: Producers = NO_PRODUCERS
+    spilled: bool = False
+    """Whether some producers were moved to rows of their own."""
+    gone: bool = False
+    """Whether the entry is a tombstone."""
+
+    @property
+    def closed(self) -> bool:
+        return self.end is not None
+
+    @property
+    def tail(self) -> int:
+        """The slot a reader who has everything reads next.
+
+        A slot that only says "closed" holds no data, so closing does not move a reader's offset.
+        """
+        return self.n if self.end is None else self.end
+
+    @property
+    def next_offset(self) -> str:
+        return token(self.n if self.end is None else self.end, self.offset)
+
+
+class Entry(NamedTuple):
+    """What fills a slot."""
+
+    n: int
+    body: bytes | None
+    """Data as served; None for a slot that only closes or deletes."""
+    state: State
+    spill: Producers = NO_PRODUCERS
+    """Producers that leave the state with this entry, to be stored in the same write."""
+
+
+class Ancestor(NamedTuple):
+    """A chain that a fork reads through: slots below `until` that no later chain covers."""
+
+    id: int
+    until: int
+
+
+class Fork(NamedTuple):
+    """Where a fork left its source."""
+
+    source: str
+    parent: int
+    """The source's incarnation."""
+    at: int
+    """The slot at which the fork was asked for."""
+    sub_offset: int
+    lineage: tuple[Ancestor, ...]
+    """All chains below this one, the oldest first."""
+
+
+class Config(NamedTuple):
+    """What a stream was created with; it never changes."""
+
+    content_type: str
+    created: int
+    ttl: int | None = None
+    """Seconds without access after which the stream expires."""
+    expires_at: int | None = None
+    """The instant, in milliseconds, at which the stream expires."""
+    fork: Fork | None = None
+    own_expiry: bool = True
+    """False when a fork took its source's expiry because the request named none."""
+    base: tuple[int, int, int] = (0, 0, 0)
+    """Slot, offset and size at which the chain begins."""
+
+    @property
+    def mode(self) -> Mode:
+        return mode(self.content_type)
+
+    def initial_state(self) -> State:
+        return State(*self.base, self.created)
+
+
+class Stream(NamedTuple):
+    """A name and the incarnation it stands for now."""
+
+    path: str
+    id: int
+    config: Config

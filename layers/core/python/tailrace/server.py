@@ -1,0 +1,95 @@
+"""The local server: one process, one event loop, one data directory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import uvicorn
+
+from tailrace import __version__
+from tailrace.errors import BadSetting
+from tailrace.http.asgi import Application
+from tailrace.http.exchange import stream_protocol
+from tailrace.settings import Settings
+
+SWITCH_INTERVAL = 0.001
+"""The writer's thread asks for the GIL after each statement; the default makes it wait 5 ms."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn, telling live readers to go before it waits for connections to end."""
+
+    def __init__(self, config: uvicorn.Config, application: Application) -> None:
+        super().__init__(config)
+        self._application = application
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            settings = self._application.settings
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            print(
+                f"Tailrace {__version__} is ready on http://{shown}:{port} (data in"
+                f" {settings.data})",
+                flush=True,
+            )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._application.streams.drain()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGINT and SIGTERM, and end as a program that did its work."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+def serve(settings: Settings) -> None:
+    """Run the server until it is told to stop."""
+    level = settings.log_level.lower()
+    if level not in ("debug", "info", "warning", "error"):
+        raise BadSetting(f"TAILRACE_LOG_LEVEL must be debug, info, warning or error, not '{level}'")
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    application = Application(settings)
+    config = uvicorn.Config(
+        application,
+        host=settings.host,
+        port=settings.port,
+        http=stream_protocol(application.routes),
+        log_config=None,
+        log_level="warning" if level == "info" else level,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_grace)),
+        timeout_keep_alive=75,
+        lifespan="off",
+    )
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(_serve(application, config))
+
+
+async def _serve(application: Application, config: uvicorn.Config) -> None:
+    await application.start()
+    try:
+        application.api  # noqa: B018 - imported before the first request, not during it
+        server = Server(config, application)
+        await server.serve()
+    finally:
+        await application.stop()

@@ -1,0 +1,114 @@
+"""Every knob of Tailrace, once.
+
+A setting is a field of `Settings`. Its environment variable is `TAILRACE_` and the field's name in
+capitals, its command line flag is the name with dashes; both are derived, never written down twice.
+`docs/settings.md` lists them all, and a test fails when it does not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from tailrace.errors import BadSetting
+
+PREFIX = "TAILRACE_"
+
+
+def knob(default: Any, doc: str, *, least: float | None = None, most: float | None = None) -> Any:
+    """One setting: its default, the sentence the docs and `--help` show, and its bounds."""
+    return field(default=default, metadata={"doc": doc, "least": least, "most": most})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    host: str = knob("127.0.0.1", "Address to listen on.")
+    port: int = knob(4437, "Port to listen on; 0 picks a free one.", least=0, most=65535)
+    data: str = knob("./data", "Directory of the embedded store; created when missing.")
+    public_url: str = knob(
+        "", "Base URL clients reach the server at, for `Location`; empty: the request's Host."
+    )
+    long_poll_timeout: float = knob(
+        25.0, "Seconds a long-poll waits for data before it answers 204.", least=0.01, most=3600
+    )
+    sse_lifetime: float = knob(
+        60.0,
+        "Seconds after which an SSE response ends so that caches can collapse readers.",
+        least=0.1,
+        most=3600,
+    )
+    sse_keep_alive: float = knob(
+        15.0,
+        "Seconds of silence after which an SSE response gets a comment line.",
+        least=0.1,
+        most=3600,
+    )
+    chunk_bytes: int = knob(
+        1 << 20,
+        "A catch-up response ends at the first entry past a multiple of this many bytes.",
+        least=1024,
+        most=1 << 30,
+    )
+    max_body_bytes: int = knob(
+        32 << 20, "Largest request body; more gets 413.", least=1024, most=1 << 30
+    )
+    compress_bytes: int = knob(
+        1024, "Smallest response body that is compressed; 0 turns compression off.", least=0
+    )
+    hot_bytes: int = knob(
+        128 << 20, "Memory for the newest entries of all streams, kept ready to send.", least=0
+    )
+    open_streams: int = knob(
+        100_000, "Streams whose tail is kept in memory between requests.", least=16
+    )
+    inline_bytes: int = knob(
+        64 << 10,
+        "Bodies larger than this get a file of their own beside the database.",
+        least=1024,
+        most=1 << 30,
+    )
+    sweep_interval: float = knob(
+        30.0,
+        "Seconds between two sweeps for expired streams and orphaned files.",
+        least=0.05,
+        most=86_400,
+    )
+    shutdown_grace: float = knob(
+        5.0, "Seconds that requests under way get to finish after SIGTERM.", least=0, most=3600
+    )
+    log_level: str = knob("info", "One of: debug, info, warning, error.")
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None, **given: Any) -> Settings:
+        """Settings from the environment; what is `given` (and not None) wins."""
+        env = os.environ if env is None else env
+        values: dict[str, Any] = {}
+        for knob_ in fields(cls):
+            value = given.get(knob_.name)
+            if value is None:
+                value = env.get(variable(knob_))
+            if value is not None:
+                values[knob_.name] = parse(knob_, value)
+        return cls(**values)
+
+
+def variable(knob_: Field[Any]) -> str:
+    return PREFIX + knob_.name.upper()
+
+
+def parse(knob_: Field[Any], value: Any) -> Any:
+    """The setting's value from text, or `BadSetting` naming the setting and what it takes."""
+    kind = type(knob_.default)
+    try:
+        parsed = kind(value)
+    except ValueError:
+        wanted = "a whole number" if kind is int else "a number"
+        raise BadSetting(f"{variable(knob_)} must be {wanted}, not {value!r}") from None
+    least, most = knob_.metadata["least"], knob_.metadata["most"]
+    if least is not None and not parsed >= least:
+        raise BadSetting(f"{variable(knob_)} must be at least {least}, not {value!r}")
+    if most is not None and not parsed <= most:
+        raise BadSetting(f"{variable(knob_)} must be at most {most}, not {value!r}")
+    return parsed

@@ -1,0 +1,1 @@
+"""Where the log is kept. A store fills slots and reads them; it never knows the rules."""

@@ -1,0 +1,123 @@
+"""Group commit: writes that arrive while a commit is under way share the next one.
+
+The event loop collects writes; one thread turns a batch into one transaction. There is never more
+than one batch with the thread, and nobody is told of success before the commit has returned. When
+a commit fails, everything that was built on it fails too: the batch and all that waits behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Protocol
+
+from tailrace.errors import StoreUnavailable
+
+
+class Write(Protocol):
+    def run(self, db: sqlite3.Connection) -> None:
+        """In the writer's thread, inside the transaction."""
+
+    def done(self, error: StoreUnavailable | None) -> None:
+        """In the event loop, after the commit or its failure."""
+
+
+class GroupCommit:
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        group: Callable[[Sequence[Write]], Sequence[Write]],
+    ) -> None:
+        """`group` may merge neighbouring writes of a batch into fewer statements."""
+        self._connect = connect
+        self._group = group
+        self._loop = asyncio.get_running_loop()
+        self._inbox: SimpleQueue[list[Write] | None] = SimpleQueue()
+        self._pending: list[Write] = []
+        self._busy = False
+        self._scheduled = False
+        self._thread = threading.Thread(target=self._run, name="tailrace-writer", daemon=True)
+        self._thread.start()
+
+    def add(self, write: Write) -> None:
+        self._pending.append(write)
+        if not self._busy and not self._scheduled:
+            # At the end of this turn of the loop, so that all requests read in it share a commit.
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    async def settle(self) -> None:
+        """Wait until everything added so far is committed; fails when it could not be."""
+        if self._pending or self._busy:
+            barrier = _Barrier(self._loop.create_future())
+            self.add(barrier)
+            await barrier.future
+
+    async def close(self) -> None:
+        while self._pending or self._busy:
+            barrier = _Barrier(self._loop.create_future())
+            self.add(barrier)
+            await asyncio.wait([barrier.future])
+        self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._pending and not self._busy:
+            batch, self._pending = self._pending, []
+            self._busy = True
+            self._inbox.put(batch)
+
+    def _finished(self, batch: list[Write], error: StoreUnavailable | None) -> None:
+        self._busy = False
+        if error is not None:
+            batch += self._pending
+            self._pending = []
+        for write in batch:
+            write.done(error)
+        self._flush()
+
+    def _run(self) -> None:
+        db = self._connect()
+        try:
+            while (batch := self._inbox.get()) is not None:
+                error = self._commit(db, batch)
+                self._loop.call_soon_threadsafe(self._finished, batch, error)
+        finally:
+            db.close()
+
+    def _commit(self, db: sqlite3.Connection, batch: list[Write]) -> StoreUnavailable | None:
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            for write in self._group(batch):
+                write.run(db)
+            db.execute("COMMIT")
+        except Exception as error:
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            failure = StoreUnavailable(f"the store could not commit: {error}")
+            failure.__cause__ = error
+            return failure
+        return None
+
+
+class _Barrier:
+    """A write of nothing: done when all before it are."""
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+
+    def run(self, db: sqlite3.Connection) -> None:
+        pass
+
+    def done(self, error: StoreUnavailable | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(error)

@@ -1,0 +1,63 @@
+"""Large bodies: each in a file of its own, durable before the entry that names it is written.
+
+A row of a megabyte goes through the log and then through the table, in pages; a file is written
+once. A file that no entry names is an append that was never acknowledged, and is swept.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class BodyFiles:
+    def __init__(self, directory: Path) -> None:
+        self._root = directory / "bodies"
+
+    def prepare(self) -> None:
+        self._root.mkdir(exist_ok=True)
+
+    def new_name(self, n: int) -> str:
+        return f"{n}-{secrets.token_hex(8)}"
+
+    def write(self, chain: int, name: str, body: bytes) -> None:
+        folder = self._root / f"{chain:x}"
+        if not folder.exists():
+            folder.mkdir(exist_ok=True)
+            _sync(self._root)
+        descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            view = memoryview(body)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        _sync(folder)
+
+    def read(self, chain: int, name: str) -> bytes:
+        return (self._root / f"{chain:x}" / name).read_bytes()
+
+    def remove(self, chain: int, name: str) -> None:
+        (self._root / f"{chain:x}" / name).unlink(missing_ok=True)
+
+    def remove_all(self, chain: int) -> None:
+        shutil.rmtree(self._root / f"{chain:x}", ignore_errors=True)
+
+    def older_than(self, moment: float) -> Iterator[tuple[int, str]]:
+        """Every file last written before `moment`, as (chain, name)."""
+        for folder in self._root.iterdir():
+            for file in folder.iterdir():
+                if file.stat().st_mtime < moment:
+                    yield int(folder.name, 16), file.name
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,163 @@
+"""The SQLite file: every table, and how entries and streams become rows.
+
+| table     | key            | holds                                     | written by      | changes |
+|-----------|----------------|-------------------------------------------|-----------------|---------|
+| streams   | id             | path, config, clock of access, soft flag   | create          | path to NULL once deleted; soft; accessed and deadline by touch |
+| entries   | id, n          | body or its file, offset, size, at, state  | create, append  | never; removed by sweep when the stream is deleted |
+| producers | id, producer   | epoch and sequence of a spilled producer   | append          | replaced when it spills again |
+| edges     | parent, fork   | that a fork needs its source               | create          | never; removed when the fork goes |
+
+`id` is the incarnation, a random integer: a path that is created again never meets its old rows.
+An entry's `state` holds only what its other columns do not: closure, sequence and producers.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from tailrace.log.state import (
+    NO_PRODUCERS,
+    Ancestor,
+    Config,
+    Entry,
+    Fork,
+    Producer,
+    State,
+    Stream,
+)
+
+VERSION: Final = 1
+FILE_NAME: Final = "tailrace.db"
+
+_TABLES = """
+CREATE TABLE streams (
+  id INTEGER PRIMARY KEY,
+  path TEXT,
+  config TEXT NOT NULL,
+  accessed INTEGER NOT NULL,
+  deadline INTEGER,
+  soft INTEGER NOT NULL DEFAULT 0
+);
+CREATE UNIQUE INDEX streams_by_path ON streams (path) WHERE path IS NOT NULL;
+CREATE INDEX streams_by_deadline ON streams (deadline) WHERE deadline IS NOT NULL;
+CREATE INDEX streams_deleted ON streams (id) WHERE path IS NULL;
+CREATE TABLE entries (
+  id INTEGER NOT NULL,
+  n INTEGER NOT NULL,
+  offset INTEGER NOT NULL,
+  size INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  body BLOB,
+  file TEXT,
+  state BLOB,
+  PRIMARY KEY (id, n)
+) WITHOUT ROWID;
+CREATE TABLE producers (
+  id INTEGER NOT NULL,
+  producer TEXT NOT NULL,
+  epoch INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  PRIMARY KEY (id, producer)
+) WITHOUT ROWID;
+CREATE TABLE edges (
+  parent INTEGER NOT NULL,
+  fork INTEGER NOT NULL,
+  PRIMARY KEY (parent, fork)
+) WITHOUT ROWID;
+"""
+
+Row = tuple[int, int, int, int, int, bytes | None, str | None, bytes | None]
+"""A row of `entries`, in the order of its columns."""
+
+
+def connect(directory: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection that commits only when told to; each is used by one thread."""
+    uri = (directory / FILE_NAME).absolute().as_uri()
+    db = sqlite3.connect(f"{uri}?mode=ro" if read_only else uri, uri=True, isolation_level=None)
+    db.execute("PRAGMA cache_size = -16384")
+    if not read_only:
+        db.execute("PRAGMA journal_mode = WAL")
+        # FULL: the log is fsynced at every commit, so what was acknowledged survives power loss.
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA wal_autocheckpoint = 4000")
+        db.execute("PRAGMA journal_size_limit = 67108864")
+    return db
+
+
+def prepare(db: sqlite3.Connection) -> None:
+    """Create the tables in a new file, in one transaction."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        db.executescript(f"BEGIN;{_TABLES}PRAGMA user_version = {VERSION};COMMIT;")
+    elif version != VERSION:
+        raise sqlite3.DatabaseError(
+            f"the data was written by another version of Tailrace (format {version}, not {VERSION})"
+        )
+
+
+def entry_row(id: int, entry: Entry, file: str | None) -> Row:
+    state = entry.state
+    return (
+        id,
+        entry.n,
+        state.offset,
+        state.size,
+        state.at,
+        None if file else entry.body,
+        file,
+        _rest(state),
+    )
+
+
+def state_of(n: int, offset: int, size: int, at: int, rest: bytes | None) -> State:
+    """The state that the entry in slot `n` left behind."""
+    if rest is None:
+        return State(n + 1, offset, size, at)
+    value = orjson.loads(rest)
+    return State(
+        n + 1,
+        offset,
+        size,
+        at,
+        value.get("e"),
+        Producer(*value["c"]) if "c" in value else None,
+        value.get("q"),
+        {producer: (epoch, seq) for producer, epoch, seq in value.get("p", ())} or NO_PRODUCERS,
+        "s" in value,
+        "g" in value,
+    )
+
+
+def _rest(state: State) -> bytes | None:
+    """e: end, c: closer, q: Stream-Seq, p: producers in order, s: spilled, g: gone."""
+    value: dict[str, Any] = {}
+    if state.end is not None:
+        value["e"] = state.end
+    if state.closer is not None:
+        value["c"] = list(state.closer)
+    if state.seq is not None:
+        value["q"] = state.seq
+    if state.producers:
+        value["p"] = [(producer, *last) for producer, last in state.producers.items()]
+    if state.spilled:
+        value["s"] = 1
+    if state.gone:
+        value["g"] = 1
+    return orjson.dumps(value) if value else None
+
+
+def config_text(config: Config) -> bytes:
+    return orjson.dumps(config._asdict(), default=list)
+
+
+def stream_of(id: int, path: str, config: bytes) -> Stream:
+    value = orjson.loads(config)
+    fork = value["fork"]
+    if fork is not None:
+        source, parent, at, sub_offset, lineage = fork
+        fork = Fork(source, parent, at, sub_offset, tuple(Ancestor(*each) for each in lineage))
+    return Stream(path, id, Config(**{**value, "fork": fork, "base": tuple(value["base"])}))
