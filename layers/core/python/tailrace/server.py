@@ -35,7 +35,7 @@ class Server(uvicorn.Server):
             settings = self._application.settings
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            print(
+            print(  # noqa: T201 - the one line that says where to connect
                 f"Tailrace {__version__} is ready on http://{shown}:{port} (data in"
                 f" {settings.data})",
                 flush=True,

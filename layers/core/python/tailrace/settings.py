@@ -100,7 +100,7 @@ def variable(knob_: Field[Any]) -> str:
 
 def parse(knob_: Field[Any], value: Any) -> Any:
     """The setting's value from text, or `BadSetting` naming the setting and what it takes."""
-    kind = type(knob_.default)
+    kind: type[Any] = type(knob_.default)
     try:
         parsed = kind(value)
     except ValueError:

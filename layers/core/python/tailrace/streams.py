@@ -236,10 +236,10 @@ class Streams:
         bodies: list[bytes] = []
         offset = boundary = 0
         chains = [*fork.lineage, (tail.stream.id, stop)]
-        for id, until in chains:
+        for chain, until in chains:
             if n >= until:
                 continue
-            chunk = await self.store.read(id, n, until, self._chunk_bytes)
+            chunk = await self.store.read(chain, n, until, self._chunk_bytes)
             if not bodies:
                 begin = chunk.size - sum(map(len, chunk.bodies))
                 boundary = (begin // self._chunk_bytes + 1) * self._chunk_bytes
@@ -271,7 +271,7 @@ def _state_after(config: Config, entries: Sequence[Entry]) -> State:
 
 
 async def _back_off(attempt: int) -> None:
-    await asyncio.sleep(random.uniform(0, min(0.001 * 2**attempt, 0.1)))
+    await asyncio.sleep(random.uniform(0, min(0.001 * 2**attempt, 0.1)))  # noqa: S311 - no secret
 
 
 def _too_busy(path: str) -> StoreUnavailable:

@@ -71,7 +71,7 @@ class Application:
         await receive()
         try:
             await self.start()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the server says why it cannot start
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         await send({"type": "lifespan.startup.complete"})

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
-from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -163,8 +162,7 @@ class Exchange:
 
     def _head(self, answer: Answer) -> list[bytes]:
         parts = [_STATUS_LINES[answer.status], self._protocol.default_headers(), _COMMON]
-        for header in answer.headers:
-            parts.append(b"%b: %b\r\n" % header)
+        parts += [b"%b: %b\r\n" % header for header in answer.headers]
         if not self.keep_alive:
             parts.append(b"connection: close\r\n")
         return parts
@@ -215,7 +213,7 @@ class StreamProtocol(HttpToolsProtocol):
             return
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         exchange = Exchange(self, self.parser.get_method().decode("ascii"), keep_alive)
-        before = self.cycle
+        before: Any = self.cycle
         self.cycle = cast(Any, exchange)
         if before is None or before.response_complete:
             exchange.start()

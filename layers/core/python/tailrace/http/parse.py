@@ -48,19 +48,19 @@ def _closes(request: Request) -> bool:
 
 def _producer(request: Request) -> Producer | None:
     headers = request.headers
-    id, epoch, seq = (
+    name, epoch, seq = (
         headers.get(b"producer-id"),
         headers.get(b"producer-epoch"),
         headers.get(b"producer-seq"),
     )
-    if id is None and epoch is None and seq is None:
+    if name is None and epoch is None and seq is None:
         return None
-    if not id or epoch is None or seq is None:
+    if not name or epoch is None or seq is None:
         raise BadHeader("send Producer-Id, Producer-Epoch and Producer-Seq together, none empty")
-    if len(id) > PRODUCER_ID_BYTES:
+    if len(name) > PRODUCER_ID_BYTES:
         raise BadHeader(f"Producer-Id has at most {PRODUCER_ID_BYTES} bytes")
     return Producer(
-        id.decode("latin-1"),
+        name.decode("latin-1"),
         _counter("Producer-Epoch", epoch),
         _counter("Producer-Seq", seq),
     )

@@ -103,7 +103,7 @@ def _next_entry(
         n + 1,
         state.offset + length,
         state.size + len(body),
-        now if now > state.at else state.at,
+        max(now, state.at),
         (n + 1 if body else n) if request.close else None,
         producer if request.close else None,
         state.seq if request.seq is None else request.seq,

@@ -1,6 +1,6 @@
 """Offset tokens: the slot to read next, and how much data lies before it.
 
-A token is `{slot:016d}_{offset:016d}`, so tokens of one stream sort as text in the order of the log.
+A token is `{slot:016d}_{offset:016d}`, so tokens of one stream sort as text in the log's order.
 Only the slot addresses anything; the offset counts bytes (messages in JSON mode) for the reader.
 """
 

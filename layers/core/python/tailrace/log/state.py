@@ -1,4 +1,4 @@
-"""What the log is made of: streams, the entries in their slots, and the state each leaves behind."""
+"""What the log is made of: streams, entries in their slots, and the state each leaves behind."""
 
 from __future__ import annotations
 

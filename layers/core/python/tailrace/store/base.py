@@ -1,4 +1,4 @@
-"""The verbs that every store has. The rules are in `tailrace.log`, the loops in `tailrace.streams`."""
+"""The verbs of every store. The rules are in `tailrace.log`, the loops in `tailrace.streams`."""
 
 from __future__ import annotations
 

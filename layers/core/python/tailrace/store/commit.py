@@ -96,7 +96,7 @@ class GroupCommit:
             for write in self._group(batch):
                 write.run(db)
             db.execute("COMMIT")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever failed, nothing was committed
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
             failure = StoreUnavailable(f"the store could not commit: {error}")

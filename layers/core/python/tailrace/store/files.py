@@ -20,10 +20,9 @@ class BodyFiles:
     def prepare(self) -> None:
         self._root.mkdir(exist_ok=True)
 
-    def new_name(self, n: int) -> str:
-        return f"{n}-{secrets.token_hex(8)}"
-
-    def write(self, chain: int, name: str, body: bytes) -> None:
+    def write(self, chain: int, n: int, body: bytes) -> str:
+        """The name under which the body of slot `n` is durable. No name is used twice."""
+        name = f"{n}-{secrets.token_hex(8)}"
         folder = self._root / f"{chain:x}"
         if not folder.exists():
             folder.mkdir(exist_ok=True)
@@ -37,6 +36,7 @@ class BodyFiles:
         finally:
             os.close(descriptor)
         _sync(folder)
+        return name
 
     def read(self, chain: int, name: str) -> bytes:
         return (self._root / f"{chain:x}" / name).read_bytes()
@@ -47,12 +47,12 @@ class BodyFiles:
     def remove_all(self, chain: int) -> None:
         shutil.rmtree(self._root / f"{chain:x}", ignore_errors=True)
 
-    def older_than(self, moment: float) -> Iterator[tuple[int, str]]:
-        """Every file last written before `moment`, as (chain, name)."""
+    def older_than(self, moment: float) -> Iterator[tuple[int, int, str]]:
+        """Every file last written before `moment`, as (chain, slot, name)."""
         for folder in self._root.iterdir():
             for file in folder.iterdir():
                 if file.stat().st_mtime < moment:
-                    yield int(folder.name, 16), file.name
+                    yield int(folder.name, 16), int(file.name.partition("-")[0]), file.name
 
 
 def _sync(folder: Path) -> None:

@@ -1,12 +1,14 @@
 """The SQLite file: every table, and how entries and streams become rows.
 
-| table     | key            | holds                                     | written by      | changes |
-|-----------|----------------|-------------------------------------------|-----------------|---------|
-| streams   | id             | path, config, clock of access, soft flag   | create          | path to NULL once deleted; soft; accessed and deadline by touch |
-| entries   | id, n          | body or its file, offset, size, at, state  | create, append  | never; removed by sweep when the stream is deleted |
-| producers | id, producer   | epoch and sequence of a spilled producer   | append          | replaced when it spills again |
-| edges     | parent, fork   | that a fork needs its source               | create          | never; removed when the fork goes |
+| table     | key          | holds                                 | written by | changes        |
+|-----------|--------------|---------------------------------------|------------|----------------|
+| streams   | id           | path, config, last access, soft flag  | create     | see below      |
+| entries   | id, n        | body or its file, and the state after | append     | never          |
+| producers | id, producer | epoch and sequence, once spilled      | append     | by later spill |
+| edges     | parent, fork | that a fork needs its source          | create     | never          |
 
+A stream's `path` becomes NULL when it is deleted, `soft` is set while only forks need it, and
+`accessed` with `deadline` follow its reads and writes. Rows of deleted streams are swept.
 `id` is the incarnation, a random integer: a path that is created again never meets its old rows.
 An entry's `state` holds only what its other columns do not: closure, sequence and producers.
 """
@@ -99,10 +101,10 @@ def prepare(db: sqlite3.Connection) -> None:
         )
 
 
-def entry_row(id: int, entry: Entry, file: str | None) -> Row:
+def entry_row(chain: int, entry: Entry, file: str | None) -> Row:
     state = entry.state
     return (
-        id,
+        chain,
         entry.n,
         state.offset,
         state.size,
@@ -154,10 +156,10 @@ def config_text(config: Config) -> bytes:
     return orjson.dumps(config._asdict(), default=list)
 
 
-def stream_of(id: int, path: str, config: bytes) -> Stream:
+def stream_of(chain: int, path: str, config: bytes) -> Stream:
     value = orjson.loads(config)
     fork = value["fork"]
     if fork is not None:
         source, parent, at, sub_offset, lineage = fork
         fork = Fork(source, parent, at, sub_offset, tuple(Ancestor(*each) for each in lineage))
-    return Stream(path, id, Config(**{**value, "fork": fork, "base": tuple(value["base"])}))
+    return Stream(path, chain, Config(**{**value, "fork": fork, "base": tuple(value["base"])}))

@@ -15,61 +15,27 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import IO, Generic, TypeVar, cast
+from typing import IO, Final, TypeVar, cast
 
-from tailrace.errors import DataDirectoryInUse, OffsetTrimmed, StoreUnavailable
-from tailrace.log.expiry import deadline, renewal_slack
-from tailrace.log.offsets import token
-from tailrace.log.state import Entry, State, Stream
+from tailrace.errors import DataDirectoryInUse, StoreUnavailable
+from tailrace.log.expiry import renewal_slack
+from tailrace.log.state import Entry, Stream
 from tailrace.settings import Settings
-from tailrace.store import schema
+from tailrace.store import queries, schema
 from tailrace.store.base import Chunk, Listed, Tail
-from tailrace.store.commit import GroupCommit, Write
+from tailrace.store.chain import Chain
+from tailrace.store.commit import GroupCommit
 from tailrace.store.files import BodyFiles
-from tailrace.store.hot import Budget, Hot
+from tailrace.store.hot import Budget
+from tailrace.store.writes import BodyFile, Operation, Put, Then, entry_row, grouped
 
 T = TypeVar("T")
-Then = Callable[[T, StoreUnavailable | None], None]
 
-READERS = 4
-SWEEP_ROWS = 2000
-INSERT_ROWS = 256
-
-
-class Chain:
-    """A stream held open: its tail, and what waits there."""
-
-    __slots__ = (
-        "accessed", "hot", "memo", "settled", "soft", "stable", "state", "stored", "stream",
-        "waiters",
-    )  # fmt: skip
-
-    def __init__(self, stream: Stream, state: State, accessed: int, *, soft: bool = False) -> None:
-        self.stream = stream
-        self.state = state
-        self.settled = state
-        self.soft = soft
-        self.accessed = accessed
-        self.stored = accessed
-        self.stable = True
-        """False while the stream's creation or deletion is not committed yet."""
-        self.hot = Hot(state.n, state.offset, state.size)
-        self.waiters: set[asyncio.Future[None]] = set()
-        self.memo: tuple[object, bytes] | None = None
-
-    @property
-    def watched(self) -> bool:
-        return bool(self.waiters)
-
-    def wake(self) -> None:
-        waiters, self.waiters = self.waiters, set()
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+THREADS: Final = 4
+"""For reads of what is not in memory, and for files of large bodies."""
 
 
 class SqliteStore:
@@ -82,7 +48,7 @@ class SqliteStore:
         self._chains: OrderedDict[str, Chain] = OrderedDict()
         self._by_id: dict[int, Chain] = {}
         self._opening: dict[str, asyncio.Future[Chain | None]] = {}
-        self._readers = ThreadPoolExecutor(READERS, "tailrace-reader")
+        self._threads = ThreadPoolExecutor(THREADS, "tailrace-reader")
         self._local = threading.local()
         self._orphans_before: float | None = None
 
@@ -97,24 +63,22 @@ class SqliteStore:
         db.close()
         self._files.prepare()
         self._orphans_before = time.time()
-        self._commit = GroupCommit(lambda: schema.connect(self._directory), _grouped)
+        self._commit = GroupCommit(lambda: schema.connect(self._directory), grouped)
 
     async def close(self) -> None:
         for chain in self._chains.values():
             self._store_clock(chain)
         await self._commit.close()
-        self._readers.shutdown()
+        self._threads.shutdown()
         self._lock.close()
 
     # Writing
 
     async def tail(self, path: str) -> Tail | None:
         while True:
-            chain = self._chains.get(path)
+            chain = self._chains.get(path) or await self._load(path)
             if chain is None:
-                chain = await self._load(path)
-                if chain is None:
-                    return None
+                return None
             if chain.stable:
                 self._chains.move_to_end(path)
                 return chain
@@ -125,9 +89,9 @@ class SqliteStore:
         if chain.state.n != entry.n or not self._current(chain):
             return False
         chain.state = entry.state
-        put = _Put(self, chain, entry)
-        self._commit.add(put)
-        await put.future
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._commit.add(Put(chain, entry, self._body_file(chain, entry), future, self._committed))
+        await future
         return True
 
     async def settle(self, tail: Tail) -> None:
@@ -153,34 +117,19 @@ class SqliteStore:
         chain = Chain(stream, stream.config.initial_state(), stream.config.created)
         chain.stable = False
         self._keep(chain)
-        bodies = [self._body_file(chain, entry) for entry in entries]
-        if entries:
-            chain.state = entries[-1].state
+        files = [self._body_file(chain, entry) for entry in entries]
 
         def insert(db: sqlite3.Connection) -> None:
-            db.execute(
-                "INSERT INTO streams (id, path, config, accessed, deadline) VALUES (?, ?, ?, ?, ?)",
-                (
-                    stream.id,
-                    stream.path,
-                    schema.config_text(stream.config),
-                    chain.stored,
-                    _stored_deadline(chain),
-                ),
-            )
-            if fork is not None:
-                db.execute("INSERT INTO edges VALUES (?, ?)", (fork.parent, stream.id))
-            rows = [
-                schema.entry_row(stream.id, entry, _written(body))
-                for entry, body in zip(entries, bodies, strict=True)
-            ]
-            _insert(db, rows)
+            queries.insert_stream(db, chain)
+            pairs = zip(entries, files, strict=True)
+            queries.insert_entries(db, [entry_row(chain, entry, file) for entry, file in pairs])
 
         def created(_: None, error: StoreUnavailable | None) -> None:
             if error is not None:
                 self._forget(chain)
                 return
             for entry in entries:
+                chain.state = entry.state
                 self._committed(chain, entry)
             chain.stable = True
 
@@ -199,10 +148,10 @@ class SqliteStore:
                 return
             chain.soft = True
             chain.wake()
-            for id in freed & self._by_id.keys():
-                self._forget(self._by_id[id])
+            for each in freed & self._by_id.keys():
+                self._forget(self._by_id[each])
 
-        await self._write(lambda db: _drop(db, chain.stream.id), dropped)
+        await self._write(partial(queries.drop_stream, chain=chain.stream.id), dropped)
         return True
 
     def touch(self, tail: Tail, now: int) -> None:
@@ -215,15 +164,17 @@ class SqliteStore:
     # Reading
 
     async def read(self, chain: int, n: int, stop: int, chunk_bytes: int) -> Chunk:
-        open_chain = self._by_id.get(chain)
-        if open_chain is not None and n >= open_chain.hot.first:
-            return open_chain.hot.read(n, stop, chunk_bytes)
-        return await self._query(lambda db: self._read(db, chain, n, stop, chunk_bytes))
+        held = self._by_id.get(chain)
+        if held is not None and n >= held.hot.first:
+            return held.hot.read(n, stop, chunk_bytes)
+        return await self._query(
+            lambda db: queries.read_chunk(db, chain, n, stop, chunk_bytes, self._files.read)
+        )
 
     async def position(self, chain: int, n: int) -> tuple[int, int]:
         query = "SELECT offset, size FROM entries WHERE id = ? AND n = ?"
         row = await self._query(lambda db: db.execute(query, (chain, n - 1)).fetchone())
-        return cast(tuple[int, int], row)
+        return cast("tuple[int, int]", row)
 
     async def wait(self, tail: Tail, n: int, seconds: float) -> None:
         chain = cast(Chain, tail)
@@ -245,33 +196,23 @@ class SqliteStore:
             chain.wake()
 
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Listed]:
-        # The largest code point: every path that begins with the prefix sorts before it.
-        query = """
-            SELECT id, path, config FROM streams
-            WHERE path > ? AND path >= ? AND path < ? AND soft = 0
-            ORDER BY path LIMIT ?"""
-        bounds = (after, prefix, prefix + "\U0010ffff", limit)
-        return await self._query(
-            lambda db: [
-                Listed(stream, _last_state(db, stream))
-                for stream in itertools.starmap(schema.stream_of, db.execute(query, bounds))
-            ]
-        )
+        return await self._query(lambda db: queries.list_streams(db, prefix, after, limit))
 
     # Care
 
     async def expiring(self, now: int) -> Sequence[str]:
-        query = """
-            SELECT path FROM streams
-            WHERE deadline <= ? AND path IS NOT NULL AND soft = 0 LIMIT 1000"""
+        query = (
+            "SELECT path FROM streams"
+            " WHERE deadline <= ? AND path IS NOT NULL AND soft = 0 LIMIT 1000"
+        )
         return await self._query(lambda db: [path for (path,) in db.execute(query, (now,))])
 
     async def sweep(self) -> None:
         query = "SELECT id FROM streams WHERE path IS NULL"
-        for (id,) in await self._query(lambda db: db.execute(query).fetchall()):
-            while await self._write(partial(_erase, id=id)):
+        for (chain,) in await self._query(lambda db: db.execute(query).fetchall()):
+            while await self._write(partial(queries.erase_some, chain=chain)):
                 pass
-            await self._run(self._files.remove_all, id)
+            await self._run(self._files.remove_all, chain)
         if self._orphans_before is not None:
             before, self._orphans_before = self._orphans_before, None
             await self._query(lambda db: self._remove_orphans(db, before))
@@ -286,19 +227,15 @@ class SqliteStore:
         """Open a stream from the file, once for all who ask for it at the same time."""
         opening = self._opening.get(path)
         if opening is None:
-            opening = asyncio.ensure_future(self._query(lambda db: _stored_chain(db, path)))
+            opening = asyncio.ensure_future(self._query(lambda db: queries.load_chain(db, path)))
             self._opening[path] = opening
-            try:
-                chain = await asyncio.shield(opening)
-            finally:
-                del self._opening[path]
-        else:
-            chain = await asyncio.shield(opening)
+            opening.add_done_callback(lambda _: self._opening.pop(path))
+        chain = await asyncio.shield(opening)
         current = self._chains.get(path)
-        if current is not None or chain is None:
-            return current
-        self._keep(chain)
-        return chain
+        if current is None and chain is not None:
+            self._keep(chain)
+            return chain
+        return current
 
     def _keep(self, chain: Chain) -> None:
         self._chains[chain.stream.path] = chain
@@ -307,9 +244,9 @@ class SqliteStore:
             self._evict()
 
     def _evict(self) -> None:
-        """Let go of the stream that was opened longest ago and is not in use."""
+        """Let go of a stream that was not used for long."""
         for chain in itertools.islice(self._chains.values(), 64):
-            if chain.stable and chain.state is chain.settled and not chain.waiters:
+            if chain.idle:
                 self._store_clock(chain)
                 self._forget(chain)
                 return
@@ -320,44 +257,36 @@ class SqliteStore:
         chain.wake()
 
     def _committed(self, chain: Chain, entry: Entry) -> None:
-        state = entry.state
-        chain.settled = state
+        chain.settled = entry.state
         if entry.body is not None:
-            self._budget.append(chain.hot, entry.body, state.offset, state.size)
+            self._budget.append(chain.hot, entry.body, entry.state.offset, entry.state.size)
 
-    def _body_file(self, chain: Chain, entry: Entry) -> ThreadFuture[str] | None:
+    def _body_file(self, chain: Chain, entry: Entry) -> BodyFile:
         """Start writing a large body to its file; the commit waits for it."""
         if entry.body is None or len(entry.body) <= self._inline_bytes:
             return None
-        return self._readers.submit(self._write_file, chain.stream.id, entry.n, entry.body)
-
-    def _write_file(self, chain: int, n: int, body: bytes) -> str:
-        name = self._files.new_name(n)
-        self._files.write(chain, name, body)
-        return name
+        return self._threads.submit(self._files.write, chain.stream.id, entry.n, entry.body)
 
     def _store_clock(self, chain: Chain) -> None:
         if chain.stream.config.ttl is None or chain.stored == chain.accessed:
             return
         chain.stored = chain.accessed
-        values = (chain.stored, _stored_deadline(chain), chain.stream.id)
+        values = (chain.stored, chain.stored_deadline, chain.stream.id)
         update = "UPDATE streams SET accessed = ?, deadline = ? WHERE id = ?"
-        self._commit.add(_Operation(lambda db: db.execute(update, values)))
+        self._commit.add(Operation(lambda db: db.execute(update, values)))
 
     async def _write(
         self, operation: Callable[[sqlite3.Connection], T], then: Then[T] | None = None
     ) -> T:
-        """Run in the next commit; `then` runs with it even if nobody waits any more."""
-        write = _Operation(operation, then, self._loop.create_future())
-        self._commit.add(write)
-        assert write.future is not None
-        return await write.future
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._commit.add(Operation(operation, then, future))
+        return await future
 
     async def _query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         return await self._run(self._with_connection, query)
 
     async def _run(self, function: Callable[..., T], *args: object) -> T:
-        return await self._loop.run_in_executor(self._readers, function, *args)
+        return await self._loop.run_in_executor(self._threads, function, *args)
 
     def _with_connection(self, query: Callable[[sqlite3.Connection], T]) -> T:
         db = getattr(self._local, "db", None)
@@ -365,109 +294,11 @@ class SqliteStore:
             db = self._local.db = schema.connect(self._directory, read_only=True)
         return query(db)
 
-    def _read(
-        self, db: sqlite3.Connection, chain: int, n: int, stop: int, chunk_bytes: int
-    ) -> Chunk:
-        rows = db.execute(
-            "SELECT n, offset, size, body, file FROM entries"
-            " WHERE id = ? AND n >= ? AND n < ? ORDER BY n",
-            (chain, n, stop),
-        )
-        bodies: list[bytes] = []
-        boundary = -1
-        for slot, offset, size, body, file in rows:
-            if file is not None:
-                body = self._files.read(chain, file)
-            if boundary < 0:
-                if slot != n:
-                    raise OffsetTrimmed(token(slot, offset))
-                boundary = ((size - len(body)) // chunk_bytes + 1) * chunk_bytes
-            bodies.append(body)
-            if size >= boundary:
-                break
-        rows.close()
-        return Chunk(bodies, slot + 1, offset, size)
-
     def _remove_orphans(self, db: sqlite3.Connection, before: float) -> None:
         named = "SELECT 1 FROM entries WHERE id = ? AND n = ? AND file = ?"
-        for chain, name in self._files.older_than(before):
-            n = int(name.partition("-")[0])
+        for chain, n, name in self._files.older_than(before):
             if db.execute(named, (chain, n, name)).fetchone() is None:
                 self._files.remove(chain, name)
-
-
-class _Put:
-    """An entry on its way into its slot."""
-
-    __slots__ = ("chain", "entry", "file", "future", "store")
-
-    def __init__(self, store: SqliteStore, chain: Chain, entry: Entry) -> None:
-        self.store = store
-        self.chain = chain
-        self.entry = entry
-        self.file = store._body_file(chain, entry)
-        self.future: asyncio.Future[None] = store._loop.create_future()
-
-    def run(self, db: sqlite3.Connection) -> None:
-        _insert_puts(db, [self])
-
-    def done(self, error: StoreUnavailable | None) -> None:
-        chain = self.chain
-        if error is not None:
-            chain.state = chain.settled
-            _settle(self.future, None, error)
-            return
-        self.store._committed(chain, self.entry)
-        _settle(self.future, None, None)
-        if chain.waiters:
-            chain.wake()
-
-
-class _Puts:
-    """Neighbouring entries of a batch, written together."""
-
-    def __init__(self, puts: Sequence[_Put]) -> None:
-        self._puts = puts
-
-    def run(self, db: sqlite3.Connection) -> None:
-        _insert_puts(db, self._puts)
-
-    def done(self, error: StoreUnavailable | None) -> None:
-        """The entries themselves are told."""
-
-
-class _Operation(Generic[T]):
-    """Any other write, and what comes of it."""
-
-    def __init__(
-        self,
-        operation: Callable[[sqlite3.Connection], T],
-        then: Then[T] | None = None,
-        future: asyncio.Future[T] | None = None,
-    ) -> None:
-        self._operation = operation
-        self._then = then
-        self._result: T
-        self.future = future
-
-    def run(self, db: sqlite3.Connection) -> None:
-        self._result = self._operation(db)
-
-    def done(self, error: StoreUnavailable | None) -> None:
-        result = cast(T, getattr(self, "_result", None))
-        if self._then is not None:
-            self._then(result, error)
-        if self.future is not None:
-            _settle(self.future, result, error)
-
-
-def _settle(future: asyncio.Future[T], result: T, error: StoreUnavailable | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
 
 
 def _time_up(waiter: asyncio.Future[None]) -> None:
@@ -487,103 +318,3 @@ def _own(directory: Path) -> IO[str]:
             "stop it, or choose another directory with --data"
         ) from None
     return lock
-
-
-def _grouped(batch: Sequence[Write]) -> Sequence[Write]:
-    groups: list[Write] = []
-    for is_put, writes in itertools.groupby(batch, lambda write: type(write) is _Put):
-        puts = list(writes)
-        if is_put and len(puts) > 1:
-            groups.append(_Puts(cast("list[_Put]", puts)))
-        else:
-            groups += puts
-    return groups
-
-
-def _insert_puts(db: sqlite3.Connection, puts: Sequence[_Put]) -> None:
-    rows = [schema.entry_row(put.chain.stream.id, put.entry, _written(put.file)) for put in puts]
-    _insert(db, rows)
-    for put in puts:
-        if put.entry.spill:
-            db.executemany(
-                "INSERT OR REPLACE INTO producers VALUES (?, ?, ?, ?)",
-                [(put.chain.stream.id, name, *last) for name, last in put.entry.spill.items()],
-            )
-
-
-def _insert(db: sqlite3.Connection, rows: Sequence[schema.Row]) -> None:
-    """Many rows in few statements: between two statements the thread has to win the GIL back."""
-    begin, size = 0, INSERT_ROWS
-    while begin < len(rows):
-        while size > len(rows) - begin:
-            size //= 2
-        values = ",".join(["(?,?,?,?,?,?,?,?)"] * size)
-        flat = list(itertools.chain.from_iterable(rows[begin : begin + size]))
-        db.execute(f"INSERT INTO entries VALUES {values}", flat)
-        begin += size
-
-
-def _written(body: ThreadFuture[str] | None) -> str | None:
-    return None if body is None else body.result()
-
-
-def _drop(db: sqlite3.Connection, id: int) -> set[int]:
-    """Delete a stream; those that nothing needs any more, itself first, lose their name."""
-    freed: set[int] = set()
-    query = "SELECT 1 FROM edges WHERE parent = ? LIMIT 1"
-    while db.execute(query, (id,)).fetchone() is None:
-        freed.add(id)
-        db.execute("UPDATE streams SET path = NULL WHERE id = ?", (id,))
-        edge = db.execute(
-            "SELECT parent, soft FROM edges JOIN streams ON id = parent WHERE fork = ?", (id,)
-        ).fetchone()
-        db.execute("DELETE FROM edges WHERE fork = ?", (id,))
-        if edge is None or not edge[1]:
-            return freed
-        id = edge[0]
-    db.execute("UPDATE streams SET soft = 1 WHERE id = ?", (id,))
-    return freed
-
-
-def _erase(db: sqlite3.Connection, id: int) -> bool:
-    """Remove some rows of a deleted stream, and its own when no other is left; True if more are."""
-    last = db.execute(
-        "SELECT max(n) FROM (SELECT n FROM entries WHERE id = ? ORDER BY n LIMIT ?)",
-        (id, SWEEP_ROWS),
-    ).fetchone()[0]
-    if last is not None:
-        db.execute("DELETE FROM entries WHERE id = ? AND n <= ?", (id, last))
-        return True
-    db.execute("DELETE FROM producers WHERE id = ?", (id,))
-    db.execute("DELETE FROM streams WHERE id = ?", (id,))
-    return False
-
-
-def _stored_chain(db: sqlite3.Connection, path: str) -> Chain | None:
-    row = db.execute(
-        "SELECT id, path, config, accessed, soft FROM streams WHERE path = ?", (path,)
-    ).fetchone()
-    if row is None:
-        return None
-    stream = schema.stream_of(*row[:3])
-    state = _last_state(db, stream)
-    accessed = row[3]
-    if stream.config.ttl is not None:
-        accessed = max(accessed + renewal_slack(stream.config.ttl), state.at)
-    return Chain(stream, state, accessed, soft=bool(row[4]))
-
-
-def _last_state(db: sqlite3.Connection, stream: Stream) -> State:
-    row = db.execute(
-        "SELECT n, offset, size, at, state FROM entries WHERE id = ? ORDER BY n DESC LIMIT 1",
-        (stream.id,),
-    ).fetchone()
-    return stream.config.initial_state() if row is None else schema.state_of(*row)
-
-
-def _stored_deadline(chain: Chain) -> int | None:
-    config = chain.stream.config
-    instant = deadline(config, chain.stored)
-    if instant is not None and config.ttl is not None:
-        instant += renewal_slack(config.ttl)
-    return instant

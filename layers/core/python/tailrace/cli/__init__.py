@@ -1,0 +1,104 @@
+"""The command line `tailrace`: `serve` is the server, everything else is a client of one.
+
+A command's module is imported when the command is called, and httpx only when a request is made:
+what a command does not need must not slow its start.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+from tailrace import __version__
+from tailrace.cli.failures import Exit, Failure, report
+from tailrace.cli.output import release_stdout
+
+COMMANDS: Final = {
+    "serve": "serve:serve",
+    "create": "commands.manage:create",
+    "append": "commands.append:append",
+    "read": "commands.read:read",
+    "tail": "commands.read:tail",
+    "info": "commands.manage:info",
+    "head": "commands.manage:info",
+    "ls": "commands.ls:ls",
+    "fork": "commands.manage:fork",
+    "close": "commands.manage:close",
+    "rm": "commands.manage:rm",
+}
+"""Each command and where it is: module below `tailrace.cli`, then the name in it."""
+
+
+class Tailrace(click.Group):
+    """Imports commands late, and ends every failure with one line and a code that means it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command = getattr(import_module(f"{__name__}.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            release_stdout()
+            ctx.exit(Exit.OK)
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                click.echo(err=True)
+            ctx.exit(Exit.INTERRUPTED)
+        except OSError as error:
+            release_stdout()
+            raise Failure(error.strerror or str(error), Exit.UNEXPECTED) from None
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
+            if not standalone_mode:
+                return code
+        except (Failure, click.ClickException) as error:
+            if not standalone_mode:
+                raise
+            code = report(error, as_json="--json" in given)
+        except click.Abort:
+            code = Exit.INTERRUPTED
+        sys.exit(code or Exit.OK)
+
+
+@click.group(cls=Tailrace, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tailrace")
+def main() -> None:
+    """Durable streams: append-only logs over HTTP.
+
+    STREAM is a path such as chat/room-1 on the server at --url, or a full URL.
+    """

@@ -1,0 +1,56 @@
+"""`tailrace serve`: one flag per setting, derived from `Settings`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Final
+
+import click
+
+from tailrace.cli.failures import Exit, Failure
+from tailrace.errors import BadSetting, TailraceError
+from tailrace.settings import Settings, variable
+
+_METAVARS: Final = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
+
+
+def settings_flags(command: Callable[..., None]) -> Callable[..., None]:
+    for knob in reversed(fields(Settings)):
+        default = f"default: {knob.default}; " if knob.default != "" else ""
+        command = click.option(
+            f"--{knob.name.replace('_', '-')}",
+            knob.name,
+            metavar=_METAVARS.get(type(knob.default), "TEXT"),
+            help=f"{knob.metadata['doc']}  [{default}env: {variable(knob)}]",
+        )(command)
+    return command
+
+
+@click.command()
+@settings_flags
+def serve(**flags: Any) -> None:
+    """Run the server.
+
+    It ends with Ctrl-C or SIGTERM, after the requests under way."""
+    try:
+        _run(Settings.from_env(**flags))
+    except TailraceError as error:
+        code = Exit.USAGE if isinstance(error, BadSetting) else Exit.UNEXPECTED
+        raise Failure(str(error), code, code=error.code) from None
+    except OSError as error:
+        raise Failure(f"cannot serve: {error}", Exit.UNEXPECTED) from None
+
+
+def _run(settings: Settings) -> None:
+    from tailrace.server import serve as run
+
+    try:
+        run(settings)
+    except SystemExit as end:
+        # uvicorn ends so when it cannot listen, with a code that means something else here.
+        if end.code:
+            where = f"{settings.host}:{settings.port}"
+            raise Failure(
+                f"cannot serve on {where}; choose another --port", Exit.UNEXPECTED
+            ) from None

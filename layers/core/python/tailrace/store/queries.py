@@ -1,0 +1,151 @@
+"""The statements of the embedded store. Each runs in the thread that owns the connection."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tailrace.errors import OffsetTrimmed
+from tailrace.log.expiry import renewal_slack
+from tailrace.log.offsets import token
+from tailrace.log.state import Producers, State, Stream
+from tailrace.store import schema
+from tailrace.store.base import Chunk, Listed
+from tailrace.store.chain import Chain
+
+INSERT_ROWS: Final = 256
+ERASE_ROWS: Final = 2000
+"""Rows of a deleted stream that one commit removes: writers do not wait longer for it."""
+
+
+def insert_entries(db: sqlite3.Connection, rows: Sequence[schema.Row]) -> None:
+    """Many rows in few statements: between two statements the thread has to win the GIL back."""
+    begin, size = 0, INSERT_ROWS
+    while begin < len(rows):
+        while size > len(rows) - begin:
+            size //= 2
+        places = ",".join(["(?,?,?,?,?,?,?,?)"] * size)
+        values = list(itertools.chain.from_iterable(rows[begin : begin + size]))
+        db.execute(f"INSERT INTO entries VALUES {places}", values)  # noqa: S608 - no input in it
+        begin += size
+
+
+def insert_spill(db: sqlite3.Connection, chain: int, spill: Producers) -> None:
+    db.executemany(
+        "INSERT OR REPLACE INTO producers VALUES (?, ?, ?, ?)",
+        [(chain, producer, *last) for producer, last in spill.items()],
+    )
+
+
+def insert_stream(db: sqlite3.Connection, chain: Chain) -> None:
+    stream = chain.stream
+    db.execute(
+        "INSERT INTO streams (id, path, config, accessed, deadline) VALUES (?, ?, ?, ?, ?)",
+        (
+            stream.id,
+            stream.path,
+            schema.config_text(stream.config),
+            chain.stored,
+            chain.stored_deadline,
+        ),
+    )
+    if stream.config.fork is not None:
+        db.execute("INSERT INTO edges VALUES (?, ?)", (stream.config.fork.parent, stream.id))
+
+
+def drop_stream(db: sqlite3.Connection, chain: int) -> set[int]:
+    """Delete a stream; those that nothing needs any more, itself first, lose their name."""
+    freed: set[int] = set()
+    needed = "SELECT 1 FROM edges WHERE parent = ? LIMIT 1"
+    while db.execute(needed, (chain,)).fetchone() is None:
+        freed.add(chain)
+        db.execute("UPDATE streams SET path = NULL WHERE id = ?", (chain,))
+        source = db.execute(
+            "SELECT parent, soft FROM edges JOIN streams ON id = parent WHERE fork = ?", (chain,)
+        ).fetchone()
+        db.execute("DELETE FROM edges WHERE fork = ?", (chain,))
+        if source is None or not source[1]:
+            return freed
+        chain = source[0]
+    db.execute("UPDATE streams SET soft = 1 WHERE id = ?", (chain,))
+    return freed
+
+
+def erase_some(db: sqlite3.Connection, chain: int) -> bool:
+    """Remove rows of a deleted stream, its own when no other is left; True while more are."""
+    last = db.execute(
+        "SELECT max(n) FROM (SELECT n FROM entries WHERE id = ? ORDER BY n LIMIT ?)",
+        (chain, ERASE_ROWS),
+    ).fetchone()[0]
+    if last is not None:
+        db.execute("DELETE FROM entries WHERE id = ? AND n <= ?", (chain, last))
+        return True
+    db.execute("DELETE FROM producers WHERE id = ?", (chain,))
+    db.execute("DELETE FROM streams WHERE id = ?", (chain,))
+    return False
+
+
+def load_chain(db: sqlite3.Connection, path: str) -> Chain | None:
+    row = db.execute(
+        "SELECT id, path, config, accessed, soft FROM streams WHERE path = ?", (path,)
+    ).fetchone()
+    if row is None:
+        return None
+    stream = schema.stream_of(*row[:3])
+    state = last_state(db, stream)
+    accessed = row[3]
+    if stream.config.ttl is not None:
+        accessed = max(accessed + renewal_slack(stream.config.ttl), state.at)
+    return Chain(stream, state, accessed, soft=bool(row[4]))
+
+
+def last_state(db: sqlite3.Connection, stream: Stream) -> State:
+    row = db.execute(
+        "SELECT n, offset, size, at, state FROM entries WHERE id = ? ORDER BY n DESC LIMIT 1",
+        (stream.id,),
+    ).fetchone()
+    return stream.config.initial_state() if row is None else schema.state_of(*row)
+
+
+def read_chunk(
+    db: sqlite3.Connection,
+    chain: int,
+    n: int,
+    stop: int,
+    chunk_bytes: int,
+    body_file: Callable[[int, str], bytes],
+) -> Chunk:
+    rows = db.execute(
+        "SELECT n, offset, size, body, file FROM entries"
+        " WHERE id = ? AND n >= ? AND n < ? ORDER BY n",
+        (chain, n, stop),
+    )
+    bodies: list[bytes] = []
+    slot, offset, size, boundary = n, 0, 0, 0
+    for slot, offset, size, body, file in rows:
+        if file is not None:
+            body = body_file(chain, file)
+        if not bodies:
+            if slot != n:
+                raise OffsetTrimmed(token(slot, offset))
+            boundary = ((size - len(body)) // chunk_bytes + 1) * chunk_bytes
+        bodies.append(body)
+        if size >= boundary:
+            break
+    rows.close()
+    if not bodies:
+        raise OffsetTrimmed(token(stop, 0))
+    return Chunk(bodies, slot + 1, offset, size)
+
+
+def list_streams(db: sqlite3.Connection, prefix: str, after: str, limit: int) -> list[Listed]:
+    # Every path that begins with the prefix sorts before the prefix and the largest code point.
+    rows = db.execute(
+        "SELECT id, path, config FROM streams"
+        " WHERE path > ? AND path >= ? AND path < ? AND soft = 0 ORDER BY path LIMIT ?",
+        (after, prefix, prefix + "\U0010ffff", limit),
+    )
+    streams = list(itertools.starmap(schema.stream_of, rows))
+    return [Listed(stream, last_state(db, stream)) for stream in streams]
