@@ -23,6 +23,10 @@ class DataDirectoryInUse(TailraceError):
     code = "DATA_DIRECTORY_IN_USE"
 
 
+class CannotListen(TailraceError):
+    code = "CANNOT_LISTEN"
+
+
 class StoreUnavailable(TailraceError):
     """The store could not commit; nothing was written, a retry is safe."""
 

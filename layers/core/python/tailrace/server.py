@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
@@ -13,13 +14,17 @@ from collections.abc import Iterator
 import uvicorn
 
 from tailrace import __version__
-from tailrace.errors import BadSetting
+from tailrace.errors import BadSetting, CannotListen
 from tailrace.http.asgi import Application
 from tailrace.http.exchange import stream_protocol
 from tailrace.settings import Settings
 
 SWITCH_INTERVAL = 0.001
 """The writer's thread asks for the GIL after each statement; the default makes it wait 5 ms."""
+
+
+BACKLOG = 2048
+"""Connections that may wait to be accepted: a thousand readers may come back at once."""
 
 
 class Server(uvicorn.Server):
@@ -33,7 +38,8 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             settings = self._application.settings
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            assert sockets is not None
+            host, port = sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             print(  # noqa: T201 - the one line that says where to connect
                 f"Tailrace {__version__} is ready on http://{shown}:{port} (data in"
@@ -67,11 +73,10 @@ def serve(settings: Settings) -> None:
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     sys.setswitchinterval(SWITCH_INTERVAL)
+    listener = _listen(settings)
     application = Application(settings)
     config = uvicorn.Config(
         application,
-        host=settings.host,
-        port=settings.port,
         http=stream_protocol(application.routes),
         log_config=None,
         log_level="warning" if level == "info" else level,
@@ -82,14 +87,24 @@ def serve(settings: Settings) -> None:
         lifespan="off",
     )
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_serve(application, config))
+        runner.run(_serve(application, config, listener))
 
 
-async def _serve(application: Application, config: uvicorn.Config) -> None:
+async def _serve(application: Application, config: uvicorn.Config, listener: socket.socket) -> None:
     await application.start()
     try:
         application.api  # noqa: B018 - imported before the first request, not during it
-        server = Server(config, application)
-        await server.serve()
+        await Server(config, application).serve([listener])
     finally:
         await application.stop()
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise CannotListen(
+            f"cannot listen on {settings.host} port {settings.port}: {os.strerror(error.errno or 0)};"
+            " choose another with --host and --port"
+        ) from None

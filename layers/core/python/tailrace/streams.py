@@ -176,7 +176,7 @@ class Streams:
         return View(tail, bodies, position, n, token(n, offset), done, done and state.closed)
 
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Listed]:
-        return await self.store.list(prefix, after, limit)
+        return await self.store.list(prefix, after, limit, self.clock())
 
     # Care
 

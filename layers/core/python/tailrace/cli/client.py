@@ -117,7 +117,8 @@ class Client:
         wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt, 16)) * jitter
         wait = max(wait, min(asked or 0.0, LONGEST_RETRY_AFTER))
         if wait > SILENT_WAIT:
-            self._on_wait(f"tailrace: {failure.message}; trying again in {wait:.0f} s")
+            reason = failure.message.partition(";")[0]
+            self._on_wait(f"tailrace: {reason}; trying again in {wait:.0f} s")
         time.sleep(wait)
 
 

@@ -17,7 +17,11 @@ class Output:
 
     def result(self, sentence: str, **fields: object) -> None:
         """The outcome of a command, in the form that was asked for."""
-        self.write((as_line(fields) if self.as_json else sentence).encode() + b"\n")
+        self.line(as_line(fields) if self.as_json else sentence)
+
+    def line(self, text: str) -> None:
+        # A name from the command line may hold bytes that are no UTF-8.
+        self.write(text.encode(errors="backslashreplace") + b"\n")
 
     def write(self, data: bytes) -> None:
         # Flushed at once so that a full disk or a closed pipe shows here, not at interpreter exit.

@@ -32,7 +32,8 @@ def settings_flags(command: Callable[..., None]) -> Callable[..., None]:
 def serve(**flags: Any) -> None:
     """Run the server.
 
-    It ends with Ctrl-C or SIGTERM, after the requests under way."""
+    It ends with Ctrl-C or SIGTERM, after the requests under way.
+    """
     try:
         _run(Settings.from_env(**flags))
     except TailraceError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
+from contextlib import aclosing
 from typing import Any, Final, Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -37,6 +38,9 @@ def _rendered(headers: RawHeaders) -> bytes:
 
 _COMMON: Final = _rendered(COMMON_HEADERS)
 
+_JOIN_BYTES: Final = 64 << 10
+"""Larger bodies are handed over as they are instead of being copied behind their head."""
+
 
 class _Event(Protocol):
     def set(self) -> None: ...
@@ -56,23 +60,37 @@ class Exchange:
     """One request and its answer on a connection; stands where uvicorn's cycle would."""
 
     __slots__ = (
-        "_expects", "_headers", "_length", "_method", "_parts", "_protocol", "_ready", "_task",
-        "_url", "_whole", "disconnected", "keep_alive", "message_event", "response_complete",
-    )  # fmt: skip
+        "_chunked",
+        "_expects",
+        "_headers",
+        "_length",
+        "_method",
+        "_parts",
+        "_protocol",
+        "_ready",
+        "_task",
+        "_url",
+        "_whole",
+        "disconnected",
+        "keep_alive",
+        "message_event",
+        "response_complete",
+    )
 
-    def __init__(self, protocol: StreamProtocol, method: str, keep_alive: bool) -> None:
+    def __init__(self, protocol: StreamProtocol, method: str, version: str) -> None:
         self._protocol = protocol
         self._method = method
         self._url = protocol.url
         self._headers: RawHeaders = protocol.headers
         self._expects = protocol.expect_100_continue
+        self._chunked = version != "1.0"
         self._parts: list[bytes] = []
         self._length = 0
         self._whole = False
         self._ready = False
         self._task: asyncio.Task[None] | None = None
         # What uvicorn looks at:
-        self.keep_alive = keep_alive
+        self.keep_alive = self._chunked and protocol.parser.should_keep_alive()
         self.disconnected = False
         self.response_complete = False
         self.message_event = _NO_EVENT
@@ -83,7 +101,7 @@ class Exchange:
         if self._whole:
             self._run()
         elif self._expects:
-            self._protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._invite()
 
     def feed(self, data: bytes) -> None:
         """A piece of the body; what is beyond the limit is read and dropped."""
@@ -93,7 +111,7 @@ class Exchange:
 
     def finish(self) -> None:
         self._whole = True
-        if self._ready:
+        if self._ready and self._task is None:
             self._run()
 
     def leave(self) -> None:
@@ -102,62 +120,82 @@ class Exchange:
         if self._task is not None and self._method == "GET":
             self._task.cancel()
 
-    def _run(self) -> None:
-        self._task = self._protocol.loop.create_task(self._answer())
+    def _invite(self) -> None:
+        """Let a client that asked first send its body, unless it is known to be too large."""
+        length = dict(self._headers).get(b"content-length", b"0")
+        if int(length) > self._protocol.routes.max_body_bytes:
+            self._length = int(length)
+            self.keep_alive = False
+            self._run()
+        else:
+            self._protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    async def _answer(self) -> None:
+    def _run(self) -> None:
+        self._protocol.running = self
+        self._task = self._protocol.loop.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        try:
+            answer = await self._answer()
+            if self.disconnected:
+                return
+            if isinstance(answer, Response):
+                self._write(answer)
+            else:
+                await self._stream(answer)
+        except Exception:
+            # The head may be sent: hanging up is all that still tells the client.
+            logger.exception("%s %s broke off", self._method, self._url.decode("latin-1"))
+            self._protocol.transport.close()
+            return
+        self._complete()
+
+    async def _answer(self) -> Answer:
         routes = self._protocol.routes
-        answer: Answer
         if self._length > routes.max_body_bytes:
             self._parts.clear()
-            answer = routes.too_large()
-        else:
-            parts = self._parts
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
-            raw_path, _, query = self._url.partition(b"?")
-            answer = await routes.respond(
-                Request(
-                    self._method,
-                    raw_path.decode("latin-1"),
-                    query.partition(b"#")[0].decode("latin-1"),
-                    self._headers,
-                    body,
-                )
+            return routes.too_large()
+        parts = self._parts
+        raw_path, _, query = self._url.partition(b"?")
+        return await routes.respond(
+            Request(
+                self._method,
+                raw_path.decode("latin-1"),
+                query.decode("latin-1"),
+                self._headers,
+                parts[0] if len(parts) == 1 else b"".join(parts),
             )
-        if self.disconnected:
-            return
-        if isinstance(answer, Response):
-            self._write(answer)
-        else:
-            await self._stream(answer)
-        self._complete()
+        )
 
     def _write(self, answer: Response) -> None:
         transport = self._protocol.transport
         head = self._head(answer)
-        if has_length(self._method, answer.status):
-            head.append(b"content-length: %d\r\n\r\n" % len(answer.body))
-            head.append(answer.body)
-        else:
+        if not has_length(self._method, answer.status):
             head.append(b"\r\n")
-        transport.write(b"".join(head) if len(answer.body) < 65536 else b"".join(head[:-1]))
-        if len(answer.body) >= 65536 and head[-1] is answer.body:
+            transport.write(b"".join(head))
+            return
+        head.append(b"content-length: %d\r\n\r\n" % len(answer.body))
+        if len(answer.body) <= _JOIN_BYTES:
+            head.append(answer.body)
+            transport.write(b"".join(head))
+        else:
+            transport.write(b"".join(head))
             transport.write(answer.body)
 
     async def _stream(self, answer: Streaming) -> None:
         protocol = self._protocol
         transport = protocol.transport
         head = self._head(answer)
-        chunked = protocol.parser.get_http_version() != "1.0"
-        head.append(b"transfer-encoding: chunked\r\n\r\n" if chunked else b"\r\n")
+        head.append(b"transfer-encoding: chunked\r\n\r\n" if self._chunked else b"\r\n")
         transport.write(b"".join(head))
-        async for chunk in answer.chunks:
-            if protocol.flow.write_paused:
-                await protocol.flow.drain()
-            if self.disconnected:
-                return
-            transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if chunked else chunk)
-        if chunked:
+        async with aclosing(answer.chunks) as chunks:
+            async for chunk in chunks:
+                if protocol.flow.write_paused:
+                    await protocol.flow.drain()
+                if self.disconnected:
+                    return
+                transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._chunked else chunk)
+        if self._chunked:
             transport.write(b"0\r\n\r\n")
 
     def _head(self, answer: Answer) -> list[bytes]:
@@ -169,10 +207,9 @@ class Exchange:
 
     def _complete(self) -> None:
         self.response_complete = True
-        protocol = self._protocol
         if not self.keep_alive:
-            protocol.transport.close()
-        protocol.on_response_complete()
+            self._protocol.transport.close()
+        self._protocol.on_response_complete()
 
 
 class StreamProtocol(HttpToolsProtocol):
@@ -184,6 +221,7 @@ class StreamProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head_bytes: int | None = None
+        self.running: Exchange | None = None
 
     def default_headers(self) -> bytes:
         """Date and the like; uvicorn makes a new list once a second."""
@@ -211,8 +249,8 @@ class StreamProtocol(HttpToolsProtocol):
         if not self.url.startswith(_RAW_PREFIXES) or self.parser.should_upgrade():
             super().on_headers_complete()
             return
-        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        exchange = Exchange(self, self.parser.get_method().decode("ascii"), keep_alive)
+        method = self.parser.get_method().decode("ascii")
+        exchange = Exchange(self, method, self.parser.get_http_version())
         before: Any = self.cycle
         self.cycle = cast(Any, exchange)
         if before is None or before.response_complete:
@@ -236,9 +274,9 @@ class StreamProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        exchange: object = self.cycle
-        if isinstance(exchange, Exchange) and not exchange.response_complete:
-            exchange.leave()
+        if self.running is not None and not self.running.response_complete:
+            self.running.leave()
+        self.pipeline.clear()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:

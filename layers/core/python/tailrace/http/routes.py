@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final
 
 from tailrace.errors import (
@@ -156,7 +156,7 @@ class StreamRoutes:
         if live == "long-poll":
             return await self._long_poll(request, tail, position, held)
         if live == "sse":
-            return self._sse(tail, position, held)
+            return await self._sse(tail, position, held)
         raise BadParameter(f"live must be long-poll or sse, not '{live[:40]}'")
 
     async def _catch_up(self, request: Request, view: View, *, now: bool) -> Answer:
@@ -200,7 +200,8 @@ class StreamRoutes:
             headers.append((b"content-encoding", encoding.encode()))
         return Response(200, headers, body)
 
-    def _sse(self, tail: Tail, position: int, held: str) -> Streaming:
+    async def _sse(self, tail: Tail, position: int, held: str) -> Streaming:
+        view = await self._streams.view(tail, position)
         headers: RawHeaders = [
             (b"content-type", b"text/event-stream"),
             (b"cache-control", b"no-cache"),
@@ -208,15 +209,15 @@ class StreamRoutes:
         ]
         if tail.stream.config.mode is Mode.BYTES:
             headers.append((b"stream-sse-data-encoding", b"base64"))
-        return Streaming(200, headers, self._events(tail, position, held))
+        return Streaming(200, headers, self._events(view, held))
 
-    async def _events(self, tail: Tail, position: int, held: str) -> AsyncIterator[bytes]:
+    async def _events(self, view: View, held: str) -> AsyncGenerator[bytes]:
         """Data as it comes, until the stream ends or the response has lived long enough."""
         streams = self._streams
+        tail = view.tail
         mode = tail.stream.config.mode
         cursor = next_cursor(held, streams.clock())
         end = time.monotonic() + self._sse_seconds
-        view = await streams.view(tail, position)
         yield sse.encode(view, mode, cursor)
         while not view.closed:
             if view.up_to_date:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import re
+from typing import Final
 
 import orjson
 
 from tailrace.log.content import Mode, joined
 from tailrace.streams import View
 
-KEEP_ALIVE = b": keep-alive\n\n"
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+MEMO_BYTES: Final = 64 << 10
+"""Larger events are those of readers catching up, who are alone where they are."""
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
@@ -24,7 +27,8 @@ def encode(view: View, mode: Mode, cursor: int) -> bytes:
     events = control_event(view, cursor)
     if view.bodies:
         events = data_event(mode, joined(mode, view.bodies)) + events
-    view.tail.memo = (key, events)
+    if len(events) <= MEMO_BYTES:
+        view.tail.memo = (key, events)
     return events
 
 

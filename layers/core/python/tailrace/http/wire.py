@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -98,7 +98,7 @@ class Streaming(NamedTuple):
 
     status: int
     headers: RawHeaders
-    chunks: AsyncIterator[bytes]
+    chunks: AsyncGenerator[bytes]
 
 
 def _combined(headers: RawHeaders) -> dict[bytes, bytes]:

@@ -84,7 +84,7 @@ class Store(Protocol):
     def wake(self) -> None:
         """End every wait now."""
 
-    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Listed]:
+    async def list(self, prefix: str, after: str, limit: int, now: int) -> Sequence[Listed]:
         """Streams whose path begins with `prefix` and sorts after `after`, in order."""
 
     async def expiring(self, now: int) -> Sequence[str]:

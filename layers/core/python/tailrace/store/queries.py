@@ -140,12 +140,15 @@ def read_chunk(
     return Chunk(bodies, slot + 1, offset, size)
 
 
-def list_streams(db: sqlite3.Connection, prefix: str, after: str, limit: int) -> list[Listed]:
+def list_streams(
+    db: sqlite3.Connection, prefix: str, after: str, limit: int, now: int
+) -> list[Listed]:
     # Every path that begins with the prefix sorts before the prefix and the largest code point.
     rows = db.execute(
         "SELECT id, path, config FROM streams"
-        " WHERE path > ? AND path >= ? AND path < ? AND soft = 0 ORDER BY path LIMIT ?",
-        (after, prefix, prefix + "\U0010ffff", limit),
+        " WHERE path > ? AND path >= ? AND path < ?"
+        " AND soft = 0 AND (deadline IS NULL OR deadline > ?) ORDER BY path LIMIT ?",
+        (after, prefix, prefix + "\U0010ffff", now, limit),
     )
     streams = list(itertools.starmap(schema.stream_of, rows))
     return [Listed(stream, last_state(db, stream)) for stream in streams]

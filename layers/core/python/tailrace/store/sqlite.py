@@ -195,8 +195,8 @@ class SqliteStore:
         for chain in self._chains.values():
             chain.wake()
 
-    async def list(self, prefix: str, after: str, limit: int) -> Sequence[Listed]:
-        return await self._query(lambda db: queries.list_streams(db, prefix, after, limit))
+    async def list(self, prefix: str, after: str, limit: int, now: int) -> Sequence[Listed]:
+        return await self._query(lambda db: queries.list_streams(db, prefix, after, limit, now))
 
     # Care
 

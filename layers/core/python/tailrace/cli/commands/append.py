@@ -146,13 +146,14 @@ def append(
     )
     client.retries = retries
     appender = Appender(client, target, content_type, seq, close)
+    quiet = out.as_json or not sys.stderr.isatty()
     begun = time.monotonic()
     try:
         with _progress(file) as bar:
             for piece in pieces:
                 if piece.body:
                     appender.send(piece)
-                bar.hidden = time.monotonic() - begun < LONG_INPUT or not sys.stderr.isatty()
+                bar.hidden = quiet or time.monotonic() - begun < LONG_INPUT
                 bar.update(piece.size if bar.length else piece.messages)
             appender.finish()
     except Failure as failure:

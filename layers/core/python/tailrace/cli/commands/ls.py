@@ -27,11 +27,11 @@ def ls(client: Client, out: Output, prefix: str) -> None:
     """List the streams whose path begins with PREFIX."""
     if out.as_json:
         for stream in streams(client, prefix):
-            out.write(as_line(stream).encode() + b"\n")
+            out.line(as_line(stream))
         return
     rows = [_row(stream) for stream in streams(client, prefix)]
     if rows:
-        out.write(table([HEADINGS, *rows]).encode() + b"\n")
+        out.line(table([HEADINGS, *rows]))
     else:
         out.note(f"no streams below '{prefix}'" if prefix else "no streams")
 

@@ -42,7 +42,8 @@ def create(
 ) -> None:
     """Create STREAM.
 
-    Doing it again with the same settings changes nothing."""
+    Doing it again with the same settings changes nothing.
+    """
     if ttl is not None and expires_at is not None:
         raise click.UsageError("give --ttl or --expires-at, not both")
     target = client.stream(stream)
@@ -77,7 +78,8 @@ def fork(
 ) -> None:
     """Create TARGET as a fork of SOURCE.
 
-    It begins with the content of SOURCE, shared and not copied, and then goes its own way."""
+    It begins with the content of SOURCE, shared and not copied, and then goes its own way.
+    """
     origin, branch = client.stream(source), client.stream(target)
     if origin.origin != branch.origin:
         raise click.UsageError("a stream and its fork are on the same server")
@@ -102,7 +104,8 @@ def fork(
 def info(client: Client, out: Output, stream: str) -> None:
     """Show the metadata of STREAM.
 
-    Its content type, its end, whether it is closed and when it expires."""
+    Its content type, its end, whether it is closed and when it expires.
+    """
     target = client.stream(stream)
     response = client.send("HEAD", target, doing=f"look at '{target.name}'")
     fields = metadata(target, response)
@@ -124,7 +127,8 @@ def info(client: Client, out: Output, stream: str) -> None:
 def close(client: Client, out: Output, stream: str) -> None:
     """Close STREAM for good.
 
-    Readers see its end, and nothing can be appended any more."""
+    Readers see its end, and nothing can be appended any more.
+    """
     target = client.stream(stream)
     response = client.send(
         "POST", target, doing=f"close '{target.name}'", headers={"Stream-Closed": "true"}

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def read(client: Client, out: Output, stream: str, offset: str, raw: bool) -> None:
     """Print the content of STREAM.
 
-    Bytes come as they are, a JSON stream comes as one message per line."""
+    Bytes come as they are, a JSON stream comes as one message per line.
+    """
     from tailrace.cli.reading import catch_up, printed
 
     for chunk in catch_up(client, client.stream(stream), offset):
@@ -56,7 +57,8 @@ def tail(
 ) -> None:
     """Follow STREAM and print what is appended.
 
-    Ends when the stream is closed; survives a restart of the server."""
+    Ends when the stream is closed; survives a restart of the server.
+    """
     from tailrace.cli.reading import catch_up, follow, newest, printed
 
     target = client.stream(stream)

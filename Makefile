@@ -1,0 +1,44 @@
+# `make` lists the targets. Needs Python 3.11+ and make; the rest is set up in .venv and node_modules.
+
+PORT ?= 4437
+DATA ?= ./data
+ARGS ?=
+
+RUN := .venv/bin/python -m
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+MAKEFLAGS += --no-print-directory
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test lint format bench soak clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Set up everything below (each target does what it needs by itself)
+	@scripts/setup dev
+
+serve: ## Run the server: PORT=4437 DATA=./data ARGS="--long-poll-timeout 10"
+	@scripts/setup serve
+	@exec $(RUN) tailrace serve --port $(PORT) --data "$(DATA)" $(ARGS)
+
+test: setup lint ## Run lint and all tests: ARGS="-k producer"
+	@$(RUN) pytest $(ARGS)
+
+lint: setup ## Check style, format and types
+	@$(RUN) ruff check --quiet
+	@$(RUN) ruff format --check --quiet
+	@$(RUN) mypy
+
+format: setup ## Format the code and fix what can be fixed
+	@$(RUN) ruff check --fix --quiet || true
+	@$(RUN) ruff format
+
+bench: setup ## Measure against the reference server
+	@$(RUN) bench $(ARGS)
+
+soak: setup ## Load the server for long and watch memory and correctness
+	@$(RUN) bench.soak $(ARGS)
+
+clean: ## Remove what set-up and the tools have made; keeps DATA
+	rm -rf .venv node_modules .setup.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

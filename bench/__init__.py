@@ -1,0 +1,1 @@
+"""Benchmarks (`python -m bench`) and the soak test (`python -m bench.soak`)."""

@@ -1,0 +1,433 @@
+"""What is measured. Every row checks its answers: a broken server must not look fast."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import NamedTuple, Self
+
+from bench.load import (
+    PATIENCE,
+    Address,
+    Audience,
+    Caller,
+    Client,
+    SseReader,
+    Waiter,
+    Window,
+    WrongAnswer,
+    closed_loop,
+    open_readers,
+)
+from bench.servers import Server
+from bench.streams import BINARY, append, message, next_offset, read, streams_at, temporary
+from bench.wire import header_of
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+READERS = 1000
+BATCH = 100
+CATCH_UP_MESSAGES = 1000
+GENTLE_PER_SECOND = 5
+MEGABYTE = 1_000_000
+SETTLE_SECONDS = 1.0
+PAUSE_SECONDS = 0.002
+PARK_SECONDS_PER_WAITER = 0.001
+"""How long a long-poll gets to arrive and be parked before the append is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    warm_up: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One line of the table."""
+
+    title: str
+    unit: str
+    more_is_better: bool = True
+
+
+class Measured(NamedTuple):
+    """One figure per metric, and the share of the time that the load generator was computing."""
+
+    figures: list[float]
+    load_busy: float = 0.0
+
+
+Measure = Callable[[Server, Span], Awaitable[Measured]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measurement; it yields one figure per metric."""
+
+    name: str
+    metrics: tuple[Metric, ...]
+    measure: Measure
+    fresh_server: bool = False
+
+    def matches(self, pattern: str) -> bool:
+        return pattern in self.name or fnmatch(self.name, pattern)
+
+
+def _address(server: Server) -> Address:
+    return Address(server.host, server.port)
+
+
+def _offset(head: bytes) -> str:
+    return header_of(head, "Stream-Next-Offset") or ""
+
+
+def _same(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise WrongAnswer(f"{what}: {found!r}, expected {expected!r}")
+
+
+def appends(connections: int, spread: int = 1) -> Measure:
+    async def measure(server: Server, span: Span) -> Measured:
+        address = _address(server)
+        async with streams_at(address) as streams, temporary(streams, spread) as names:
+            requests = [
+                append(names[writer % spread], message(writer, 0)) for writer in range(connections)
+            ]
+            callers = [Caller([request], 204) for request in requests]
+            pace = await closed_loop(address, callers, span.warm_up, span.seconds)
+            stored: Counter[int] = Counter()
+            for name in names:
+                stored.update(item["w"] for item in await streams.messages(name))
+            _same("messages per writer", stored, Counter(dict(enumerate(pace.answered))))
+        return Measured([pace.requests_per_second], pace.load_busy)
+
+    return measure
+
+
+def batched_appends(connections: int) -> Measure:
+    async def measure(server: Server, span: Span) -> Measured:
+        address = _address(server)
+        async with streams_at(address) as streams, temporary(streams) as [name]:
+            bodies = [
+                b"[" + b",".join(message(writer, index) for index in range(BATCH)) + b"]"
+                for writer in range(connections)
+            ]
+            callers = [Caller([append(name, body)], 204) for body in bodies]
+            pace = await closed_loop(address, callers, span.warm_up, span.seconds)
+            stored = len(await streams.messages(name))
+            _same("messages", stored, sum(pace.answered) * BATCH)
+        return Measured([pace.requests_per_second * BATCH], pace.load_busy)
+
+    return measure
+
+
+def large_appends(connections: int) -> Measure:
+    async def measure(server: Server, span: Span) -> Measured:
+        address = _address(server)
+        async with streams_at(address) as streams, temporary(streams, kind=BINARY) as [name]:
+            request = append(name, bytes(MEGABYTE), BINARY)
+            callers = [Caller([request], 204, keep_heads=True) for _ in range(connections)]
+            pace = await closed_loop(address, callers, span.warm_up, span.seconds)
+            offsets = sorted({_offset(head) for caller in callers for head in caller.heads or ()})
+            _same("different offsets", len(offsets), sum(pace.answered))
+            # Reading everything back would take longer than writing it, so: the last few.
+            last = min(8, len(offsets) - 1)
+            length = await streams.length(name, offsets[-1 - last])
+            _same("bytes at the end", length, last * MEGABYTE)
+        return Measured([pace.requests_per_second * MEGABYTE / 1e6], pace.load_busy)
+
+    return measure
+
+
+def catch_up_json(connections: int) -> Measure:
+    async def measure(server: Server, span: Span) -> Measured:
+        address = _address(server)
+        async with streams_at(address) as streams, temporary(streams) as [name]:
+            for index in range(CATCH_UP_MESSAGES):
+                await streams.append(name, message(0, index))
+            found = [item["i"] for item in await streams.messages(name)]
+            _same("messages", found, list(range(CATCH_UP_MESSAGES)))
+            reads, _, busy = await _catch_up(server, name, connections, span)
+        return Measured([reads], busy)
+
+    return measure
+
+
+def catch_up_binary(connections: int) -> Measure:
+    async def measure(server: Server, span: Span) -> Measured:
+        async with streams_at(_address(server)) as streams, temporary(streams, kind=BINARY) as [n]:
+            await streams.append(n, bytes(MEGABYTE), BINARY)
+            _same("bytes", await streams.length(n), MEGABYTE)
+            _, read_bytes, busy = await _catch_up(server, n, connections, span)
+        return Measured([read_bytes / MEGABYTE], busy)
+
+    return measure
+
+
+async def _catch_up(
+    server: Server, name: str, connections: int, span: Span
+) -> tuple[float, float, float]:
+    """Whole reads/s, bytes/s, and how busy the load was, however many pages a read takes."""
+    address = _address(server)
+    async with streams_at(address) as streams:
+        pages = [page async for page in streams.pages(name)]
+    requests = [page.request for page in pages]
+    lengths = [page.response.length for page in pages]
+    callers = [Caller(requests, 200, lengths) for _ in range(connections)]
+    pace = await closed_loop(address, callers, span.warm_up, span.seconds)
+    return pace.requests_per_second / len(pages), pace.bytes_per_second, pace.load_busy
+
+
+def long_poll_latency(waiters: int) -> Measure:
+    async def measure(server: Server, span: Span) -> Measured:
+        address = _address(server)
+        async with streams_at(address) as streams, temporary(streams) as [name]:
+            tail = await streams.append(name, message(0, 0))
+            room = _WaitingRoom(address, name, waiters)
+            await room.enter()
+            try:
+                tail, _ = await room.rounds(tail, 0, span.warm_up)
+                _, delays = await room.rounds(tail, 1_000_000, span.seconds)
+            finally:
+                room.leave()
+        return Measured(_percentiles(delays))
+
+    return measure
+
+
+class _WaitingRoom:
+    """Waiters on one stream and the writer that wakes them."""
+
+    def __init__(self, address: Address, name: str, size: int) -> None:
+        self._address = address
+        self._name = name
+        self._writer = Client()
+        self._waiters = [Waiter(self._answered) for _ in range(size)]
+        self._missing = 0
+        self._all_answered: asyncio.Future[None] | None = None
+
+    async def enter(self) -> None:
+        await self._address.connect(self._writer)
+        await self._address.connect_all(self._waiters)
+
+    def leave(self) -> None:
+        for connection in (self._writer, *self._waiters):
+            connection.close()
+
+    async def rounds(self, tail: str, first: int, seconds: float) -> tuple[str, list[float]]:
+        delays: list[float] = []
+        deadline = time.perf_counter() + seconds
+        index = first
+        while not delays or time.perf_counter() < deadline:
+            index += 1
+            tail = await self._round(tail, index, delays)
+        return tail, delays
+
+    async def _round(self, tail: str, index: int, delays: list[float]) -> str:
+        self._missing = len(self._waiters)
+        self._all_answered = asyncio.get_running_loop().create_future()
+        request = read(self._name, tail, "long-poll")
+        for waiter in self._waiters:
+            waiter.wait(request)
+        await asyncio.sleep(PAUSE_SECONDS + PARK_SECONDS_PER_WAITER * len(self._waiters))
+        body = message(0, index)
+        sent_at = time.perf_counter()
+        acknowledged = await self._writer.ask(append(self._name, body), 204)
+        await asyncio.wait_for(self._all_answered, PATIENCE)
+        expected = (200, b"[" + body + b"]")
+        for waiter in self._waiters:
+            _same("long-poll", waiter.answer(), expected)
+            delays.append(waiter.answered_at - sent_at)
+        return next_offset(acknowledged)
+
+    def _answered(self) -> None:
+        self._missing -= 1
+        if self._missing == 0 and self._all_answered is not None:
+            self._all_answered.set_result(None)
+
+
+async def sse_latency(server: Server, span: Span) -> Measured:
+    """One reader; the next append waits until the last one was seen."""
+    sent_at: list[float] = []
+    async with _Show(server, 1, sent_at) as show:
+        deadline = time.perf_counter() + span.warm_up
+        while time.perf_counter() < deadline:
+            await show.append_and_see()
+        warm = len(show.audience.delays)
+        deadline = time.perf_counter() + span.seconds
+        while len(show.audience.delays) == warm or time.perf_counter() < deadline:
+            await show.append_and_see()
+        await show.check()
+        return Measured(_percentiles(show.audience.delays[warm:]))
+
+
+async def fan_out_flat_out(server: Server, span: Span) -> Measured:
+    """One writer that never pauses; the clock stops when the last reader has the last message."""
+    async with _Show(server, READERS) as show:
+        await show.append_and_see()
+        before = show.audience.delivered
+        window = Window()
+        deadline = time.perf_counter() + span.seconds
+        while time.perf_counter() < deadline:
+            await show.append()
+        await show.audience.reach(show.appended * READERS)
+        window.close()
+        await show.check()
+    deliveries = show.audience.delivered - before
+    return Measured([deliveries / window.elapsed], window.load_busy)
+
+
+async def fan_out_gentle(server: Server, span: Span) -> Measured:
+    """A steady rate; an append leaves on time whether or not the last one has been delivered."""
+    sent_at: list[float] = []
+    async with _Show(server, READERS, sent_at) as show:
+        await show.append_and_see()
+        show.audience.delays.clear()
+        began = time.perf_counter()
+        for tick in range(max(2, round(span.seconds * GENTLE_PER_SECOND))):
+            await asyncio.sleep(max(0.0, began + tick / GENTLE_PER_SECOND - time.perf_counter()))
+            await show.append()
+        await show.audience.reach(show.appended * READERS)
+        await show.check()
+        return Measured(_percentiles(show.audience.delays)[1:])
+
+
+class _Show:
+    """SSE readers on one stream, and its one writer."""
+
+    def __init__(self, server: Server, readers: int, sent_at: list[float] | None = None) -> None:
+        self._address = _address(server)
+        self._size = readers
+        self._sent_at = sent_at
+        self._writer = Client()
+        self._readers: list[SseReader] = []
+        self._name = ""
+        self.audience = Audience(sent_at)
+        self.appended = 0
+
+    async def __aenter__(self) -> Self:
+        async with streams_at(self._address) as streams:
+            self._name = f"show-{time.monotonic_ns()}"
+            tail = await streams.create(self._name)
+        request = read(self._name, tail, "sse")
+        self._readers = await open_readers(self._address, request, self.audience, self._size)
+        await self._address.connect(self._writer)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for connection in (self._writer, *self._readers):
+            connection.close()
+        # The server must have noticed that they left before the stream goes.
+        await asyncio.sleep(PAUSE_SECONDS * 25)
+        async with streams_at(self._address) as streams:
+            await streams.delete(self._name)
+
+    async def append(self) -> None:
+        request = append(self._name, message(0, self.appended))
+        self.appended += 1
+        if self._sent_at is not None:
+            self._sent_at.append(time.perf_counter())
+        await self._writer.ask(request, 204)
+
+    async def append_and_see(self) -> None:
+        await self.append()
+        await self.audience.reach(self.appended * self._size)
+        await asyncio.sleep(PAUSE_SECONDS)
+
+    async def check(self) -> None:
+        """Everybody has everything, and one reader's bytes are decoded to prove the order."""
+        counts = {reader.count for reader in self._readers}
+        _same("messages per reader", counts, {self.appended})
+        seen = [
+            item["i"]
+            for event in self._readers[0].events()
+            if event.kind == "data"
+            for item in json.loads(event.data)
+        ]
+        _same("messages of the first reader", seen, list(range(self.appended)))
+
+
+async def memory_per_reader(server: Server, _span: Span) -> Measured:
+    """Growth of the server's resident memory by a thousand readers that have nothing to read."""
+    async with _Show(server, READERS // 10) as rehearsal:
+        await rehearsal.append_and_see()
+    await asyncio.sleep(SETTLE_SECONDS)
+    before = server.rss_kb()
+    async with _Show(server, READERS):
+        await asyncio.sleep(SETTLE_SECONDS)
+        after = server.rss_kb()
+    return Measured([(after - before) / READERS])
+
+
+def _percentiles(delays: Sequence[float]) -> list[float]:
+    """p50 and p99 in milliseconds."""
+    if len(delays) < 2:
+        raise WrongAnswer("too few samples")
+    cuts = statistics.quantiles(delays, n=100, method="inclusive")
+    return [cuts[49] * 1000, cuts[98] * 1000]
+
+
+def _latency(title: str) -> tuple[Metric, Metric]:
+    return Metric(f"{title}, p50", "ms", False), Metric(f"{title}, p99", "ms", False)
+
+
+ROWS = (
+    *(
+        Row(
+            f"append-{connections}",
+            (Metric(f"append 100 B, {connections} connection{'s'[: connections > 1]}", "req/s"),),
+            appends(connections),
+        )
+        for connections in (1, 16, 64, 256)
+    ),
+    Row(
+        "append-64-streams",
+        (Metric("append 100 B, 64 connections over 64 streams", "req/s"),),
+        appends(64, spread=64),
+    ),
+    Row(
+        "append-batched",
+        (Metric(f"append 100 {TIMES} 100 B per request, 16 connections", "msg/s"),),
+        batched_appends(16),
+    ),
+    Row(
+        "append-1mb",
+        (Metric("append 1 MB, 4 connections", "MB/s"),),
+        large_appends(4),
+    ),
+    Row(
+        "catch-up-json",
+        (Metric(f"read 1000 {TIMES} 100 B JSON, 16 connections", "req/s"),),
+        catch_up_json(16),
+    ),
+    Row(
+        "catch-up-1mb",
+        (Metric("read 1 MB binary, 16 connections", "MB/s"),),
+        catch_up_binary(16),
+    ),
+    Row("long-poll-1", _latency("append → long-poll, 1 waiter"), long_poll_latency(1)),
+    Row("long-poll-100", _latency("append → long-poll, 100 waiters"), long_poll_latency(100)),
+    Row("sse-1", _latency("append → SSE, 1 reader"), sse_latency),
+    Row(
+        "fan-out-flat-out",
+        (Metric("SSE to 1,000 readers, flat out", "deliveries/s"),),
+        fan_out_flat_out,
+    ),
+    Row(
+        "fan-out-gentle",
+        (Metric(f"SSE to 1,000 readers, {GENTLE_PER_SECOND} msg/s, p99", "ms", False),),
+        fan_out_gentle,
+    ),
+    Row(
+        "memory",
+        (Metric("memory per idle SSE reader", "KB", False),),
+        memory_per_reader,
+        fresh_server=True,
+    ),
+)

@@ -1,0 +1,77 @@
+"""Streams that come and go: deleted, expired, abandoned, created again, read while they vanish."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from itertools import count
+
+from bench.load import WrongAnswer
+from bench.soak.readers import SseTail
+from bench.soak.world import World
+from bench.streams import Streams, message, read, streams_at
+
+TTL_SECONDS = 1
+AFTER_EXPIRY_SECONDS = TTL_SECONDS + 0.6
+ABANDON_AT_ONCE = 10
+
+
+async def churn(world: World, worker: int, dice: random.Random) -> None:
+    lives = (_deleted, _expired, _abandoned, _vanishing)
+    try:
+        async with streams_at(world.address) as streams:
+            for number in count():
+                if not world.writing:
+                    return
+                life = dice.choice(lives)
+                world.tally["churned streams"] += await life(streams, f"churn-{worker}-{number}")
+                await asyncio.sleep(dice.uniform(0.02, 0.2))
+    except (WrongAnswer, ConnectionError, TimeoutError) as error:
+        world.fail(f"churn {worker}: {error!r}")
+
+
+async def _deleted(streams: Streams, name: str) -> int:
+    """A path that is used again starts empty."""
+    for _ in range(2):
+        await streams.create(name)
+        await _fill(streams, name, 3)
+        await streams.delete(name)
+        await streams.expect_missing(name)
+    return 2
+
+
+async def _expired(streams: Streams, name: str) -> int:
+    await streams.create(name, Stream_TTL=str(TTL_SECONDS))
+    await _fill(streams, name, 5)
+    await asyncio.sleep(AFTER_EXPIRY_SECONDS)
+    await streams.expect_missing(name)
+    return 1
+
+
+async def _abandoned(streams: Streams, name: str) -> int:
+    """Nobody ever asks for these again, so only the server's own sweep can free them."""
+    for number in range(ABANDON_AT_ONCE):
+        await streams.create(f"{name}-{number}", Stream_TTL=str(TTL_SECONDS))
+        await streams.append(f"{name}-{number}", message(0, 0))
+    return ABANDON_AT_ONCE
+
+
+async def _vanishing(streams: Streams, name: str) -> int:
+    """Readers sit on the stream when it is deleted."""
+    await streams.create(name)
+    tails = [SseTail(read(name, "-1", "sse")) for _ in range(3)]
+    await streams.address.connect_all(tails)
+    await _fill(streams, name, 1)
+    await streams.delete(name)
+    await streams.expect_missing(name)
+    for tail in tails:
+        tail.transport.abort()
+    return 1
+
+
+async def _fill(streams: Streams, name: str, messages: int) -> None:
+    for index in range(messages):
+        await streams.append(name, message(0, index))
+    found = [item["i"] for item in await streams.messages(name)]
+    if found != list(range(messages)):
+        raise WrongAnswer(f"{name} holds {found}")

@@ -1,0 +1,150 @@
+"""Live readers that come, follow a stream, lose their connection, resume, and go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+
+from bench.load import Client, Connection, WrongAnswer
+from bench.soak.world import Follower, World
+from bench.streams import next_offset, read
+from bench.wire import HEAD_END, ChunkDecoder, Event, EventDecoder
+
+STARTS = ("-1", "now")
+STAY_SECONDS = (2.0, 30.0)
+CONNECTION_SECONDS = (0.05, 12.0)
+CATCH_UP_SECONDS = 20.0
+POLL_SECONDS = 0.5
+
+
+async def follow(world: World, reader: int, dice: random.Random) -> None:
+    """One visitor after the other, until told to stop; the last one must catch up fully."""
+    mode = (LongPoll, Sse)[reader % 2]
+    try:
+        while world.reading:
+            name = dice.choice(list(world.ledgers))
+            visit = mode(world, name, dice.choice(STARTS), dice)
+            await visit.stay(dice.uniform(*STAY_SECONDS))
+            world.tally["visits"] += 1
+    except (WrongAnswer, ConnectionError, TimeoutError) as error:
+        world.fail(f"{mode.__name__} reader: {error!r}")
+
+
+class Visit:
+    """One logical reader of one stream over as many connections as it takes."""
+
+    def __init__(self, world: World, name: str, start: str, dice: random.Random) -> None:
+        self._world = world
+        self._name = name
+        self._dice = dice
+        self._offset = start
+        self._follower = Follower(from_start=start == "-1")
+
+    async def stay(self, seconds: float) -> None:
+        leave_at = time.monotonic() + seconds
+        while time.monotonic() < leave_at and self._world.reading:
+            connected = self._dice.uniform(*CONNECTION_SECONDS)
+            await self._connection(min(connected, leave_at - time.monotonic()))
+            self._world.tally["live connections"] += 1
+        if not self._world.reading:
+            await self._catch_up()
+
+    async def _connection(self, seconds: float) -> None:
+        raise NotImplementedError
+
+    async def _catch_up(self) -> None:
+        """Nobody writes any more, so this reader must come to have everything."""
+        ledger = self._world.ledgers[self._name]
+        deadline = time.monotonic() + CATCH_UP_SECONDS
+        while not self._follower.has_all(ledger):
+            if time.monotonic() > deadline:
+                raise WrongAnswer(f"{self._name}: not caught up after {CATCH_UP_SECONDS:.0f} s")
+            await self._connection(POLL_SECONDS)
+
+    def _see(self, text: str | bytes, live_since: float) -> None:
+        messages = json.loads(text)
+        if problem := self._follower.see(messages):
+            raise WrongAnswer(f"{self._name} from {self._offset}: {problem}")
+        self._world.tally["delivered live"] += len(messages)
+        self._world.note_delays(messages, live_since)
+
+
+class LongPoll(Visit):
+    async def _connection(self, seconds: float) -> None:
+        client = await self._world.address.connect(Client())
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    await self._poll(client)
+        except TimeoutError:
+            pass
+        finally:
+            client.transport.abort()
+
+    async def _poll(self, client: Client) -> None:
+        since = time.monotonic()
+        response = await client.ask(read(self._name, self._offset, "long-poll"), 200, 204)
+        if response.status == 200:
+            self._see(response.body, since)
+        self._offset = next_offset(response)
+
+
+class Sse(Visit):
+    async def _connection(self, seconds: float) -> None:
+        tail = SseTail(read(self._name, self._offset, "sse"))
+        await self._world.address.connect(tail)
+        held: list[str] = []
+        since = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                while (event := await tail.events.get()) is not None:
+                    if event.kind == "data":
+                        held.append(event.data)
+                        continue
+                    if event.kind == "refused":
+                        raise WrongAnswer(f"{self._name}: {event.data}")
+                    # Data counts only with the offset after it: without, it will come again.
+                    for text in held:
+                        self._see(text, since)
+                    held.clear()
+                    self._offset = json.loads(event.data)["streamNextOffset"]
+        except TimeoutError:
+            pass
+        finally:
+            tail.transport.abort()
+
+
+class SseTail(Connection):
+    """Decoded events of one SSE answer, and None at its end."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self._opening = b""
+        self._opened = False
+        self._chunks = ChunkDecoder()
+        self._decoder = EventDecoder()
+        self.events: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._opened:
+            self._opening += data
+            head, found, data = self._opening.partition(HEAD_END)
+            if not found:
+                return
+            self._opened = True
+            if head[9:12] != b"200":
+                self.events.put_nowait(Event("refused", head[:300].decode(errors="replace")))
+                return
+        for event in self._decoder.feed(self._chunks.feed(data)):
+            self.events.put_nowait(event)
+        if self._chunks.ended:
+            self.events.put_nowait(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.events.put_nowait(None)

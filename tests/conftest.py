@@ -1,0 +1,203 @@
+"""What tests share: the server as a real process, and the JavaScript tests run by vitest."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+READY = re.compile(r"ready on (http://127\.0\.0\.1:(\d+))")
+START_SECONDS = 20.0
+STOP_SECONDS = 20.0
+SHOWN_BYTES = 8_000
+
+
+class Server:
+    """One server process on loopback; its data directory outlives it.
+
+    `env` holds settings, such as `{"TAILRACE_LONG_POLL_TIMEOUT": "2"}`.
+    """
+
+    def __init__(self, data: Path, env: Mapping[str, str] | None = None) -> None:
+        self.data = data
+        self.env = dict(env or {})
+        self.log = data.with_name(f"{data.name}.log")
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    def start(self) -> Self:
+        """Starts the server, on the same port as before, and returns when it answers."""
+        assert self._process is None, "the server is running already"
+        logged = self.log.stat().st_size if self.log.exists() else 0
+        command = [sys.executable, "-m", "tailrace", "serve"]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--port", str(self.port), "--data", str(self.data)],
+                env={**os.environ, **self.env},
+                cwd=self.data.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._answers(logged):
+            ended = self._process.poll()
+            if ended is not None or time.monotonic() > deadline:
+                self.kill()
+                state = "is not ready" if ended is None else f"ended with {ended}"
+                raise AssertionError(f"the server {state}; its output:\n{self.output()}")
+            time.sleep(0.01)
+        return self
+
+    def stop(self) -> int:
+        """Ends the server as an operator would; returns its exit code."""
+        process = self._running
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"SIGTERM did not end the server:\n{self.output()}") from None
+        self._process = None
+        return code
+
+    def kill(self) -> None:
+        """Ends the server as a crash would; harmless when it has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> Self:
+        self.stop()
+        return self.start()
+
+    def output(self) -> str:
+        return self.log.read_bytes()[-SHOWN_BYTES:].decode(errors="replace")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.kill()
+        if error is not None:
+            print(self.output())
+
+    @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the server is not running"
+        return self._process
+
+    def _answers(self, logged: int) -> bool:
+        ready = READY.search(self.log.read_bytes()[logged:].decode(errors="replace"))
+        if ready is None:
+            return False
+        self.port = int(ready[2])
+        try:
+            return httpx.get(f"{self.url}/health", trust_env=False).is_success
+        except httpx.TransportError:
+            return False
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server that most tests share; they keep apart by the paths of their streams."""
+    data = tmp_path_factory.mktemp("shared") / "data"
+    with Server(data, {"TAILRACE_LONG_POLL_TIMEOUT": "2"}) as shared:
+        yield shared
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """A server of the test's own, to stop, kill and restart."""
+    with Server(tmp_path / "data", {"TAILRACE_LONG_POLL_TIMEOUT": "2"}) as own:
+        yield own
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        for name, value in item.funcargs.items():
+            if isinstance(value, Server):
+                report.sections.append((f"output of {name}", value.output()))
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class VitestTest:
+    name: str
+    status: str
+    messages: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([self.name, *(f"    {m}".replace("\n", "\n    ") for m in self.messages)])
+
+
+def run_vitest(
+    root: Path, report: Path, env: Mapping[str, str], *, seconds: float
+) -> list[VitestTest]:
+    """Runs the test files below `root`, each test's outcome in their order."""
+    vitest = ROOT / "node_modules" / "vitest" / "vitest.mjs"
+    node = shutil.which(
+        "node", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    )
+    assert node is not None, "Node is missing; `make setup` brings it"
+    assert vitest.exists(), "node_modules is missing; `make setup` brings it"
+    done = subprocess.run(
+        [node, vitest, "run", "--root", root, "--reporter=json", f"--outputFile={report}"],
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+    assert report.exists(), f"vitest wrote no report:\n{done.stdout}\n{done.stderr}"
+    results: dict[str, Any] = json.loads(report.read_bytes())
+    tests = [
+        VitestTest(test["fullName"], test["status"], tuple(test["failureMessages"]))
+        for file in results["testResults"]
+        for test in file["assertionResults"]
+    ]
+    failed = any(test.status == "failed" for test in tests)
+    # A file that cannot be loaded fails the run without any test of its own failing.
+    assert failed or done.returncode == 0, f"vitest failed:\n{done.stdout}\n{done.stderr}"
+    return tests
+
+
+def fail_with(tests: Iterable[VitestTest]) -> None:
+    """Fails the calling test when there are any, naming each and what it said."""
+    shown = [str(test) for test in tests]
+    if shown:
+        pytest.fail(
+            f"{len(shown)} JavaScript tests failed:\n\n" + "\n\n".join(shown), pytrace=False
+        )
