@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint format bench soak clean
+.PHONY: help setup serve test lint format bench soak demo clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: setup ## Measure against the reference server
 
 soak: setup ## Load the server for long and watch memory and correctness
 	@$(RUN) bench.soak $(ARGS)
+
+demo: setup ## Draw docs/demo.svg from a real run
+	@$(PYTHON_IN_VENV) scripts/demo.py
 
 clean: ## Remove what set-up and the tools have made; keeps DATA
 	rm -rf .venv node_modules .setup.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

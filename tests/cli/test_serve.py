@@ -72,7 +72,6 @@ def test_a_bad_setting_is_named_and_exit_2(
     ("error", "message"),
     [
         (OSError(98, "Address already in use"), "cannot serve: [Errno 98] Address already in use"),
-        (SystemExit(3), "cannot serve on 127.0.0.1:4437; choose another --port"),
         (DataDirectoryInUse("./data is in use"), "./data is in use"),
     ],
 )

@@ -35,23 +35,12 @@ def serve(**flags: Any) -> None:
     It ends with Ctrl-C or SIGTERM, after the requests under way.
     """
     try:
-        _run(Settings.from_env(**flags))
+        settings = Settings.from_env(**flags)
+        from tailrace.server import serve as run
+
+        run(settings)
     except TailraceError as error:
         code = Exit.USAGE if isinstance(error, BadSetting) else Exit.UNEXPECTED
         raise Failure(str(error), code, code=error.code) from None
     except OSError as error:
         raise Failure(f"cannot serve: {error}", Exit.UNEXPECTED) from None
-
-
-def _run(settings: Settings) -> None:
-    from tailrace.server import serve as run
-
-    try:
-        run(settings)
-    except SystemExit as end:
-        # uvicorn ends so when it cannot listen, with a code that means something else here.
-        if end.code:
-            where = f"{settings.host}:{settings.port}"
-            raise Failure(
-                f"cannot serve on {where}; choose another --port", Exit.UNEXPECTED
-            ) from None

@@ -1,0 +1,1 @@
+"""The CDK application: everything that `cdk deploy` puts on AWS."""

@@ -1,0 +1,9 @@
+"""What cdk.json runs: `cdk synth -c stage=dev` or `stage=prod`."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+
+from infra.app import build
+
+build(cdk.App()).synth()

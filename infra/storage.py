@@ -1,0 +1,45 @@
+"""Where the log lives on AWS: a table for the hot log, a bucket for large bodies and history."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.stage import Stage
+
+
+class Storage(cdk.Stack):
+    def __init__(self, scope: Construct, name: str, *, stage: Stage) -> None:
+        super().__init__(scope, name)
+        removal = cdk.RemovalPolicy.RETAIN if stage.keeps_data else cdk.RemovalPolicy.DESTROY
+        self.table = dynamodb.TableV2(
+            self,
+            "Log",
+            # A chain and a slot in it: the one key every append writes and every reader waits for.
+            partition_key=dynamodb.Attribute(name="p", type=dynamodb.AttributeType.STRING),
+            sort_key=dynamodb.Attribute(name="n", type=dynamodb.AttributeType.NUMBER),
+            billing=dynamodb.Billing.on_demand(),
+            dynamo_stream=dynamodb.StreamViewType.NEW_IMAGE,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            deletion_protection=stage.keeps_data,
+            removal_policy=removal,
+        )
+        self.bucket = s3.Bucket(
+            self,
+            "History",
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            enforce_ssl=True,
+            # Objects are immutable; what is unfinished after a day never will be finished.
+            lifecycle_rules=[
+                s3.LifecycleRule(abort_incomplete_multipart_upload_after=cdk.Duration.days(1))
+            ],
+            removal_policy=removal,
+            auto_delete_objects=False,
+        )
+        cdk.CfnOutput(self, "TableName", value=self.table.table_name)
+        cdk.CfnOutput(self, "BucketName", value=self.bucket.bucket_name)
