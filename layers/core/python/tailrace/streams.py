@@ -100,14 +100,13 @@ class Streams:
         for attempt in range(ATTEMPTS):
             tail = await self.find(path)
             now = self._renew(tail)
+            state = tail.state
             spilled = None
             producer = request.producer
-            if (
-                producer is not None
-                and tail.state.spilled
-                and producer.id not in tail.state.producers
-            ):
+            if producer is not None and state.spilled and producer.id not in state.producers:
                 spilled = await self.store.producer(tail, producer.id)
+                if tail.state.spilled != state.spilled:
+                    continue
             try:
                 accepted = decide(tail.stream.config, tail.state, request, now, spilled)
             except TailraceError:
@@ -256,7 +255,7 @@ class Streams:
         if config.ttl is None and config.expires_at is None:
             return False
         if config.ttl and tail.watched:
-            return False
+            self._renew(tail)
         return expired(config, tail.accessed, self.clock())
 
     def _renew(self, tail: Tail) -> int:

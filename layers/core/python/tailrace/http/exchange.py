@@ -38,6 +38,9 @@ def _rendered(headers: RawHeaders) -> bytes:
 
 _COMMON: Final = _rendered(COMMON_HEADERS)
 
+_STALLED_SECONDS: Final = 30
+"""A reader of events who takes nothing for so long is let go; it can come back with its offset."""
+
 _JOIN_BYTES: Final = 64 << 10
 """Larger bodies are handed over as they are instead of being copied behind their head."""
 
@@ -143,6 +146,9 @@ class Exchange:
                 self._write(answer)
             else:
                 await self._stream(answer)
+        except TimeoutError:
+            self._protocol.transport.abort()
+            return
         except Exception:
             # The head may be sent: hanging up is all that still tells the client.
             logger.exception("%s %s broke off", self._method, self._url.decode("latin-1"))
@@ -191,7 +197,8 @@ class Exchange:
         async with aclosing(answer.chunks) as chunks:
             async for chunk in chunks:
                 if protocol.flow.write_paused:
-                    await protocol.flow.drain()
+                    async with asyncio.timeout(_STALLED_SECONDS):
+                        await protocol.flow.drain()
                 if self.disconnected:
                     return
                 transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._chunked else chunk)

@@ -108,7 +108,7 @@ def _next_entry(
         producer if request.close else None,
         state.seq if request.seq is None else request.seq,
         producers,
-        state.spilled or bool(spill),
+        state.spilled + bool(spill),
     )
     entry = Entry(n, body or None, after, spill)
     return Accepted(after, entry, None if producer is None else producer.seq)

@@ -42,8 +42,8 @@ class State(NamedTuple):
     seq: str | None = None
     """The last Stream-Seq."""
     producers: Producers = NO_PRODUCERS
-    spilled: bool = False
-    """Whether some producers were moved to rows of their own."""
+    spilled: int = 0
+    """How often producers were moved to rows of their own."""
     gone: bool = False
     """Whether the entry is a tombstone."""
 

@@ -129,13 +129,13 @@ def state_of(n: int, offset: int, size: int, at: int, rest: bytes | None) -> Sta
         Producer(*value["c"]) if "c" in value else None,
         value.get("q"),
         {producer: (epoch, seq) for producer, epoch, seq in value.get("p", ())} or NO_PRODUCERS,
-        "s" in value,
+        value.get("s", 0),
         "g" in value,
     )
 
 
 def _rest(state: State) -> bytes | None:
-    """e: end, c: closer, q: Stream-Seq, p: producers in order, s: spilled, g: gone."""
+    """e: end, c: closer, q: Stream-Seq, p: producers in order, s: times spilled, g: gone."""
     value: dict[str, Any] = {}
     if state.end is not None:
         value["e"] = state.end
@@ -146,7 +146,7 @@ def _rest(state: State) -> bytes | None:
     if state.producers:
         value["p"] = [(producer, *last) for producer, last in state.producers.items()]
     if state.spilled:
-        value["s"] = 1
+        value["s"] = state.spilled
     if state.gone:
         value["g"] = 1
     return orjson.dumps(value) if value else None
