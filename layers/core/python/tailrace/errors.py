@@ -23,6 +23,10 @@ class DataDirectoryInUse(TailraceError):
     code = "DATA_DIRECTORY_IN_USE"
 
 
+class UnreadableData(TailraceError):
+    code = "UNREADABLE_DATA"
+
+
 class CannotListen(TailraceError):
     code = "CANNOT_LISTEN"
 

@@ -104,7 +104,8 @@ def _listen(settings: Settings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
     except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
         raise CannotListen(
-            f"cannot listen on {settings.host} port {settings.port}: {os.strerror(error.errno or 0)};"
+            f"cannot listen on {settings.host} port {settings.port}: {why};"
             " choose another with --host and --port"
         ) from None

@@ -150,14 +150,21 @@ class Streams:
 
     async def follow(self, tail: Tail, n: int, seconds: float) -> View:
         """What is at slot `n`, waiting for it if there is nothing yet."""
-        if not self.draining:
-            await self.store.wait(tail, n, seconds)
-        path = tail.stream.path
-        current = await self.find(path)
-        if current.stream.id != tail.stream.id:
-            raise StreamNotFound(path)
-        self._renew(current)
-        return await self.view(current, n)
+        path, incarnation = tail.stream.path, tail.stream.id
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            if left > 0 and not self.draining:
+                await self.store.wait(tail, n, left)
+                # Who waited was there all the time.
+                self._renew(tail)
+            tail = await self.find(path)
+            if tail.stream.id != incarnation:
+                raise StreamNotFound(path)
+            self._renew(tail)
+            view = await self.view(tail, n)
+            if view.bodies or view.closed or left <= 0 or self.draining:
+                return view
 
     async def view(self, tail: Tail, position: int) -> View:
         """The data from a slot on, up to the end of its chunk."""
@@ -224,7 +231,9 @@ class Streams:
             view = await self.view(source, slot)
             body = view.bodies[0] if view.bodies else None
         point = ForkPoint(slot, offset, size, body)
-        return fork_config(request, source.stream, point, now), point
+        # A fork goes on where its source was, even if the clock was set back since.
+        created = max(now, source.settled.at)
+        return fork_config(request, source.stream, point, created), point
 
     async def _read_through(
         self, tail: Tail, n: int, stop: int

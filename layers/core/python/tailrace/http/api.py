@@ -18,6 +18,8 @@ from starlette.routing import Match
 from tailrace import __version__, errors
 from tailrace.errors import TailraceError
 from tailrace.http import docs_page, openapi, wire
+from tailrace.http.openapi.guide import EXAMPLE_URL
+from tailrace.http.openapi.operations import SERVER
 from tailrace.http.routes import StreamRoutes
 from tailrace.http.statuses import INTERNAL_ERROR, error_response
 from tailrace.limits import LIST_PAGE
@@ -38,18 +40,16 @@ class Health(BaseModel):
 
 class ListedStream(BaseModel):
     path: Annotated[str, Field(description="Percent-encoded, as it goes into a URL.")]
-    content_type: str
+    content_type: Annotated[str, Field(description="As it was created.")]
     next_offset: Annotated[str, Field(description="Where the stream ends now.")]
-    closed: bool
-    created_at: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-    ttl: Annotated[
-        int | None, Field(description="Seconds without use after which the stream expires.")
-    ]
+    closed: Annotated[bool, Field(description="Whether it takes no more appends.")]
+    created_at: Annotated[str, Field(description="When it was created, in RFC 3339.")]
+    ttl: Annotated[int | None, Field(description="Seconds without use after which it expires.")]
     expires_at: Annotated[str | None, Field(description="When it expires, if at a fixed time.")]
 
 
 class StreamPage(BaseModel):
-    streams: list[ListedStream]
+    streams: Annotated[list[ListedStream], Field(description="In the order of their paths.")]
     next: Annotated[
         str | None, Field(description="Pass it as `after` for the next page; null on the last.")
     ]
@@ -90,7 +90,7 @@ def build_api(streams: Streams, _: StreamRoutes, settings: Settings) -> FastAPI:
         page = [_listed(*listed) for listed in found[:limit]]
         return StreamPage(streams=page, next=page[-1].path if len(found) > limit else None)
 
-    @_route(api, "/health", "getHealth", "Check the server", "It is well.")
+    @_route(api, "/health", "getHealth", "Health", "It is well.")
     async def health() -> Health:
         """For load balancers and the like."""
         return Health(status="ok", version=__version__)
@@ -109,7 +109,7 @@ def _add_documents(api: FastAPI, settings: Settings) -> None:
         api,
         "/",
         "getLanding",
-        "Say what this is",
+        "Landing page",
         "Where to go from here.",
         content={"text/html": {"schema": {"type": "string"}}},
         headers=("Vary", "Content-Security-Policy"),
@@ -126,7 +126,7 @@ def _add_documents(api: FastAPI, settings: Settings) -> None:
         api,
         "/docs",
         "getDocs",
-        "Read about the API",
+        "Documentation",
         "This page.",
         headers=("Content-Security-Policy",),
         response_class=HTMLResponse,
@@ -135,7 +135,7 @@ def _add_documents(api: FastAPI, settings: Settings) -> None:
         """Everything in `/openapi.json`, for people."""
         return _document(_with_own_url(page(), request, settings), b"text/html; charset=utf-8")
 
-    @_route(api, "/openapi.json", "getDocument", "Describe the API", "An OpenAPI 3.1 document.")
+    @_route(api, "/openapi.json", "getDocument", "OpenAPI document", "An OpenAPI 3.1 document.")
     async def openapi_document() -> Response:
         """Everything that is here, for programs."""
         return _document(document_body(), b"application/json")
@@ -163,7 +163,7 @@ def _route(
                 summary=summary,
                 response_description=answer,
                 responses={200: success},
-                tags=[openapi.SERVER],
+                tags=[SERVER],
                 **more,
             )(endpoint)
         return endpoint
@@ -200,7 +200,7 @@ def _with_own_url(text: str, request: Request, settings: Settings) -> bytes:
     """Examples that can be pasted, if the request says how the server is reached."""
     host = request.headers.get("host", "")
     if not settings.public_url and _HOST.fullmatch(host):
-        text = text.replace(openapi.EXAMPLE_URL, f"{request.scope['scheme']}://{host}")
+        text = text.replace(EXAMPLE_URL, f"{request.scope['scheme']}://{host}")
     return text.encode()
 
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 import orjson
 
 from tailrace import __version__
-from tailrace.http.openapi import COMMON, EXAMPLE_URL, MAIN, Json
+from tailrace.http.openapi.guide import EXAMPLE_URL
+from tailrace.http.openapi.headers import COMMON, MAIN, Json
 
 POLICY: Final = (
     b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -52,7 +53,9 @@ Try it:
 
 
 _TRY: Final = f"""\
-curl -X PUT {EXAMPLE_URL}{MAIN}hello -H 'Content-Type: text/plain' -d 'hello, world'
+curl -X PUT -H 'Content-Type: text/plain' -d 'hello, world' \\
+  {EXAMPLE_URL}{MAIN}hello
+
 curl {EXAMPLE_URL}{MAIN}hello"""
 
 
@@ -95,10 +98,7 @@ class _Page:
         for path, item in self._document["paths"].items():
             for method in METHODS:
                 if method in item:
-                    shared = item.get("parameters", [])
-                    operation = item[method]
-                    parameters = [*shared, *operation.get("parameters", [])]
-                    yield method, path, {**operation, "parameters": parameters}
+                    yield method, path, item[method]
 
     def _described(self, tag: str) -> Iterator[tuple[str, str, Json]]:
         for method, path, operation in self._operations():
@@ -129,34 +129,41 @@ class _Page:
         return "".join(parts)
 
     def _tag(self, tag: Json) -> str:
-        operations = "".join(self._operation(*found) for found in self._described(tag["name"]))
-        name = escape(tag["name"])
+        operations = list(self._described(tag["name"]))
+        paths = {path: self._document["paths"][path] for _, path, _ in operations}
+        shared = [parameter for item in paths.values() for parameter in item.get("parameters", [])]
         return (
-            f'<section id="{_slug(tag["name"])}"><h2>{name}</h2>{prose(tag["description"])}'
-            f"{operations}</section>"
+            f'<section id="{_slug(tag["name"])}"><h2>{escape(tag["name"])}</h2>'
+            f'<div class="guide">{prose(tag["description"])}{self._parameters(shared)}</div>'
+            f"{''.join(self._operation(*operation) for operation in operations)}</section>"
         )
 
     def _operation(self, method: str, path: str, operation: Json) -> str:
         name = operation["operationId"]
         route = re.sub(r"(\{.+?\})", r"<var>\1</var>", escape(path))
         also = " and ".join(f"<code>{escape(route)}</code>" for route in self._same.get(name, []))
+        samples = "".join(map(_sample, operation["x-codeSamples"]))
         return (
             f'<article id="{name}"><header><h3><a href="#{name}">{escape(operation["summary"])}</a>'
             f'</h3><p class="route">{_method(method)}<code>{route}</code></p></header>'
-            f'<div class="text">{prose(operation["description"])}'
+            f"<div>{prose(operation['description'])}"
             + (f'<p class="also">Also: {also}</p>' if also else "")
-            + "".join(self._parameters(operation["parameters"]))
+            + f'</div><aside>{samples}</aside><div class="details">'
+            + self._parameters(operation.get("parameters", []))
             + self._body(operation.get("requestBody"))
-            + self._answers(operation["responses"])
-            + f"</div><aside>{''.join(map(_sample, operation['x-codeSamples']))}</aside></article>"
+            + self._responses(operation["responses"])
+            + "</div></article>"
         )
 
-    def _parameters(self, given: list[Json]) -> Iterator[str]:
-        parameters = [self._resolved(parameter) for parameter in given]
-        for place, title in PLACES.items():
-            rows = [_parameter(p) for p in parameters if p["in"] == place]
-            if rows:
-                yield f"<h4>{title}</h4><dl>{''.join(rows)}</dl>"
+    def _parameters(self, given: list[Json]) -> str:
+        rows: dict[str, list[str]] = {place: [] for place in PLACES}
+        for parameter in map(self._resolved, given):
+            rows[parameter["in"]].append(_parameter(parameter))
+        return "".join(
+            f"<h4>{PLACES[place]}</h4><dl>{''.join(found)}</dl>"
+            for place, found in rows.items()
+            if found
+        )
 
     def _body(self, body: Json | None) -> str:
         if body is None:
@@ -168,18 +175,15 @@ class _Page:
         need = "required" if body["required"] else "optional"
         return f"<h4>Body <small>{need}</small></h4>{prose(body['description'])}<dl>{kinds}</dl>"
 
-    def _answers(self, responses: Json) -> str:
-        rows = "".join(
-            self._answer(status, self._resolved(response)) for status, response in responses.items()
+    def _responses(self, responses: Json) -> str:
+        found = {status: self._resolved(response) for status, response in responses.items()}
+        answers = [self._response(*each) for each in found.items() if each[0] < "400"]
+        failures = [_failures(*each) for each in found.items() if each[0] >= "400"]
+        return (
+            f'<h4>Responses</h4>{"".join(answers)}<div class="failures">{"".join(failures)}</div>'
         )
-        return f'<h4>Answers</h4><div class="answers">{rows}</div>'
 
-    def _answer(self, status: str, response: Json) -> str:
-        label = f'<span class="status s{status[0]}">{status}</span>'
-        if status[0] in "45":
-            codes = re.findall(r"^- `(\w+)`", response["description"], re.MULTILINE)
-            links = " ".join(f'<a href="#{code}"><code>{code}</code></a>' for code in codes)
-            return f'<div class="answer">{label}<p>{links}</p></div>'
+    def _response(self, status: str, response: Json) -> str:
         headers = "".join(
             self._header(name, self._resolved(header))
             for name, header in response["headers"].items()
@@ -190,7 +194,7 @@ class _Page:
         )
         parts = prose(response["description"]) + content
         parts += f"<dl>{headers}</dl>" if headers else ""
-        return f'<div class="answer">{label}<div>{parts}</div></div>'
+        return f'<div class="response">{_status(status)}<div>{parts}</div></div>'
 
     def _header(self, name: str, header: Json) -> str:
         note = "" if header.get("required") else " <small>sometimes</small>"
@@ -240,15 +244,24 @@ def _sample(sample: Json) -> str:
     return f"<figure>{label}<pre><code>{escape(sample['source'])}</code></pre></figure>"
 
 
+def _failures(status: str, response: Json) -> str:
+    codes = re.findall(r"^- `(\w+)`", response["description"], re.MULTILINE)
+    links = " ".join(f'<a href="#{code}"><code>{code}</code></a>' for code in codes)
+    return f"<span>{_status(status)}{links}</span>"
+
+
 def _error(code: str, example: Json) -> str:
-    status = str(example["x-status"])
     headers = "".join(f"{line}\n" for line in example["x-headers"])
     body = orjson.dumps(example["value"]).decode()
     return (
-        f'<div class="answer" id="{code}"><span class="status s{status[0]}">{status}</span>'
+        f'<div class="response" id="{code}">{_status(str(example["x-status"]))}'
         f"<div><p><b><code>{code}</code></b></p>{prose(example['summary'])}"
         f"<pre><code>{escape(headers + body)}</code></pre></div></div>"
     )
+
+
+def _status(status: str) -> str:
+    return f'<span class="status s{status[0]}">{status}</span>'
 
 
 def _method(method: str) -> str:
@@ -256,7 +269,7 @@ def _method(method: str) -> str:
 
 
 def _shown(example: Any) -> str:
-    return example if isinstance(example, str) else orjson.dumps(example).decode()
+    return example.strip() if isinstance(example, str) else orjson.dumps(example).decode()
 
 
 def _slug(text: str) -> str:

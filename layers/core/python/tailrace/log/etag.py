@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_TAG = re.compile(r'(?:W/)?"([^"]*)"|\*')
+_TAG = re.compile(r'(?:^|,)[ \t]*(?:W/)?"([^"]*)"[ \t]*(?=,|$)')
 
 
 def etag(incarnation: int, start: int, end: int, closed: bool, encoding: str = "") -> str:
@@ -16,5 +16,6 @@ def etag(incarnation: int, start: int, end: int, closed: bool, encoding: str = "
 
 def matches(if_none_match: str, tag: str) -> bool:
     """Whether one of the tags a client holds is `tag`, compared weakly as RFC 9110 asks."""
-    wanted = tag.strip('"')
-    return any(match[0] == "*" or match[1] == wanted for match in _TAG.finditer(if_none_match))
+    if if_none_match.strip() == "*":
+        return True
+    return tag.strip('"') in _TAG.findall(if_none_match)

@@ -13,7 +13,7 @@ from tailrace.log.state import Config
 _DECIMAL = re.compile(r"0|[1-9][0-9]*")
 _RFC3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?"
-    r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+    r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -39,7 +39,7 @@ def parse_instant(text: str) -> int:
         digits = re.match(r"[0-9]+", rest)[0]  # type: ignore[index]
         whole += f".{digits[:6].ljust(6, '0')}{rest[len(digits) :]}"
     try:
-        return (datetime.fromisoformat(whole) - _EPOCH) // _MILLISECOND
+        return (datetime.fromisoformat(whole).astimezone(UTC) - _EPOCH) // _MILLISECOND
     except (ValueError, OverflowError):
         raise BadHeader(f"Stream-Expires-At '{text}' is not a time that exists") from None
 

@@ -56,4 +56,4 @@ def advance(producers: Producers, request: Producer) -> tuple[Producers, Produce
 
 
 def _weight(producers: Producers) -> int:
-    return sum(map(len, producers)) + _PER_PRODUCER * len(producers)
+    return sum(len(name.encode()) + _PER_PRODUCER for name in producers)

@@ -19,44 +19,58 @@ class Chain:
         "stable",
         "state",
         "stored",
+        "storing",
         "stream",
+        "touched",
         "waiters",
+        "watchers",
     )
 
-    def __init__(self, stream: Stream, state: State, accessed: int, *, soft: bool = False) -> None:
+    def __init__(self, stream: Stream, state: State, stored: int, *, soft: bool = False) -> None:
         self.stream = stream
         self.state = state
         self.settled = state
         self.soft = soft
-        self.accessed = accessed
-        self.stored = accessed
+        self.accessed = stored
+        self.touched = False
+        """Whether `accessed` was seen by this process, not concluded from the file."""
+        self.stored = stored
         """The time of access that the file knows."""
+        self.storing = stored
+        """The newest time of access on its way to the file."""
         self.stable = True
         """False while the stream's creation or deletion is not committed yet."""
         self.hot = Hot(state.n, state.offset, state.size)
         self.waiters: set[asyncio.Future[None]] = set()
+        self.watchers = 0
+        """Waits that have not returned yet; some may have been woken already."""
         self.memo: tuple[object, bytes] | None = None
 
     @property
     def watched(self) -> bool:
-        return bool(self.waiters)
+        return self.watchers > 0
 
     @property
     def idle(self) -> bool:
         """Whether nothing would be lost if the chain were read from the file again."""
-        return self.stable and self.state is self.settled and not self.waiters
-
-    @property
-    def stored_deadline(self) -> int | None:
-        """When the stream expires for one who knows only the file."""
-        config = self.stream.config
-        instant = deadline(config, self.stored)
-        if instant is not None and config.ttl is not None:
-            instant += renewal_slack(config.ttl)
-        return instant
+        return (
+            self.stable
+            and self.state is self.settled
+            and not self.watchers
+            and (self.stored == self.accessed or not self.touched)
+        )
 
     def wake(self) -> None:
+        """End all waits; who woke counts as watching until it has been heard of again."""
         waiters, self.waiters = self.waiters, set()
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def stored_deadline(stream: Stream, stored: int) -> int | None:
+    """When a stream expires for one who knows only the time of access in the file."""
+    instant = deadline(stream.config, stored)
+    if instant is not None and stream.config.ttl is not None:
+        instant += renewal_slack(stream.config.ttl)
+    return instant

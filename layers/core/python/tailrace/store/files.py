@@ -6,6 +6,7 @@ once. A file that no entry names is an append that was never acknowledged, and i
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shutil
@@ -16,13 +17,15 @@ from pathlib import Path
 class BodyFiles:
     def __init__(self, directory: Path) -> None:
         self._root = directory / "bodies"
+        self._run = secrets.token_hex(8)
+        self._numbers = itertools.count()
 
     def prepare(self) -> None:
         self._root.mkdir(exist_ok=True)
 
     def write(self, chain: int, n: int, body: bytes) -> str:
         """The name under which the body of slot `n` is durable. No name is used twice."""
-        name = f"{n}-{secrets.token_hex(8)}"
+        name = f"{n}-{self._run}-{next(self._numbers)}"
         folder = self._root / f"{chain:x}"
         if not folder.exists():
             folder.mkdir(exist_ok=True)
@@ -47,11 +50,11 @@ class BodyFiles:
     def remove_all(self, chain: int) -> None:
         shutil.rmtree(self._root / f"{chain:x}", ignore_errors=True)
 
-    def older_than(self, moment: float) -> Iterator[tuple[int, int, str]]:
-        """Every file last written before `moment`, as (chain, slot, name)."""
+    def left_behind(self) -> Iterator[tuple[int, int, str]]:
+        """Every file that an earlier process wrote, as (chain, slot, name)."""
         for folder in self._root.iterdir():
             for file in folder.iterdir():
-                if file.stat().st_mtime < moment:
+                if f"-{self._run}-" not in file.name:
                     yield int(folder.name, 16), int(file.name.partition("-")[0]), file.name
 
 

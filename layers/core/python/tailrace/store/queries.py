@@ -13,7 +13,7 @@ from tailrace.log.offsets import token
 from tailrace.log.state import Producers, State, Stream
 from tailrace.store import schema
 from tailrace.store.base import Chunk, Listed
-from tailrace.store.chain import Chain
+from tailrace.store.chain import Chain, stored_deadline
 
 INSERT_ROWS: Final = 256
 ERASE_ROWS: Final = 2000
@@ -39,20 +39,25 @@ def insert_spill(db: sqlite3.Connection, chain: int, spill: Producers) -> None:
     )
 
 
-def insert_stream(db: sqlite3.Connection, chain: Chain) -> None:
-    stream = chain.stream
+def insert_stream(db: sqlite3.Connection, stream: Stream) -> bool:
+    """False when the name is taken: then nothing was inserted."""
+    taken = "SELECT 1 FROM streams WHERE path = ?"
+    if db.execute(taken, (stream.path,)).fetchone() is not None:
+        return False
+    created = stream.config.created
     db.execute(
         "INSERT INTO streams (id, path, config, accessed, deadline) VALUES (?, ?, ?, ?, ?)",
         (
             stream.id,
             stream.path,
             schema.config_text(stream.config),
-            chain.stored,
-            chain.stored_deadline,
+            created,
+            stored_deadline(stream, created),
         ),
     )
     if stream.config.fork is not None:
         db.execute("INSERT INTO edges VALUES (?, ?)", (stream.config.fork.parent, stream.id))
+    return True
 
 
 def drop_stream(db: sqlite3.Connection, chain: int) -> set[int]:
@@ -94,11 +99,17 @@ def load_chain(db: sqlite3.Connection, path: str) -> Chain | None:
     if row is None:
         return None
     stream = schema.stream_of(*row[:3])
-    state = last_state(db, stream)
-    accessed = row[3]
+    chain = Chain(stream, last_state(db, stream), row[3], soft=bool(row[4]))
     if stream.config.ttl is not None:
-        accessed = max(accessed + renewal_slack(stream.config.ttl), state.at)
-    return Chain(stream, state, accessed, soft=bool(row[4]))
+        chain.accessed += renewal_slack(stream.config.ttl)
+    return chain
+
+
+def store_clock(db: sqlite3.Connection, stream: Stream, accessed: int) -> None:
+    db.execute(
+        "UPDATE streams SET accessed = ?, deadline = ? WHERE id = ?",
+        (accessed, stored_deadline(stream, accessed), stream.id),
+    )
 
 
 def last_state(db: sqlite3.Connection, stream: Stream) -> State:

@@ -8,11 +8,11 @@ see only what is committed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import itertools
 import sqlite3
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeVar, cast
 
-from tailrace.errors import DataDirectoryInUse, StoreUnavailable
+from tailrace.errors import DataDirectoryInUse, StoreUnavailable, UnreadableData
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.state import Entry, Stream
 from tailrace.settings import Settings
@@ -33,6 +33,9 @@ from tailrace.store.hot import Budget
 from tailrace.store.writes import BodyFile, Operation, Put, Then, entry_row, grouped
 
 T = TypeVar("T")
+
+EVICT_SCAN: Final = 16
+"""Streams in use that a search for an idle one passes over."""
 
 THREADS: Final = 4
 """For reads of what is not in memory, and for files of large bodies."""
@@ -47,10 +50,12 @@ class SqliteStore:
         self._budget = Budget(settings.hot_bytes)
         self._chains: OrderedDict[str, Chain] = OrderedDict()
         self._by_id: dict[int, Chain] = {}
-        self._opening: dict[str, asyncio.Future[Chain | None]] = {}
+        self._opening: dict[str, asyncio.Task[bool]] = {}
         self._threads = ThreadPoolExecutor(THREADS, "tailrace-reader")
         self._local = threading.local()
-        self._orphans_before: float | None = None
+        self._freed = 0
+        """How often streams lost their name that were not held open at that moment."""
+        self._has_orphans = True
 
     # Life
 
@@ -58,11 +63,13 @@ class SqliteStore:
         self._loop = asyncio.get_running_loop()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._lock = _own(self._directory)
-        db = schema.connect(self._directory)
-        schema.prepare(db)
-        db.close()
+        try:
+            with contextlib.closing(schema.connect(self._directory)) as db:
+                schema.prepare(db)
+        except sqlite3.DatabaseError as error:
+            self._lock.close()
+            raise UnreadableData(f"cannot use the data in '{self._directory}': {error}") from error
         self._files.prepare()
-        self._orphans_before = time.time()
         self._commit = GroupCommit(lambda: schema.connect(self._directory), grouped)
 
     async def close(self) -> None:
@@ -76,13 +83,16 @@ class SqliteStore:
 
     async def tail(self, path: str) -> Tail | None:
         while True:
-            chain = self._chains.get(path) or await self._load(path)
+            chain = self._chains.get(path)
             if chain is None:
-                return None
-            if chain.stable:
+                if not await self._load(path) and path not in self._chains:
+                    return None
+            elif chain.stable:
                 self._chains.move_to_end(path)
+                self._evict()
                 return chain
-            await self._commit.settle()
+            else:
+                await self._commit.settle()
 
     async def put(self, tail: Tail, entry: Entry) -> bool:
         chain = cast(Chain, tail)
@@ -119,13 +129,15 @@ class SqliteStore:
         self._keep(chain)
         files = [self._body_file(chain, entry) for entry in entries]
 
-        def insert(db: sqlite3.Connection) -> None:
-            queries.insert_stream(db, chain)
+        def insert(db: sqlite3.Connection) -> bool:
+            if not queries.insert_stream(db, stream):
+                return False
             pairs = zip(entries, files, strict=True)
             queries.insert_entries(db, [entry_row(chain, entry, file) for entry, file in pairs])
+            return True
 
-        def created(_: None, error: StoreUnavailable | None) -> None:
-            if error is not None:
+        def created(claimed: bool, error: StoreUnavailable | None) -> None:
+            if error is not None or not claimed:
                 self._forget(chain)
                 return
             for entry in entries:
@@ -133,8 +145,7 @@ class SqliteStore:
                 self._committed(chain, entry)
             chain.stable = True
 
-        await self._write(insert, created)
-        return chain
+        return chain if await self._write(insert, created) else None
 
     async def drop(self, tail: Tail) -> bool:
         chain = cast(Chain, tail)
@@ -148,17 +159,23 @@ class SqliteStore:
                 return
             chain.soft = True
             chain.wake()
-            for each in freed & self._by_id.keys():
-                self._forget(self._by_id[each])
+            for each in freed:
+                if each in self._by_id:
+                    self._forget(self._by_id[each])
+                else:
+                    self._freed += 1
 
         await self._write(partial(queries.drop_stream, chain=chain.stream.id), dropped)
         return True
 
     def touch(self, tail: Tail, now: int) -> None:
         chain = cast(Chain, tail)
-        chain.accessed = now
         ttl = chain.stream.config.ttl
-        if ttl is not None and now - chain.stored > renewal_slack(ttl):
+        if ttl is None:
+            return
+        chain.accessed = now
+        chain.touched = True
+        if now - chain.storing > renewal_slack(ttl):
             self._store_clock(chain)
 
     # Reading
@@ -184,11 +201,13 @@ class SqliteStore:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
         chain.waiters.add(waiter)
+        chain.watchers += 1
         timer = self._loop.call_later(seconds, _time_up, waiter)
         try:
             await waiter
         finally:
             timer.cancel()
+            chain.watchers -= 1
             chain.waiters.discard(waiter)
 
     def wake(self) -> None:
@@ -213,9 +232,9 @@ class SqliteStore:
             while await self._write(partial(queries.erase_some, chain=chain)):
                 pass
             await self._run(self._files.remove_all, chain)
-        if self._orphans_before is not None:
-            before, self._orphans_before = self._orphans_before, None
-            await self._query(lambda db: self._remove_orphans(db, before))
+        if self._has_orphans:
+            self._has_orphans = False
+            await self._query(self._remove_orphans)
 
     # Inside
 
@@ -223,33 +242,42 @@ class SqliteStore:
         """Whether a tail is still the one writers use: it may have been evicted or dropped."""
         return chain.stable and self._by_id.get(chain.stream.id) is chain
 
-    async def _load(self, path: str) -> Chain | None:
+    async def _load(self, path: str) -> bool:
         """Open a stream from the file, once for all who ask for it at the same time."""
         opening = self._opening.get(path)
         if opening is None:
-            opening = asyncio.ensure_future(self._query(lambda db: queries.load_chain(db, path)))
+            opening = self._loop.create_task(self._open(path))
             self._opening[path] = opening
             opening.add_done_callback(lambda _: self._opening.pop(path))
-        chain = await asyncio.shield(opening)
-        current = self._chains.get(path)
-        if current is None and chain is not None:
+        return await asyncio.shield(opening)
+
+    async def _open(self, path: str) -> bool:
+        while True:
+            freed = self._freed
+            chain = await self._query(lambda db: queries.load_chain(db, path))
+            # What was read before a commit that freed a name may be what it freed.
+            if freed == self._freed:
+                break
+        if chain is not None and path not in self._chains:
             self._keep(chain)
-            return chain
-        return current
+        return chain is not None
 
     def _keep(self, chain: Chain) -> None:
         self._chains[chain.stream.path] = chain
         self._by_id[chain.stream.id] = chain
-        if len(self._chains) > self._open_streams:
-            self._evict()
+        self._evict()
 
     def _evict(self) -> None:
-        """Let go of a stream that was not used for long."""
-        for chain in itertools.islice(self._chains.values(), 64):
-            if chain.idle:
+        """Let go of streams that were not used for long, but never of the latest one."""
+        excess = len(self._chains) - self._open_streams
+        if excess <= 0:
+            return
+        scanned = min(excess + EVICT_SCAN, len(self._chains) - 1)
+        for chain in list(itertools.islice(self._chains.values(), scanned)):
+            if not chain.idle:
                 self._store_clock(chain)
+            elif len(self._chains) > self._open_streams:
                 self._forget(chain)
-                return
 
     def _forget(self, chain: Chain) -> None:
         del self._by_id[chain.stream.id]
@@ -268,12 +296,19 @@ class SqliteStore:
         return self._threads.submit(self._files.write, chain.stream.id, entry.n, entry.body)
 
     def _store_clock(self, chain: Chain) -> None:
-        if chain.stream.config.ttl is None or chain.stored == chain.accessed:
+        accessed = chain.accessed
+        if not chain.touched or chain.storing == accessed:
             return
-        chain.stored = chain.accessed
-        values = (chain.stored, chain.stored_deadline, chain.stream.id)
-        update = "UPDATE streams SET accessed = ?, deadline = ? WHERE id = ?"
-        self._commit.add(Operation(lambda db: db.execute(update, values)))
+        chain.storing = accessed
+
+        def stored(_: None, error: StoreUnavailable | None) -> None:
+            if error is None:
+                chain.stored = accessed
+            else:
+                chain.storing = chain.stored
+
+        store = partial(queries.store_clock, stream=chain.stream, accessed=accessed)
+        self._commit.add(Operation(store, stored))
 
     async def _write(
         self, operation: Callable[[sqlite3.Connection], T], then: Then[T] | None = None
@@ -294,9 +329,9 @@ class SqliteStore:
             db = self._local.db = schema.connect(self._directory, read_only=True)
         return query(db)
 
-    def _remove_orphans(self, db: sqlite3.Connection, before: float) -> None:
+    def _remove_orphans(self, db: sqlite3.Connection) -> None:
         named = "SELECT 1 FROM entries WHERE id = ? AND n = ? AND file = ?"
-        for chain, n, name in self._files.older_than(before):
+        for chain, n, name in self._files.left_behind():
             if db.execute(named, (chain, n, name)).fetchone() is None:
                 self._files.remove(chain, name)
 
