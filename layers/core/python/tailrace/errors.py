@@ -119,6 +119,16 @@ class StreamGone(TailraceError):
         super().__init__(f"the stream at '{path}' was deleted; only its forks still read its data")
 
 
+class SlotTrimmed(TailraceError):
+    """What a store says of a slot that is no longer kept; the first one kept is `earliest`."""
+
+    code = "SLOT_TRIMMED"
+
+    def __init__(self, earliest: int) -> None:
+        super().__init__(f"slots before {earliest} are no longer retained")
+        self.earliest = earliest
+
+
 class OffsetTrimmed(TailraceError):
     code = "OFFSET_TRIMMED"
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from tailrace.errors import (
     OffsetTrimmed,
+    SlotTrimmed,
     StoreUnavailable,
     StreamConflict,
     StreamGone,
@@ -22,6 +23,7 @@ from tailrace.errors import (
     TailraceError,
 )
 from tailrace.log.append import Accepted, Append, decide
+from tailrace.log.content import length
 from tailrace.log.create import (
     Create,
     ForkPoint,
@@ -36,7 +38,7 @@ from tailrace.log.expiry import expired
 from tailrace.log.offsets import NOW, token
 from tailrace.log.state import Config, Entry, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import Listed, Store, Tail
+from tailrace.store.base import Chunk, Listed, Store, Tail
 
 ATTEMPTS = 64
 """Races that a request may lose before it gives up; with back-off, far more than ever seen."""
@@ -172,14 +174,13 @@ class Streams:
         stop = state.tail
         if position == NOW or position >= stop:
             return View(tail, (), stop, stop, state.next_offset, True, state.closed)
-        fork = tail.stream.config.fork
-        if fork is None or position >= tail.stream.config.base[0]:
-            chunk = await self.store.read(tail.stream.id, position, stop, self._chunk_bytes)
-            bodies, n, offset = chunk.bodies, chunk.n, chunk.offset
-        else:
-            bodies, n, offset = await self._read_through(tail, position, stop)
-        done = n >= stop
-        return View(tail, bodies, position, n, token(n, offset), done, done and state.closed)
+        try:
+            chunk = await self._read(tail, position, stop)
+        except SlotTrimmed as error:
+            raise OffsetTrimmed(await self._offset_of(tail, error.earliest)) from None
+        done = chunk.n >= stop
+        next_offset = token(chunk.n, chunk.offset)
+        return View(tail, chunk.bodies, position, chunk.n, next_offset, done, done and state.closed)
 
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Listed]:
         return await self.store.list(prefix, after, limit, self.clock())
@@ -235,29 +236,34 @@ class Streams:
         created = max(now, source.settled.at)
         return fork_config(request, source.stream, point, created), point
 
-    async def _read_through(
-        self, tail: Tail, n: int, stop: int
-    ) -> tuple[Sequence[bytes], int, int]:
-        """Inherited data, then the fork's own: one chunk as if it were one chain."""
-        fork = tail.stream.config.fork
-        assert fork is not None
+    async def _read(self, tail: Tail, n: int, stop: int) -> Chunk:
+        """One chunk: for a fork inherited data, then its own, as if it were one chain."""
+        stream = tail.stream
+        if n >= stream.config.base[0]:
+            return await self.store.read(stream.id, n, stop, self._chunk_bytes)
+        lineage = stream.config.fork.lineage if stream.config.fork else ()
         bodies: list[bytes] = []
-        offset = boundary = 0
-        chains = [*fork.lineage, (tail.stream.id, stop)]
-        for chain, until in chains:
-            if n >= until:
+        chunk = Chunk((), n, 0, 0)
+        boundary = 0
+        for chain, until in [*lineage, (stream.id, stop)]:
+            if chunk.n >= until:
                 continue
-            chunk = await self.store.read(chain, n, until, self._chunk_bytes)
+            chunk = await self.store.read(chain, chunk.n, until, self._chunk_bytes)
             if not bodies:
                 begin = chunk.size - sum(map(len, chunk.bodies))
                 boundary = (begin // self._chunk_bytes + 1) * self._chunk_bytes
             bodies += chunk.bodies
-            n, offset = chunk.n, chunk.offset
-            if n < until or chunk.size >= boundary:
+            if chunk.n < until or chunk.size >= boundary:
                 break
-        if not bodies:
-            raise OffsetTrimmed(token(stop, tail.settled.offset))
-        return bodies, n, offset
+        return chunk._replace(bodies=bodies)
+
+    async def _offset_of(self, tail: Tail, slot: int) -> str:
+        """The offset at which a slot begins when the one before it is no longer there to tell."""
+        state = tail.settled
+        if slot >= state.tail:
+            return state.next_offset
+        chunk = await self._read(tail, slot, slot + 1)
+        return token(slot, chunk.offset - length(tail.stream.config.mode, chunk.bodies[0]))
 
     def _expired(self, tail: Tail) -> bool:
         config = tail.stream.config

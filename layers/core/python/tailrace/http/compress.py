@@ -42,7 +42,8 @@ def choose(accept_encoding: str) -> str:
         weights[name.strip()] = _weight(parameters)
     rest = weights.get("*", 0.0)
     best = max(_ENCODERS, key=lambda name: weights.get(name, rest))
-    return best if weights.get(best, rest) > 0 else ""
+    weight = weights.get(best, rest)
+    return best if weight > 0 and weight >= weights.get("identity", 0.0) else ""
 
 
 def worth_it(content_type: str) -> bool:

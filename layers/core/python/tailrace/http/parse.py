@@ -38,9 +38,7 @@ def parse_append(request: Request) -> Append:
     if seq is not None and len(seq) > STREAM_SEQ_BYTES:
         raise BadHeader(f"Stream-Seq has at most {STREAM_SEQ_BYTES} bytes")
     content_type = request.header(b"content-type")
-    return Append(
-        request.body, content_type or None, _closes(request), seq or None, _producer(request)
-    )
+    return Append(request.body, content_type or None, _closes(request), seq, _producer(request))
 
 
 def _closes(request: Request) -> bool:

@@ -12,6 +12,7 @@ from tailrace.errors import (
     BadParameter,
     BodyTooLarge,
     MethodNotAllowed,
+    OffsetTrimmed,
     StreamGone,
     StreamNotFound,
     TailraceError,
@@ -190,7 +191,14 @@ class StreamRoutes:
             headers.append(_VARY)
             if len(body) >= self._compress_bytes:
                 encoding = compress.choose(request.header(b"accept-encoding") or "")
-        tag = etag(view.tail.stream.id, view.start, view.end, view.closed, encoding)
+        tag = etag(
+            view.tail.stream.id,
+            view.start,
+            view.end,
+            tail=view.up_to_date,
+            closed=view.closed,
+            encoding=encoding,
+        )
         headers.append((b"etag", tag.encode()))
         held = request.header(b"if-none-match")
         if held is not None and matches(held, tag):
@@ -220,20 +228,16 @@ class StreamRoutes:
         end = time.monotonic() + self._sse_seconds
         yield sse.encode(view, mode, cursor)
         while not view.closed:
-            if view.up_to_date:
-                left = end - time.monotonic()
-                if left <= 0 or streams.draining:
-                    return
-                n = view.end
-                try:
-                    view = await streams.follow(tail, n, min(left, self._keep_alive_seconds))
-                except (StreamNotFound, StreamGone):
-                    return
-                if not view.bodies and not view.closed:
-                    yield sse.KEEP_ALIVE
-                    continue
-            else:
-                view = await streams.view(view.tail, view.end)
+            left = end - time.monotonic()
+            if left <= 0 or streams.draining:
+                return
+            try:
+                view = await streams.follow(tail, view.end, min(left, self._keep_alive_seconds))
+            except (StreamNotFound, StreamGone, OffsetTrimmed):
+                return
+            if not view.bodies and not view.closed:
+                yield sse.KEEP_ALIVE
+                continue
             cursor = max(cursor, next_cursor(None, streams.clock()))
             yield sse.encode(view, mode, cursor)
 

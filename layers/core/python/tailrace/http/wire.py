@@ -8,6 +8,8 @@ from urllib.parse import parse_qsl
 
 RawHeaders = list[tuple[bytes, bytes]]
 
+_SPACE: Final = b" \t"
+
 REQUEST_HEADERS: Final = (
     "Content-Type",
     "Authorization",
@@ -102,10 +104,11 @@ class Streaming(NamedTuple):
 
 
 def _combined(headers: RawHeaders) -> dict[bytes, bytes]:
-    """One value per name; a name that comes twice is a list, as HTTP has it."""
-    found = dict(headers)
-    if len(found) != len(headers):
-        found = {}
-        for name, value in headers:
-            found[name] = found[name] + b", " + value if name in found else value
-    return found
+    """One value per name, without the space around it; a name that comes twice is a list."""
+    found = {name: value.strip(_SPACE) for name, value in headers}
+    if len(found) == len(headers):
+        return found
+    values: dict[bytes, list[bytes]] = {}
+    for name, value in headers:
+        values.setdefault(name, []).append(value.strip(_SPACE))
+    return {name: b", ".join(each) for name, each in values.items()}

@@ -10,6 +10,7 @@ from typing import Final
 
 from tailrace.errors import BadHeader
 from tailrace.limits import CONTENT_TYPE_BYTES
+from tailrace.log import json_mode
 
 DEFAULT_TYPE: Final = "application/octet-stream"
 
@@ -47,6 +48,11 @@ def checked(content_type: str) -> str:
             f"Content-Type '{content_type[:80]}' is not a media type such as text/plain"
         )
     return content_type
+
+
+def length(kind: Mode, body: bytes) -> int:
+    """By how much a stored body moves the offset."""
+    return len(json_mode.split(body)) if kind is Mode.JSON else len(body)
 
 
 def joined(kind: Mode, bodies: Sequence[bytes]) -> bytes:

@@ -7,9 +7,15 @@ import re
 _TAG = re.compile(r'(?:^|,)[ \t]*(?:W/)?"([^"]*)"[ \t]*(?=,|$)')
 
 
-def etag(incarnation: int, start: int, end: int, closed: bool, encoding: str = "") -> str:
-    """A strong tag. A compressed answer is another representation, so it has its own."""
-    mark = ":c" if closed else ""
+def etag(
+    incarnation: int, start: int, end: int, *, tail: bool, closed: bool, encoding: str = ""
+) -> str:
+    """A strong tag.
+
+    The same bytes have another tag while they are the tail and when the stream is closed, for the
+    answer says so. A compressed answer is another representation, so it has its own, too.
+    """
+    mark = ":c" if closed else ":t" if tail else ""
     suffix = f";{encoding}" if encoding else ""
     return f'"{incarnation:x}:{start}:{end}{mark}{suffix}"'
 

@@ -73,7 +73,9 @@ class Store(Protocol):
         """Note an access; stored with the lag that `log.expiry` allows."""
 
     async def read(self, chain: int, n: int, stop: int, chunk_bytes: int) -> Chunk:
-        """Slots from `n` up to `stop`, ending at the first multiple of `chunk_bytes` passed."""
+        """Slots from `n` up to `stop`, ending at the first multiple of `chunk_bytes` passed.
+
+        `SlotTrimmed` when slot `n` is no longer kept."""
 
     async def position(self, chain: int, n: int) -> tuple[int, int]:
         """Offset and size at which slot `n` of a chain begins."""

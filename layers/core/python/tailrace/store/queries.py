@@ -7,9 +7,8 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tailrace.errors import OffsetTrimmed
+from tailrace.errors import SlotTrimmed
 from tailrace.log.expiry import renewal_slack
-from tailrace.log.offsets import token
 from tailrace.log.state import Producers, State, Stream
 from tailrace.store import schema
 from tailrace.store.base import Chunk, Listed
@@ -134,21 +133,22 @@ def read_chunk(
         (chain, n, stop),
     )
     bodies: list[bytes] = []
-    slot, offset, size, boundary = n, 0, 0, 0
+    boundary = 0
     for slot, offset, size, body, file in rows:
         if file is not None:
             body = body_file(chain, file)
         if not bodies:
             if slot != n:
-                raise OffsetTrimmed(token(slot, offset))
+                raise SlotTrimmed(slot)
             boundary = ((size - len(body)) // chunk_bytes + 1) * chunk_bytes
         bodies.append(body)
+        chunk = Chunk(bodies, slot + 1, offset, size)
         if size >= boundary:
             break
     rows.close()
     if not bodies:
-        raise OffsetTrimmed(token(stop, 0))
-    return Chunk(bodies, slot + 1, offset, size)
+        raise SlotTrimmed(stop)
+    return chunk
 
 
 def list_streams(
