@@ -16,7 +16,7 @@ import uvicorn
 from tailrace import __version__
 from tailrace.errors import BadSetting, CannotListen
 from tailrace.http.asgi import Application
-from tailrace.http.exchange import stream_protocol
+from tailrace.http.protocol import stream_protocol
 from tailrace.settings import Settings
 
 SWITCH_INTERVAL = 0.001

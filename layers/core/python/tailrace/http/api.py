@@ -20,7 +20,6 @@ from tailrace.errors import TailraceError
 from tailrace.http import docs_page, openapi, wire
 from tailrace.http.openapi.guide import EXAMPLE_URL
 from tailrace.http.openapi.operations import SERVER
-from tailrace.http.routes import StreamRoutes
 from tailrace.http.statuses import INTERNAL_ERROR, error_response
 from tailrace.limits import LIST_PAGE
 from tailrace.log.expiry import format_instant
@@ -63,7 +62,7 @@ class CommonJson(JSONResponse):
         self.raw_headers += [*wire.COMMON_HEADERS, (b"cache-control", b"no-store")]
 
 
-def build_api(streams: Streams, _: StreamRoutes, settings: Settings) -> FastAPI:
+def build_api(streams: Streams, settings: Settings) -> FastAPI:
     api = FastAPI(
         version=__version__,
         openapi_url=None,

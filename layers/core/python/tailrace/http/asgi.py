@@ -55,7 +55,7 @@ class Application:
         if self._api is None:
             from tailrace.http.api import build_api
 
-            self._api = build_api(self.streams, self.routes, self.settings)
+            self._api = build_api(self.streams, self.settings)
         return self._api
 
     async def start(self) -> None:

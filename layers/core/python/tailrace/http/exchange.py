@@ -1,8 +1,7 @@
-"""The fast lane: stream requests answered straight from uvicorn's parser.
+"""One request of a stream route and its answer, on a connection that uvicorn owns.
 
-uvicorn owns sockets, parsing, keep-alive, upgrades and shutdown. What it does per request to speak
-ASGI costs twice as much as an append does, so for the stream routes its request/response cycle is
-replaced by a leaner one. Every other request goes through ASGI as usual.
+These stand where uvicorn's request/response cycle would, so they have the attributes that uvicorn's
+protocol looks at: `keep_alive`, `disconnected`, `response_complete` and `message_event`.
 """
 
 from __future__ import annotations
@@ -11,52 +10,34 @@ import asyncio
 import http
 import logging
 from contextlib import aclosing
-from itertools import chain
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final
 
-import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from tailrace.errors import BadRequest, HeadersTooLarge, MethodNotAllowed
 from tailrace.http.asgi import has_length
-from tailrace.http.paths import PREFIXES
-from tailrace.http.routes import Answer, StreamRoutes
-from tailrace.http.statuses import error_response
-from tailrace.http.wire import (
-    COMMON_HEADERS,
-    METHODS,
-    RawHeaders,
-    Request,
-    Response,
-    Streaming,
-)
-from tailrace.limits import HEADER_BYTES, HEADER_COUNT
+from tailrace.http.routes import Answer
+from tailrace.http.wire import COMMON_HEADERS, RawHeaders, Request, Response, Streaming
+
+if TYPE_CHECKING:
+    from tailrace.http.protocol import StreamProtocol
 
 logger = logging.getLogger("tailrace")
 
-_RAW_PREFIXES: Final = tuple(prefix.encode() for prefix in PREFIXES)
-_OFFER_HEADERS: Final = (b"upgrade", b"connection", b"http2-settings")
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
     for status in http.HTTPStatus
 }
 
 
-def _rendered(headers: RawHeaders) -> bytes:
+def rendered(headers: RawHeaders) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
-_COMMON: Final = _rendered(COMMON_HEADERS)
+_COMMON: Final = rendered(COMMON_HEADERS)
 
 _STALLED_SECONDS: Final = 30
 """A reader of events who takes nothing for so long is let go; it can come back with its offset."""
 
 _JOIN_BYTES: Final = 64 << 10
 """Larger bodies are handed over as they are instead of being copied behind their head."""
-
-
-class _Event(Protocol):
-    def set(self) -> None: ...
 
 
 class _NoEvent:
@@ -66,7 +47,7 @@ class _NoEvent:
         pass
 
 
-_NO_EVENT: Final[_Event] = _NoEvent()
+_NO_EVENT: Final = _NoEvent()
 
 
 class Exchange:
@@ -102,7 +83,6 @@ class Exchange:
         self._whole = False
         self._ready = False
         self._task: asyncio.Task[None] | None = None
-        # What uvicorn looks at:
         self.keep_alive = self._chunked and protocol.parser.should_keep_alive()
         self.disconnected = False
         self.response_complete = False
@@ -233,7 +213,6 @@ class Refusal:
     def __init__(self, protocol: StreamProtocol, answer: Response) -> None:
         self._protocol = protocol
         self._answer = answer
-        # What uvicorn looks at:
         self.keep_alive = False
         self.disconnected = False
         self.response_complete = False
@@ -245,177 +224,10 @@ class Refusal:
             _STATUS_LINES[self._answer.status],
             self._protocol.default_headers(),
             _COMMON,
-            _rendered(self._answer.headers),
+            rendered(self._answer.headers),
             b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body),
             body,
         ]
         self.response_complete = True
         self._protocol.transport.write(b"".join(parts))
         self._protocol.transport.close()
-
-
-class StreamProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with the fast lane."""
-
-    routes: StreamRoutes
-    _default: tuple[Any, bytes] = (None, b"")
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._answering: Any = None
-        """The request whose turn it is to be answered."""
-        self._requests = 0
-        self._in_head = False
-        self._receiving: Any = None
-        """The request whose body is being read."""
-        self._head_bytes = 0
-        self._declining = False
-        self._refused = False
-
-    def default_headers(self) -> bytes:
-        """Date and the like; uvicorn makes a new list once a second."""
-        headers = self.server_state.default_headers
-        if StreamProtocol._default[0] is not headers:
-            StreamProtocol._default = (headers, _rendered(headers))
-        return StreamProtocol._default[1]
-
-    # What the transport calls
-
-    def data_received(self, data: bytes) -> None:
-        if self._refused:
-            return
-        self._unset_keepalive_if_required()
-        head = self._requests if self._in_head else None
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            if self._should_upgrade():
-                self.handle_websocket_upgrade()
-            else:
-                self._decline_upgrade(data[offer.args[0] :])
-        except httptools.HttpParserError:
-            self.send_400_response("what was sent is not HTTP/1.1")
-        # The parser keeps a header field of any length until it has seen its end.
-        if self._in_head and head == self._requests:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEADER_BYTES:
-                self._refuse_head()
-        else:
-            self._head_bytes = 0
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        answering = self._answering
-        if answering is not None and not answering.response_complete:
-            answering.disconnected = True
-            answering.message_event.set()
-            if isinstance(answering, Exchange):
-                answering.leave()
-        self.pipeline.clear()
-        super().connection_lost(exc)
-
-    # What the parser calls
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._requests += 1
-        self._in_head = True
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        if self._refused:
-            return
-        size = len(self.url) + sum(map(len, chain.from_iterable(self.headers)))
-        if len(self.headers) > HEADER_COUNT or size > HEADER_BYTES:
-            self._refuse_head()
-            return
-        if self.parser.should_upgrade() and not self._should_upgrade():
-            self._declining = True
-            return
-        if not self.url.startswith(_RAW_PREFIXES) or self.parser.should_upgrade():
-            super().on_headers_complete()
-        else:
-            method = self.parser.get_method().decode("ascii")
-            self._enqueue(Exchange(self, method, self.parser.get_http_version()))
-        self._receiving = self.cycle
-        if not self.parser.should_upgrade():
-            # Fields after a chunked body are not fields of the head.
-            self.headers = []
-
-    def on_body(self, body: bytes) -> None:
-        if self._refused or self._declining:
-            return
-        exchange: object = self.cycle
-        if isinstance(exchange, Exchange):
-            exchange.feed(body)
-        else:
-            super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        self._receiving = None
-        if self._refused or self._declining:
-            return
-        exchange: object = self.cycle
-        if isinstance(exchange, Exchange):
-            exchange.finish()
-        else:
-            super().on_message_complete()
-
-    # Turns
-
-    def _enqueue(self, cycle: Exchange | Refusal) -> None:
-        before: Any = self.cycle
-        self.cycle = cast(Any, cycle)
-        if before is None or before.response_complete:
-            self._start_asgi_task(self.cycle, self.app)
-        else:
-            self.flow.pause_reading()
-            self.pipeline.appendleft((self.cycle, self.app))
-
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._answering = cycle
-        if isinstance(cycle, Exchange | Refusal):
-            cycle.start()
-        else:
-            super()._start_asgi_task(cycle, app)
-
-    def _decline_upgrade(self, rest: bytes) -> None:
-        """Stay with HTTP/1.1, as a server may, by reading the request again without the offer."""
-        method = self.parser.get_method()
-        if method == b"CONNECT":
-            self._refuse(error_response(MethodNotAllowed("CONNECT", METHODS)))
-            return
-        closes = not self.parser.should_keep_alive()
-        head = [b"%b %b HTTP/1.1\r\n" % (method, self.url)]
-        head += [b"%b: %b\r\n" % each for each in self.headers if each[0] not in _OFFER_HEADERS]
-        head.append(b"connection: close\r\n\r\n" if closes else b"\r\n")
-        self._declining = False
-        self.parser = httptools.HttpRequestParser(self)
-        self.data_received(b"".join(head) + rest)
-
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(error_response(BadRequest(msg)))
-
-    def _refuse_head(self) -> None:
-        limit = f"at most {HEADER_COUNT} header fields and {HEADER_BYTES} bytes of them"
-        self._refuse(error_response(HeadersTooLarge(f"a request has {limit}")))
-
-    def _refuse(self, answer: Response) -> None:
-        """Read nothing more; answer what came before, then this, and hang up."""
-        if self._refused or self.transport.is_closing():
-            return
-        self._refused = True
-        unfinished = self._receiving
-        if unfinished is not None:
-            # The request that broke off gets the refusal for its answer.
-            if self.pipeline and self.pipeline[0][0] is unfinished:
-                self.pipeline.popleft()
-            if self._answering is unfinished:
-                Refusal(self, answer).start()
-                return
-            self.cycle = self._answering if not self.pipeline else self.pipeline[0][0]
-        self._enqueue(Refusal(self, answer))
-
-
-def stream_protocol(routes: StreamRoutes) -> type[StreamProtocol]:
-    """The protocol class for uvicorn, bound to the routes it answers."""
-    return type("BoundStreamProtocol", (StreamProtocol,), {"routes": routes})
