@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import uvicorn
 
 from tailrace import __version__
-from tailrace.errors import BadSetting, CannotListen
+from tailrace.errors import CannotListen
 from tailrace.http.asgi import Application
 from tailrace.http.protocol import stream_protocol
 from tailrace.settings import Settings
@@ -66,9 +66,7 @@ class Server(uvicorn.Server):
 
 def serve(settings: Settings) -> None:
     """Run the server until it is told to stop."""
-    level = settings.log_level.lower()
-    if level not in ("debug", "info", "warning", "error"):
-        raise BadSetting(f"TAILRACE_LOG_LEVEL must be debug, info, warning or error, not '{level}'")
+    level = settings.log_level
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

@@ -17,9 +17,17 @@ from tailrace.errors import BadSetting
 PREFIX = "TAILRACE_"
 
 
-def knob(default: Any, doc: str, *, least: float | None = None, most: float | None = None) -> Any:
-    """One setting: its default, the sentence the docs and `--help` show, and its bounds."""
-    return field(default=default, metadata={"doc": doc, "least": least, "most": most})
+def knob(
+    default: Any,
+    doc: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """One setting: its default, the sentence the docs and `--help` show, and what it may be."""
+    metadata = {"doc": doc, "least": least, "most": most, "choices": choices}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +86,11 @@ class Settings:
     shutdown_grace: float = knob(
         5.0, "Seconds that requests under way get to finish after SIGTERM.", least=0, most=3600
     )
-    log_level: str = knob("info", "One of: debug, info, warning, error.")
+    log_level: str = knob(
+        "info",
+        "How much the log says: debug, info, warning or error.",
+        choices=("debug", "info", "warning", "error"),
+    )
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None, **given: Any) -> Settings:
@@ -106,6 +118,9 @@ def parse(knob_: Field[Any], value: Any) -> Any:
     except ValueError:
         wanted = "a whole number" if kind is int else "a number"
         raise BadSetting(f"{variable(knob_)} must be {wanted}, not {value!r}") from None
+    choices = knob_.metadata["choices"]
+    if choices and parsed not in choices:
+        raise BadSetting(f"{variable(knob_)} must be one of {', '.join(choices)}, not {value!r}")
     least, most = knob_.metadata["least"], knob_.metadata["most"]
     if least is not None and not parsed >= least:
         raise BadSetting(f"{variable(knob_)} must be at least {least}, not {value!r}")

@@ -29,11 +29,11 @@ class Write(Protocol):
 class GroupCommit:
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
+        db: sqlite3.Connection,
         group: Callable[[Sequence[Write]], Sequence[Write]],
     ) -> None:
         """`group` may merge neighbouring writes of a batch into fewer statements."""
-        self._connect = connect
+        self._db = db
         self._group = group
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[list[Write] | None] = SimpleQueue()
@@ -82,15 +82,13 @@ class GroupCommit:
         self._flush()
 
     def _run(self) -> None:
-        db = self._connect()
-        try:
-            while (batch := self._inbox.get()) is not None:
-                error = self._commit(db, batch)
-                self._loop.call_soon_threadsafe(self._finished, batch, error)
-        finally:
-            db.close()
+        while (batch := self._inbox.get()) is not None:
+            error = self._commit(batch)
+            self._loop.call_soon_threadsafe(self._finished, batch, error)
+        self._db.close()
 
-    def _commit(self, db: sqlite3.Connection, batch: list[Write]) -> StoreUnavailable | None:
+    def _commit(self, batch: list[Write]) -> StoreUnavailable | None:
+        db = self._db
         try:
             db.execute("BEGIN IMMEDIATE")
             for write in self._group(batch):

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+_OURS = re.compile(r"[0-9]+-[0-9a-f]+-[0-9]+")
 
 
 class BodyFiles:
@@ -52,10 +55,9 @@ class BodyFiles:
 
     def left_behind(self) -> Iterator[tuple[int, int, str]]:
         """Every file that an earlier process wrote, as (chain, slot, name)."""
-        for folder in self._root.iterdir():
-            for file in folder.iterdir():
-                if f"-{self._run}-" not in file.name:
-                    yield int(folder.name, 16), int(file.name.partition("-")[0]), file.name
+        for file in self._root.glob("*/*"):
+            if _OURS.fullmatch(file.name) and f"-{self._run}-" not in file.name:
+                yield int(file.parent.name, 16), int(file.name.partition("-")[0]), file.name
 
 
 def _sync(folder: Path) -> None:

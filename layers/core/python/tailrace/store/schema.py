@@ -77,9 +77,15 @@ Row = tuple[int, int, int, int, int, bytes | None, str | None, bytes | None]
 
 
 def connect(directory: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """A connection that commits only when told to; each is used by one thread."""
+    """A connection that commits only when told to; used by one thread at a time."""
     uri = (directory / FILE_NAME).absolute().as_uri()
-    db = sqlite3.connect(f"{uri}?mode=ro" if read_only else uri, uri=True, isolation_level=None)
+    db = sqlite3.connect(
+        f"{uri}?mode=ro" if read_only else uri,
+        uri=True,
+        isolation_level=None,
+        # Opened by one thread, used by another; never by two at once.
+        check_same_thread=False,
+    )
     db.execute("PRAGMA cache_size = -16384")
     if not read_only:
         db.execute("PRAGMA journal_mode = WAL")
@@ -90,15 +96,22 @@ def connect(directory: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return db
 
 
-def prepare(db: sqlite3.Connection) -> None:
-    """Create the tables in a new file, in one transaction."""
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version == 0:
-        db.executescript(f"BEGIN;{_TABLES}PRAGMA user_version = {VERSION};COMMIT;")
-    elif version != VERSION:
-        raise sqlite3.DatabaseError(
-            f"the data was written by another version of Tailrace (format {version}, not {VERSION})"
-        )
+def open_file(directory: Path) -> sqlite3.Connection:
+    """A connection for writing; a new file gets its tables, in one transaction."""
+    db = connect(directory)
+    try:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            db.executescript(f"BEGIN;{_TABLES}PRAGMA user_version = {VERSION};COMMIT;")
+        elif version != VERSION:
+            raise sqlite3.DatabaseError(
+                "it was written by another version of Tailrace"
+                f" (its format is {version}, this one reads {VERSION})"
+            )
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
 
 
 def entry_row(chain: int, entry: Entry, file: str | None) -> Row:

@@ -8,7 +8,6 @@ see only what is committed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import itertools
 import sqlite3
@@ -53,6 +52,7 @@ class SqliteStore:
         self._opening: dict[str, asyncio.Task[bool]] = {}
         self._threads = ThreadPoolExecutor(THREADS, "tailrace-reader")
         self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
         self._freed = 0
         """How often streams lost their name that were not held open at that moment."""
         self._has_orphans = True
@@ -64,19 +64,20 @@ class SqliteStore:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._lock = _own(self._directory)
         try:
-            with contextlib.closing(schema.connect(self._directory)) as db:
-                schema.prepare(db)
+            db = schema.open_file(self._directory)
         except sqlite3.DatabaseError as error:
             self._lock.close()
             raise UnreadableData(f"cannot use the data in '{self._directory}': {error}") from error
         self._files.prepare()
-        self._commit = GroupCommit(lambda: schema.connect(self._directory), grouped)
+        self._commit = GroupCommit(db, grouped)
 
     async def close(self) -> None:
         for chain in self._chains.values():
             self._store_clock(chain)
         await self._commit.close()
         self._threads.shutdown()
+        for db in self._connections:
+            db.close()
         self._lock.close()
 
     # Writing
@@ -327,6 +328,7 @@ class SqliteStore:
         db = getattr(self._local, "db", None)
         if db is None:
             db = self._local.db = schema.connect(self._directory, read_only=True)
+            self._connections.append(db)
         return query(db)
 
     def _remove_orphans(self, db: sqlite3.Connection) -> None:

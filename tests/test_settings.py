@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import re
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.errors import BadSetting
+from tailrace.settings import Settings, parse, variable
+
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+
+KNOBS = {knob.name: knob for knob in fields(Settings)}
+NUMBERS = [name for name, knob in KNOBS.items() if isinstance(knob.default, int | float)]
+ROW = re.compile(r"\| `(TAILRACE_[A-Z_]+)` \| (?:`(.*?)`)? *\| (.*) \|")
+
+
+@pytest.fixture(scope="module")
+def documented() -> dict[str, tuple[str, str]]:
+    """Each variable of the table with its default and its sentence."""
+    rows = ROW.findall(DOCS.read_text())
+    return {name: (default, sentence) for name, default, sentence in rows}
+
+
+# Where values come from
+
+
+def test_without_anything_given_the_defaults_hold() -> None:
+    assert Settings.from_env({}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "variable_"),
+    [
+        ("port", "TAILRACE_PORT"),
+        ("data", "TAILRACE_DATA"),
+        ("long_poll_timeout", "TAILRACE_LONG_POLL_TIMEOUT"),
+        ("max_body_bytes", "TAILRACE_MAX_BODY_BYTES"),
+    ],
+)
+def test_a_variable_is_the_name_in_capitals_with_a_prefix(name: str, variable_: str) -> None:
+    assert variable(KNOBS[name]) == variable_
+
+
+SAMPLES: dict[str, tuple[str, Any]] = {
+    "host": ("0.0.0.0", "0.0.0.0"),
+    "port": ("8080", 8080),
+    "data": ("/var/lib/tailrace", "/var/lib/tailrace"),
+    "public_url": ("https://example.org", "https://example.org"),
+    "long_poll_timeout": ("2.5", 2.5),
+    "sse_lifetime": ("30", 30.0),
+    "sse_keep_alive": ("5", 5.0),
+    "chunk_bytes": ("65536", 65536),
+    "max_body_bytes": ("2048", 2048),
+    "compress_bytes": ("0", 0),
+    "hot_bytes": ("0", 0),
+    "open_streams": ("16", 16),
+    "inline_bytes": ("4096", 4096),
+    "sweep_interval": ("0.5", 0.5),
+    "shutdown_grace": ("0", 0.0),
+    "log_level": ("debug", "debug"),
+}
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_every_setting_is_read_from_its_variable(name: str) -> None:
+    text, expected = SAMPLES[name]
+    settings = Settings.from_env({f"TAILRACE_{name.upper()}": text})
+    value = getattr(settings, name)
+    assert value == expected
+    assert type(value) is type(KNOBS[name].default)
+    others = {other: getattr(settings, other) for other in KNOBS if other != name}
+    assert others == {other: KNOBS[other].default for other in others}
+
+
+def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_PORT", "1234")
+    assert Settings.from_env().port == 1234
+    assert Settings.from_env({}).port == 4437
+
+
+def test_what_is_given_wins_over_the_environment() -> None:
+    env = {"TAILRACE_PORT": "1", "TAILRACE_HOST": "::1"}
+    settings = Settings.from_env(env, port="2", host=None)
+    assert settings.port == 2
+    assert settings.host == "::1"
+
+
+def test_what_is_given_is_checked_like_the_environment() -> None:
+    with pytest.raises(BadSetting, match="TAILRACE_PORT"):
+        Settings.from_env({}, port=70_000)
+
+
+def test_other_variables_are_left_alone() -> None:
+    assert Settings.from_env({"PORT": "1", "TAILRACE_URL": "x", "tailrace_port": "2"}) == Settings()
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Settings().port = 1  # type: ignore[misc]
+
+
+# What values may be
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("text", ["", " ", "abc", "1,5", "1e", "0x10", "--1", "None"])
+def test_what_is_no_number_is_refused_by_name(name: str, text: str) -> None:
+    with pytest.raises(BadSetting, match=rf"^TAILRACE_{name.upper()} must be a .*number"):
+        Settings.from_env({f"TAILRACE_{name.upper()}": text})
+
+
+@pytest.mark.parametrize("name", [name for name in NUMBERS if type(KNOBS[name].default) is int])
+@pytest.mark.parametrize("text", ["1.5", "1e3", "1024.0"])
+def test_a_whole_number_has_no_fraction(name: str, text: str) -> None:
+    with pytest.raises(BadSetting, match=f"TAILRACE_{name.upper()} must be a whole number"):
+        Settings.from_env({f"TAILRACE_{name.upper()}": text})
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_has_bounds(name: str) -> None:
+    knob = KNOBS[name]
+    least, most = knob.metadata["least"], knob.metadata["most"]
+    assert least is not None, "a negative number never makes sense"
+    assert parse(knob, str(least)) == least
+    with pytest.raises(BadSetting, match=f"TAILRACE_{name.upper()} must be at least {least}"):
+        parse(knob, str(least - 1))
+    if most is not None:
+        assert parse(knob, str(most)) == most
+        with pytest.raises(BadSetting, match=f"TAILRACE_{name.upper()} must be at most {most}"):
+            parse(knob, str(most + 1))
+
+
+@pytest.mark.parametrize("name", [name for name in NUMBERS if type(KNOBS[name].default) is float])
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "-nan"])
+def test_a_time_is_finite(name: str, text: str) -> None:
+    with pytest.raises(BadSetting, match=f"TAILRACE_{name.upper()}"):
+        Settings.from_env({f"TAILRACE_{name.upper()}": text})
+
+
+@pytest.mark.parametrize("text", ["loud", "", "warn ing", "1"])
+def test_a_log_level_is_one_of_those_that_are_named(text: str) -> None:
+    with pytest.raises(BadSetting, match="TAILRACE_LOG_LEVEL"):
+        Settings.from_env({"TAILRACE_LOG_LEVEL": text})
+
+
+@pytest.mark.parametrize("text", ["debug", "info", "warning", "error"])
+def test_every_named_log_level_is_taken(text: str) -> None:
+    assert Settings.from_env({"TAILRACE_LOG_LEVEL": text}).log_level == text
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_every_default_is_a_value_that_may_be_given(name: str) -> None:
+    knob = KNOBS[name]
+    assert parse(knob, str(knob.default)) == knob.default
+
+
+# What is written about them
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_every_setting_has_a_sentence(name: str) -> None:
+    sentence = KNOBS[name].metadata["doc"]
+    assert sentence.endswith(".")
+    assert sentence[0].isupper()
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_every_setting_is_documented(name: str, documented: dict[str, tuple[str, str]]) -> None:
+    knob = KNOBS[name]
+    assert variable(knob) in documented, f"docs/settings.md does not name {variable(knob)}"
+    assert documented[variable(knob)] == (str(knob.default), knob.metadata["doc"])
+
+
+def test_nothing_is_documented_that_is_no_setting(documented: dict[str, tuple[str, str]]) -> None:
+    assert set(documented) == {variable(knob) for knob in KNOBS.values()}
