@@ -27,6 +27,10 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+SINK_ITEMS = 16
+"""Pieces that may wait to be sent before a reader counts as slow."""
+
+
 class Application:
     """Tailrace as one ASGI application."""
 
@@ -119,7 +123,7 @@ async def _send(answer: Answer, method: str, receive: Receive, send: Send) -> No
         await send({"type": "http.response.body", "body": body})
         return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    sending = asyncio.ensure_future(_send_chunks(answer, send))
+    sending = asyncio.ensure_future(_stream(answer, send))
     leaving = asyncio.ensure_future(_left(receive))
     try:
         await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -130,10 +134,41 @@ async def _send(answer: Answer, method: str, receive: Receive, send: Send) -> No
                 await task
 
 
-async def _send_chunks(answer: Streaming, send: Send) -> None:
-    async for chunk in answer.chunks:
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+class _AsgiSink:
+    """What is pushed is sent by a task of its own, in order."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def room(self) -> None:
+        await self._waiting.join()
+
+    def push(self, data: bytes) -> bool:
+        self._waiting.put_nowait(data)
+        return self._waiting.qsize() < SINK_ITEMS
+
+    async def pump(self) -> None:
+        while True:
+            data = await self._waiting.get()
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            self._waiting.task_done()
+
+
+async def _stream(answer: Streaming, send: Send) -> None:
+    sink = _AsgiSink(send)
+    pump = asyncio.ensure_future(sink.pump())
+    running = asyncio.ensure_future(answer.run(sink))
+    try:
+        await asyncio.wait([pump, running], return_when=asyncio.FIRST_COMPLETED)
+        if pump.done():
+            pump.result()
+        await running
+        await sink.room()
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        pump.cancel()
+        running.cancel()
 
 
 async def _left(receive: Receive) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from tailrace.http.asgi import has_length
@@ -176,21 +175,24 @@ class Exchange:
             transport.write(b"".join(head))
             transport.write(answer.body)
 
-    async def _stream(self, answer: Streaming) -> None:
+    async def room(self) -> None:
+        flow = self._protocol.flow
+        if flow.write_paused:
+            async with asyncio.timeout(_STALLED_SECONDS):
+                await flow.drain()
+
+    def push(self, data: bytes) -> bool:
         protocol = self._protocol
-        transport = protocol.transport
+        protocol.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        return not protocol.flow.write_paused
+
+    async def _stream(self, answer: Streaming) -> None:
+        transport = self._protocol.transport
         head = self._head(answer)
         head.append(b"transfer-encoding: chunked\r\n\r\n" if self._chunked else b"\r\n")
         transport.write(b"".join(head))
-        async with aclosing(answer.chunks) as chunks:
-            async for chunk in chunks:
-                if protocol.flow.write_paused:
-                    async with asyncio.timeout(_STALLED_SECONDS):
-                        await protocol.flow.drain()
-                if self.disconnected:
-                    return
-                transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._chunked else chunk)
-        if self._chunked:
+        await answer.run(self)
+        if self._chunked and not self.disconnected:
             transport.write(b"0\r\n\r\n")
 
     def _head(self, answer: Answer) -> list[bytes]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from tailrace.errors import (
@@ -18,6 +19,7 @@ from tailrace.errors import (
     TailraceError,
 )
 from tailrace.http import compress, sse
+from tailrace.http.feed import Feeds, Reader
 from tailrace.http.parse import parse_append, parse_create
 from tailrace.http.paths import stream_path
 from tailrace.http.statuses import INTERNAL_ERROR, error_response
@@ -27,6 +29,7 @@ from tailrace.http.wire import (
     RawHeaders,
     Request,
     Response,
+    Sink,
     Streaming,
 )
 from tailrace.log import offsets
@@ -63,7 +66,7 @@ class StreamRoutes:
         self._public_url = settings.public_url.rstrip("/")
         self._poll_seconds = settings.long_poll_timeout
         self._sse_seconds = settings.sse_lifetime
-        self._keep_alive_seconds = settings.sse_keep_alive
+        self._feeds = Feeds(streams, settings.sse_keep_alive)
         self._compress_bytes = settings.compress_bytes
         self.max_body_bytes = settings.max_body_bytes
         self._compressor = compress.Compressor()
@@ -217,29 +220,29 @@ class StreamRoutes:
         ]
         if tail.stream.config.mode is Mode.BYTES:
             headers.append((b"stream-sse-data-encoding", b"base64"))
-        return Streaming(200, headers, self._events(view, held))
+        return Streaming(200, headers, partial(self._events, view, held))
 
-    async def _events(self, view: View, held: str) -> AsyncGenerator[bytes]:
+    async def _events(self, view: View, held: str, sink: Sink) -> None:
         """Data as it comes, until the stream ends or the response has lived long enough."""
         streams = self._streams
-        tail = view.tail
-        mode = tail.stream.config.mode
         cursor = next_cursor(held, streams.clock())
-        end = time.monotonic() + self._sse_seconds
-        yield sse.encode(view, mode, cursor)
+        reader = Reader(sink, cursor, time.monotonic() + self._sse_seconds)
+        sink.push(sse.encode(view, view.tail.stream.config.mode, cursor))
         while not view.closed:
-            left = end - time.monotonic()
-            if left <= 0 or streams.draining:
+            reader.n = view.end
+            await sink.room()
+            if streams.draining or time.monotonic() >= reader.end:
+                return
+            at_tail = reader.n == view.tail.settled.tail
+            if at_tail and await self._feeds.attend(view.tail, reader):
                 return
             try:
-                view = await streams.follow(tail, view.end, min(left, self._keep_alive_seconds))
+                view = await streams.follow(view.tail, reader.n, 0)
             except (StreamNotFound, StreamGone, OffsetTrimmed):
                 return
-            if not view.bodies and not view.closed:
-                yield sse.KEEP_ALIVE
-                continue
-            cursor = max(cursor, next_cursor(None, streams.clock()))
-            yield sse.encode(view, mode, cursor)
+            if view.bodies or view.closed:
+                cursor = max(cursor, next_cursor(None, streams.clock()))
+                sink.push(sse.encode(view, view.tail.stream.config.mode, cursor))
 
 
 def _position(given: list[str] | None, live: str) -> int:

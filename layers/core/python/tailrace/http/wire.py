@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -95,12 +95,22 @@ class Response(NamedTuple):
     body: bytes = b""
 
 
+class Sink(Protocol):
+    """Where an answer that goes on is written."""
+
+    async def room(self) -> None:
+        """Until there is room for more."""
+
+    def push(self, data: bytes) -> bool:
+        """Write at once; False when there is no room for more after that."""
+
+
 class Streaming(NamedTuple):
-    """An answer that goes on."""
+    """An answer that goes on: `run` writes it, and returns when it is over."""
 
     status: int
     headers: RawHeaders
-    chunks: AsyncGenerator[bytes]
+    run: Callable[[Sink], Awaitable[None]]
 
 
 def _combined(headers: RawHeaders) -> dict[bytes, bytes]:
