@@ -27,6 +27,7 @@ from bench.servers import (
     Server,
     allow_many_connections,
     kinds,
+    stop_cleanly_when_terminated,
 )
 
 QUICK = Span(warm_up=0.1, seconds=0.3)
@@ -35,6 +36,7 @@ QUICK = Span(warm_up=0.1, seconds=0.3)
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     allow_many_connections()
+    stop_cleanly_when_terminated()
     cores = Cores.split()
     os.sched_setaffinity(0, cores.load)
     if options.servers != [OURS] and not (options.node_modules / REFERENCE).exists():
@@ -45,11 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [row for row in ROWS if not options.only or row.matches(options.only)]
     span = QUICK if options.quick else Span(min(1.0, options.seconds / 3), options.seconds)
     run = _Run(contestants, cores, span, options.rounds, len(rows), options.data_parent)
+    load_average = os.getloadavg()[0]
     began = time.monotonic()
     results = [result for row in rows for result in run.measure(row)]
     report = Report(
         machine=machine(options.node_modules, run.data_parent),
-        command=" ".join(["python -m bench", *(sys.argv[1:] if arguments is None else arguments)]),
+        load_average=load_average,
+        command=_command(options),
         minutes=(time.monotonic() - began) / 60,
         rounds=options.rounds,
         span=span,
@@ -154,6 +158,13 @@ def _quiet_collector() -> Iterator[None]:
         gc.enable()
 
 
+def _command(options: argparse.Namespace) -> str:
+    """How to do this run again; where its results and data went is nobody else's business."""
+    only = [f"--only '{options.only}'"] if options.only else []
+    length = "--quick" if options.quick else f"--seconds {options.seconds:g}"
+    return " ".join(["python -m bench", *only, length, f"--rounds {options.rounds}"])
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: very short, one round")
@@ -191,4 +202,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped")

@@ -17,7 +17,7 @@ MARK = b"~"
 messages however the bytes are cut."""
 
 
-class WrongAnswer(Exception):  # noqa: N818
+class WrongAnswer(Exception):
     """The server answered, but not what it had to."""
 
 
@@ -66,7 +66,9 @@ class Client(Connection):
         self._answer = asyncio.get_running_loop().create_future()
         self.transport.write(request)
         try:
-            response = await asyncio.wait_for(self._answer, PATIENCE)
+            # Not wait_for: before Python 3.12 it may swallow a cancellation.
+            async with asyncio.timeout(PATIENCE):
+                response = await self._answer
         finally:
             self._answer = None
         if expected and response.status not in expected:

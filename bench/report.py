@@ -20,6 +20,7 @@ from bench.rows import TIMES, Metric, Span
 
 OURS = "tailrace"
 SATURATED = 0.9
+BUSY = 0.5
 ABSENT = "\N{EN DASH}"
 GREY = "#4b5563"
 COLOURS = ("#2563eb", "#f59e0b", "#10b981")
@@ -46,6 +47,7 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class Report:
     machine: Mapping[str, str]
+    load_average: float
     command: str
     minutes: float
     rounds: int
@@ -91,6 +93,8 @@ def print_table(report: Report) -> None:
         padded = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
         print("  ".join([first.ljust(widths[0]), *padded]))
     print()
+    if report.load_average > BUSY:
+        print(f"note: the machine was busy before the run (load {report.load_average:.1f})")
     for title in report.limited_by_load:
         print(f"note: the load generator was the limit in “{title}”")
 
@@ -109,12 +113,12 @@ def write_docs(report: Report, directory: Path) -> list[Path]:
 
 def machine(node_modules: Path, data_parent: Path | None) -> dict[str, str]:
     directory = data_parent or Path(tempfile.gettempdir())
-    cpuinfo = Path("/proc/cpuinfo").read_text()
-    model = re.search(r"model name\s*:\s*(.+)", cpuinfo)
+    model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    processor = model[1] if model else platform.machine()
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
     gigabytes = f", {int(memory[1]) / 2**20:.0f} GB" if memory else ""
     return {
-        "machine": f"{os.cpu_count()} {TIMES} {model[1] if model else platform.machine()}{gigabytes}",
+        "machine": f"{os.cpu_count()} {TIMES} {processor}{gigabytes}",
         "system": f"{platform.system()} {platform.release()}, {_file_system(directory)}",
         "fsync of 128 B": f"p50 {_fsync_ms(directory):.2f} ms",
         "Tailrace": f"{_version('tailrace')}, Python {platform.python_version()}, "
@@ -174,7 +178,7 @@ def _markdown(report: Report) -> str:
 <!-- Written by `make bench`; do not edit. -->
 
 Tailrace beside the reference Node server, file-backed and in memory, measured in one run on one
-machine. A ratio above 1{TIMES} always means that Tailrace is better: for latency and memory it is the
+machine. A ratio above 1 always means that Tailrace is better: for latency and memory it is the
 other's figure over ours. Ratios travel between machines, absolute figures do not.
 
 ![How many times better Tailrace is, per measurement](benchmarks.png)
@@ -188,6 +192,7 @@ other's figure over ours. Ratios travel between machines, absolute figures do no
 | | |
 | --- | --- |
 {facts}
+| load average before | {report.load_average:.1f} |
 | command | `{report.command}` ({report.minutes:.0f} min) |
 """
 

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,12 @@ def allow_many_connections() -> None:
     """Raises the soft limit on open files to the hard one; servers inherit it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def stop_cleanly_when_terminated() -> None:
+    """Makes SIGTERM act like Ctrl-C, which unwinds everything, so that no server is left behind."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def _environment() -> dict[str, str]:

@@ -14,15 +14,26 @@ from dataclasses import replace
 import uvloop
 
 from bench.load import Address
-from bench.servers import REPOSITORY, Server, allow_many_connections, kinds
+from bench.servers import (
+    REPOSITORY,
+    Server,
+    allow_many_connections,
+    kinds,
+    stop_cleanly_when_terminated,
+)
 from bench.soak.churn import churn
 from bench.soak.health import SPARE_FILES, Health, Memory, files_settle
 from bench.soak.readers import follow
 from bench.soak.world import Ledger, World
 from bench.soak.writers import write
-from bench.streams import message, streams_at
+from bench.streams import BINARY, streams_at
 
 PROGRESS_SECONDS = 10.0
+FINISH_SECONDS = 90.0
+BALLAST = "ballast"
+BALLAST_APPENDS = 1000
+BALLAST_BYTES = 40_000
+BALLAST_READERS = 16
 SERVER_FLAGS = {
     "--hot-bytes": str(16 << 20),
     "--sweep-interval": "2",
@@ -35,6 +46,7 @@ SERVER_FLAGS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     allow_many_connections()
+    stop_cleanly_when_terminated()
     kind = kinds(REPOSITORY / "node_modules")["tailrace"]
     flags = [part for flag in SERVER_FLAGS.items() for part in flag]
     server = Server.start(replace(kind, command=lambda data: [*kind.command(data), *flags]))
@@ -70,12 +82,13 @@ async def _soak(server: Server, options: argparse.Namespace) -> list[str]:
     memory = health.memory()
     busy_files = server.open_files()
     world.stop_writing.set()
-    await asyncio.gather(*writers)
+    await _finish(world, writers)
     world.stop_reading.set()
-    await asyncio.gather(*readers)
+    await _finish(world, readers)
     files = await files_settle(server, baseline)
     print("everybody has left; reading everything back", flush=True)
     await _audit(world)
+    await _read_ballast(world)
     if not memory.flat:
         world.fail(f"memory grew from {memory.warm_kb:,.0f} to {memory.final_kb:,.0f} KB")
     if files > baseline + SPARE_FILES:
@@ -85,15 +98,22 @@ async def _soak(server: Server, options: argparse.Namespace) -> list[str]:
 
 
 async def _prepare(world: World) -> None:
-    """Creates the streams, and does everything once so that what is opened lazily is open."""
+    """Creates the streams, and lets caches fill and files open that would later look like leaks."""
     async with streams_at(world.address) as streams:
         for name in world.ledgers:
             await streams.create(name)
-        await streams.create("rehearsal")
-        await streams.append("rehearsal", message(0, 0))
-        await streams.messages("rehearsal")
-        await streams.delete("rehearsal")
+        await streams.create(BALLAST, BINARY)
+        for _ in range(BALLAST_APPENDS):
+            await streams.append(BALLAST, bytes(BALLAST_BYTES), BINARY)
+    await asyncio.gather(*(_read_ballast(world) for _ in range(BALLAST_READERS)))
     await asyncio.sleep(1)
+
+
+async def _read_ballast(world: World) -> None:
+    async with streams_at(world.address) as streams:
+        length = await streams.length(BALLAST)
+        if length != BALLAST_APPENDS * BALLAST_BYTES:
+            world.fail(f"the ballast is {length} bytes long")
 
 
 async def _watch(world: World, server: Server, health: Health, seconds: float) -> None:
@@ -112,6 +132,15 @@ async def _watch(world: World, server: Server, health: Health, seconds: float) -
                 f"{server.open_files():>4} files  {tally['failures']} failures",
                 flush=True,
             )
+
+
+async def _finish(world: World, tasks: Sequence[asyncio.Task[None]]) -> None:
+    done, late = await asyncio.wait(tasks, timeout=FINISH_SECONDS)
+    for task in late:
+        task.cancel()
+        world.fail(f"{task.get_name()} did not end within {FINISH_SECONDS:.0f} s")
+    for task in done:
+        task.result()
 
 
 async def _audit(world: World) -> None:
@@ -155,11 +184,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--streams", type=int, default=200, help="that live on, default 200")
     parser.add_argument("--writers", type=int, default=30, help="default 30")
     parser.add_argument("--readers", type=int, default=100, help="live at a time, default 100")
-    parser.add_argument("--churn", type=int, default=8, help="tasks creating streams, default 8")
+    parser.add_argument("--churn", type=int, default=16, help="tasks creating streams, default 16")
     parser.add_argument("--rate", type=float, default=1000, help="appends/s at most, default 1000")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 
 from bench.load import WrongAnswer
@@ -11,7 +14,7 @@ from bench.soak.readers import SseTail
 from bench.soak.world import World
 from bench.streams import Streams, message, read, streams_at
 
-TTL_SECONDS = 1
+TTL_SECONDS = 2
 AFTER_EXPIRY_SECONDS = TTL_SECONDS + 0.6
 ABANDON_AT_ONCE = 10
 
@@ -41,8 +44,9 @@ async def _deleted(streams: Streams, name: str) -> int:
 
 
 async def _expired(streams: Streams, name: str) -> int:
-    await streams.create(name, Stream_TTL=str(TTL_SECONDS))
-    await _fill(streams, name, 5)
+    async with _unless_late():
+        await streams.create(name, Stream_TTL=str(TTL_SECONDS))
+        await _fill(streams, name, 5)
     await asyncio.sleep(AFTER_EXPIRY_SECONDS)
     await streams.expect_missing(name)
     return 1
@@ -51,9 +55,21 @@ async def _expired(streams: Streams, name: str) -> int:
 async def _abandoned(streams: Streams, name: str) -> int:
     """Nobody ever asks for these again, so only the server's own sweep can free them."""
     for number in range(ABANDON_AT_ONCE):
-        await streams.create(f"{name}-{number}", Stream_TTL=str(TTL_SECONDS))
-        await streams.append(f"{name}-{number}", message(0, 0))
+        async with _unless_late():
+            await streams.create(f"{name}-{number}", Stream_TTL=str(TTL_SECONDS))
+            await streams.append(f"{name}-{number}", message(0, 0))
     return ABANDON_AT_ONCE
+
+
+@asynccontextmanager
+async def _unless_late() -> AsyncIterator[None]:
+    """On a machine so busy that the stream's time is up, it may rightly be gone already."""
+    began = time.monotonic()
+    try:
+        yield
+    except WrongAnswer:
+        if time.monotonic() < began + TTL_SECONDS:
+            raise
 
 
 async def _vanishing(streams: Streams, name: str) -> int:

@@ -11,7 +11,7 @@ from bench.servers import Server
 
 GROWTH_SHARE = 0.20
 GROWTH_KB = 30 * 1024
-SPARE_FILES = 8
+SPARE_FILES = 4
 """Database handles that are opened when first needed."""
 FILES_SECONDS = 15.0
 
@@ -35,7 +35,7 @@ class Health:
     def __init__(self, server: Server, warm_up: float) -> None:
         self._server = server
         self._began = time.monotonic()
-        self._warm_up = warm_up
+        self.warm_up = warm_up
         self._samples: list[tuple[float, int]] = []
 
     def sample(self) -> None:
@@ -43,7 +43,7 @@ class Health:
 
     def memory(self) -> Memory:
         """After warm-up against now, each the median of a tenth of the time between."""
-        warm = [(at, kb) for at, kb in self._samples if at >= self._warm_up] or self._samples
+        warm = [(at, kb) for at, kb in self._samples if at >= self.warm_up] or self._samples
         tenth = max(1, len(warm) // 10)
         slope = 0.0
         if len(warm) > 1:

@@ -8,11 +8,14 @@ import random
 import time
 
 from bench.load import Client, Connection, WrongAnswer
-from bench.soak.world import Follower, World
+from bench.soak.world import Follower, Ledger, World
 from bench.streams import next_offset, read
 from bench.wire import HEAD_END, ChunkDecoder, Event, EventDecoder
 
-STARTS = ("-1", "now")
+RECENT_APPENDS = 50
+FROM_START = 0.05
+"""Rare, because it makes the load grow with the streams, and with it the server's memory."""
+FROM_NOW = 0.45
 STAY_SECONDS = (2.0, 30.0)
 CONNECTION_SECONDS = (0.05, 12.0)
 CATCH_UP_SECONDS = 20.0
@@ -25,11 +28,20 @@ async def follow(world: World, reader: int, dice: random.Random) -> None:
     try:
         while world.reading:
             name = dice.choice(list(world.ledgers))
-            visit = mode(world, name, dice.choice(STARTS), dice)
+            visit = mode(world, name, _start(world.ledgers[name], dice), dice)
             await visit.stay(dice.uniform(*STAY_SECONDS))
             world.tally["visits"] += 1
     except (WrongAnswer, ConnectionError, TimeoutError) as error:
         world.fail(f"{mode.__name__} reader: {error!r}")
+
+
+def _start(ledger: Ledger, dice: random.Random) -> str:
+    """The beginning, the present, or some point in the recent past."""
+    chance = dice.random()
+    if chance < FROM_START:
+        return "-1"
+    recent = [append.offset for append in ledger.appends[-RECENT_APPENDS:] if append.offset]
+    return "now" if chance < FROM_START + FROM_NOW or not recent else dice.choice(recent)
 
 
 class Visit:

@@ -131,6 +131,9 @@ class Exchange:
                 return
             if isinstance(answer, Response):
                 self._write(answer)
+                if self.keep_alive and self._protocol.flow.write_paused:
+                    # The next request of the connection waits until this answer is on its way.
+                    await self._protocol.flow.drain()
             else:
                 await self._stream(answer)
         except TimeoutError:
@@ -183,6 +186,8 @@ class Exchange:
 
     def push(self, data: bytes) -> bool:
         protocol = self._protocol
+        if protocol.transport.is_closing():
+            return False
         protocol.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         return not protocol.flow.write_paused
 
