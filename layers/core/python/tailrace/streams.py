@@ -135,7 +135,7 @@ class Streams:
     async def find(self, path: str) -> Tail:
         """The live stream at a path. One that expired is deleted by whoever notices first."""
         while True:
-            tail = await self.store.tail(path)
+            tail = self.store.held(path) or await self.store.tail(path)
             if tail is None:
                 raise StreamNotFound(path)
             if tail.soft:

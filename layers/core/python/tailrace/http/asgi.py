@@ -86,7 +86,7 @@ class Application:
     async def _serve_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await _whole_body(receive, self.routes.max_body_bytes)
         if body is None:
-            await _send(self.routes.too_large(), scope["method"], receive, send)
+            await _send(await self.routes.too_large(), scope["method"], receive, send)
             return
         request = Request(
             scope["method"],

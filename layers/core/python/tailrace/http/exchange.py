@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
 from tailrace.http.asgi import has_length
@@ -28,6 +29,11 @@ _STATUS_LINES: Final = {
 
 def rendered(headers: RawHeaders) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
+def expects(headers: RawHeaders) -> bool:
+    """Whether a client wants to be asked for its body."""
+    return any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers)
 
 
 _COMMON: Final = rendered(COMMON_HEADERS)
@@ -54,7 +60,6 @@ class Exchange:
 
     __slots__ = (
         "_chunked",
-        "_expects",
         "_headers",
         "_length",
         "_method",
@@ -75,7 +80,6 @@ class Exchange:
         self._method = method
         self._url = protocol.url
         self._headers: RawHeaders = protocol.headers
-        self._expects = protocol.expect_100_continue
         self._chunked = version != "1.0"
         self._parts: list[bytes] = []
         self._length = 0
@@ -92,7 +96,7 @@ class Exchange:
         self._ready = True
         if self._whole:
             self._run()
-        elif self._expects:
+        elif expects(self._headers):
             self._invite()
 
     def feed(self, data: bytes) -> None:
@@ -138,22 +142,21 @@ class Exchange:
                 await self._stream(answer)
         except TimeoutError:
             self._protocol.transport.abort()
-            return
         except Exception:
             # The head may be sent: hanging up is all that still tells the client.
             logger.exception("%s %s broke off", self._method, self._url.decode("latin-1"))
             self._protocol.transport.close()
-            return
-        self._complete()
+        else:
+            self._complete()
 
-    async def _answer(self) -> Answer:
+    def _answer(self) -> Awaitable[Answer]:
         routes = self._protocol.routes
         if self._length > routes.max_body_bytes:
             self._parts.clear()
             return routes.too_large()
         parts = self._parts
         raw_path, _, query = self._url.partition(b"?")
-        return await routes.respond(
+        return routes.respond(
             Request(
                 self._method,
                 raw_path.decode("latin-1"),

@@ -15,6 +15,9 @@ from tailrace.log.create import Create, ForkFrom
 from tailrace.log.expiry import parse_decimal, parse_instant
 from tailrace.log.state import Producer
 
+_APPEND_HEADERS = frozenset(
+    (b"stream-closed", b"stream-seq", b"producer-id", b"producer-epoch", b"producer-seq")
+)
 _DIGITS = re.compile(r"[0-9]{1,16}")
 
 
@@ -34,6 +37,8 @@ def parse_create(request: Request) -> Create:
 
 
 def parse_append(request: Request) -> Append:
+    if _APPEND_HEADERS.isdisjoint(request.headers):
+        return Append(request.body, request.header(b"content-type") or None)
     seq = request.header(b"stream-seq")
     if seq is not None and len(seq) > STREAM_SEQ_BYTES:
         raise BadHeader(f"Stream-Seq has at most {STREAM_SEQ_BYTES} bytes")

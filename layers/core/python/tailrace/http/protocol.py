@@ -14,11 +14,11 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tailrace.errors import BadRequest, HeadersTooLarge, MethodNotAllowed
-from tailrace.http.exchange import Exchange, Refusal, rendered
+from tailrace.http.exchange import Exchange, Refusal, expects, rendered
 from tailrace.http.paths import PREFIXES
 from tailrace.http.routes import StreamRoutes
 from tailrace.http.statuses import error_response
-from tailrace.http.wire import METHODS, Response
+from tailrace.http.wire import METHODS, RawHeaders, Response
 from tailrace.limits import HEADER_BYTES, HEADER_COUNT
 
 _RAW_PREFIXES: Final = tuple(prefix.encode() for prefix in PREFIXES)
@@ -35,13 +35,17 @@ class StreamProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._answering: Any = None
         """The request whose turn it is to be answered."""
-        self._requests = 0
-        self._in_head = False
         self._receiving: Any = None
         """The request whose body is being read."""
-        self._head_bytes = 0
+        self._in_head = False
+        self._begun_in_data = False
+        self._fed = 0
+        """Bytes received in which the present head may lie."""
+        self._fed_first = 0
+        """Those of them that came with its beginning, and perhaps with other requests."""
         self._declining = False
         self._refused = False
+        self._idle_since = 0.0
 
     def default_headers(self) -> bytes:
         """Date and the like; uvicorn makes a new list once a second."""
@@ -55,8 +59,9 @@ class StreamProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        self._unset_keepalive_if_required()
-        head = self._requests if self._in_head else None
+        self._idle_since = 0.0
+        self._begun_in_data = False
+        self._fed = self._fed + len(data) if self._in_head else len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -66,13 +71,12 @@ class StreamProtocol(HttpToolsProtocol):
                 self._decline_upgrade(data[offer.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("what was sent is not HTTP/1.1")
-        # The parser keeps a header field of any length until it has seen its end.
-        if self._in_head and head == self._requests:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEADER_BYTES:
+        if self._in_head:
+            if self._begun_in_data:
+                self._fed_first = len(data)
+            elif self._fed - self._fed_first > HEADER_BYTES:
+                # The parser would keep a header field of any length until it has seen its end.
                 self._refuse_head()
-        else:
-            self._head_bytes = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         answering = self._answering
@@ -87,30 +91,44 @@ class StreamProtocol(HttpToolsProtocol):
     # What the parser calls
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._requests += 1
-        self._in_head = True
+        self.url = b""
+        self.headers = []
+        self._in_head = self._begun_in_data = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         if self._refused:
             return
-        size = len(self.url) + sum(map(len, chain.from_iterable(self.headers)))
-        if len(self.headers) > HEADER_COUNT or size > HEADER_BYTES:
+        if len(self.headers) > HEADER_COUNT or (
+            self._fed > HEADER_BYTES and head_size(self.url, self.headers) > HEADER_BYTES
+        ):
             self._refuse_head()
             return
-        if self.parser.should_upgrade() and not self._should_upgrade():
+        upgrades = self.parser.should_upgrade()
+        if upgrades and not self._should_upgrade():
             self._declining = True
             return
-        if not self.url.startswith(_RAW_PREFIXES) or self.parser.should_upgrade():
-            super().on_headers_complete()
+        if upgrades or not self.url.startswith(_RAW_PREFIXES):
+            self._begin_asgi()
         else:
             method = self.parser.get_method().decode("ascii")
             self._enqueue(Exchange(self, method, self.parser.get_http_version()))
         self._receiving = self.cycle
-        if not self.parser.should_upgrade():
+        if not upgrades:
             # Fields after a chunked body are not fields of the head.
             self.headers = []
+
+    def _begin_asgi(self) -> None:
+        """Let uvicorn take over, with the scope that it would have begun with the message."""
+        url, headers = self.url, self.headers
+        super().on_message_begin()
+        self.url, self.headers = url, headers
+        self.scope["headers"] = headers
+        self.expect_100_continue = expects(headers)
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         if self._refused or self._declining:
@@ -132,6 +150,32 @@ class StreamProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     # Turns
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._watch_idleness(self.timeout_keep_alive)
+
+    def _watch_idleness(self, seconds: float) -> None:
+        """One timer that looks again later, instead of one that is set anew by each request."""
+        self.timeout_keep_alive_task = self.loop.call_later(
+            seconds, self.timeout_keep_alive_handler
+        )
+
+    def timeout_keep_alive_handler(self) -> None:
+        now = self.loop.time()
+        left = (self._idle_since or now) + self.timeout_keep_alive - now
+        if left > 0:
+            self._watch_idleness(left)
+        elif not self.transport.is_closing():
+            self.transport.close()
 
     def _enqueue(self, cycle: Exchange | Refusal) -> None:
         before: Any = self.cycle
@@ -185,6 +229,10 @@ class StreamProtocol(HttpToolsProtocol):
                 return
             self.cycle = self._answering if not self.pipeline else self.pipeline[0][0]
         self._enqueue(Refusal(self, answer))
+
+
+def head_size(url: bytes, headers: RawHeaders) -> int:
+    return len(url) + sum(map(len, chain.from_iterable(headers)))
 
 
 def stream_protocol(routes: StreamRoutes) -> type[StreamProtocol]:

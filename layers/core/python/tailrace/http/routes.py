@@ -93,7 +93,7 @@ class StreamRoutes:
             logger.exception("%s %s failed", request.method, request.raw_path)
             return INTERNAL_ERROR
 
-    def too_large(self) -> Response:
+    async def too_large(self) -> Response:
         return error_response(BodyTooLarge(f"a body has at most {self.max_body_bytes} bytes"))
 
     # Writing

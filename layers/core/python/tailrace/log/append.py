@@ -17,7 +17,7 @@ from tailrace.errors import (
     StreamClosed,
 )
 from tailrace.log import json_mode
-from tailrace.log.content import Mode, media_type
+from tailrace.log.content import Mode, same_type
 from tailrace.log.producers import admit, advance
 from tailrace.log.state import NO_PRODUCERS, Config, Entry, Producer, State
 
@@ -61,7 +61,7 @@ def decide(
         raise BadHeader("Content-Type is missing; send the stream's")
     elif state.end is not None:
         return _closed_already(state, request, harmless=False)
-    elif media_type(request.content_type) != media_type(config.content_type):
+    elif not same_type(request.content_type, config.content_type):
         raise ContentTypeConflict(config.content_type, request.content_type)
     return _next_entry(config, state, request, now, spilled)
 

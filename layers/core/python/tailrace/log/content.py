@@ -32,6 +32,10 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
+def same_type(one: str, other: str) -> bool:
+    return one == other or media_type(one) == media_type(other)
+
+
 @lru_cache(maxsize=1024)
 def mode(content_type: str) -> Mode:
     kind = media_type(content_type)

@@ -12,7 +12,7 @@ from tailrace.errors import (
 from tailrace.limits import FORK_DEPTH
 from tailrace.log import json_mode
 from tailrace.log.append import content
-from tailrace.log.content import DEFAULT_TYPE, Mode, media_type
+from tailrace.log.content import DEFAULT_TYPE, Mode, same_type
 from tailrace.log.state import Ancestor, Config, Entry, Fork, State, Stream
 
 
@@ -59,7 +59,7 @@ def require_same(config: Config, state: State, request: Create) -> None:
         if asked.sub_offset != fork.sub_offset:
             raise StreamConflict("the stream exists already, forked at another sub-offset")
     wanted = request.content_type or (config.content_type if fork else DEFAULT_TYPE)
-    if media_type(wanted) != media_type(config.content_type):
+    if not same_type(wanted, config.content_type):
         raise ContentTypeConflict(config.content_type, wanted)
     inherits = request.ttl is None and request.expires_at is None and not config.own_expiry
     if not inherits and (request.ttl, request.expires_at) != (config.ttl, config.expires_at):
@@ -78,7 +78,7 @@ def fork_config(request: Create, source: Stream, point: ForkPoint, now: int) -> 
     asked = request.fork
     assert asked is not None
     content_type = request.content_type or source.config.content_type
-    if media_type(content_type) != media_type(source.config.content_type):
+    if not same_type(content_type, source.config.content_type):
         raise ContentTypeConflict(source.config.content_type, content_type)
     lineage = fork_lineage(source, point.slot)
     if len(lineage) > FORK_DEPTH:

@@ -23,7 +23,13 @@ _STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]', re.DOTALL)
 def flatten(body: bytes) -> tuple[bytes, int]:
     """The text of the messages in a body, separated by commas, and how many there are."""
     text = body.removeprefix(_BOM).strip(_SPACE)
-    value = _parsed(text)
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        value = _parsed_leniently(text)
+    # Brackets inside strings only make this count too high, and then the exact one decides.
+    if text.count(b"[") + text.count(b"{") > JSON_DEPTH and _depth(text) > JSON_DEPTH:
+        raise InvalidJson(f"the body is nested deeper than {JSON_DEPTH} levels")
     if isinstance(value, list):
         return text[1:-1].strip(_SPACE), len(value)
     return text, 1
@@ -44,17 +50,6 @@ def split(text: bytes) -> list[bytes]:
             start = match.end()
     last = text[start:].strip(_SPACE)
     return [*messages, last] if last else messages
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        value = _parsed_leniently(text)
-    # Brackets inside strings only make this count too high, and then the exact one decides.
-    if text.count(b"[") + text.count(b"{") > JSON_DEPTH and _depth(text) > JSON_DEPTH:
-        raise InvalidJson(f"the body is nested deeper than {JSON_DEPTH} levels")
-    return value
 
 
 def _parsed_leniently(text: bytes) -> Any:

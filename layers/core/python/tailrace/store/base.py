@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
 from tailrace.log.state import Entry, State, Stream
@@ -52,7 +52,10 @@ class Store(Protocol):
     async def tail(self, path: str) -> Tail | None:
         """The stream at a path, strongly consistent; None when there is none."""
 
-    async def put(self, tail: Tail, entry: Entry) -> bool:
+    def held(self, path: str) -> Tail | None:
+        """The stream at a path if that can be told without waiting."""
+
+    def put(self, tail: Tail, entry: Entry) -> Awaitable[bool]:
         """Fill the entry's slot, durably. False when it was filled already; `tail` knows then."""
 
     async def settle(self, tail: Tail) -> None:

@@ -13,9 +13,12 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Final, Protocol
 
 from tailrace.errors import StoreUnavailable
+
+PATIENT_TURNS: Final = 4
+"""Turns of the loop for which a commit waits while each brings more writes: microseconds."""
 
 
 class Write(Protocol):
@@ -45,10 +48,7 @@ class GroupCommit:
 
     def add(self, write: Write) -> None:
         self._pending.append(write)
-        if not self._busy and not self._scheduled:
-            # At the end of this turn of the loop, so that all requests read in it share a commit.
-            self._scheduled = True
-            self._loop.call_soon(self._flush)
+        self._schedule()
 
     async def settle(self) -> None:
         """Wait until everything added so far is committed; fails when it could not be."""
@@ -65,12 +65,20 @@ class GroupCommit:
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def _flush(self) -> None:
+    def _schedule(self) -> None:
+        """Begin a commit soon: when a turn of the loop brought nothing more that could share it."""
+        if self._pending and not self._busy and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush, 0, PATIENT_TURNS)
+
+    def _flush(self, seen: int, turns: int) -> None:
+        if len(self._pending) > seen and turns:
+            self._loop.call_soon(self._flush, len(self._pending), turns - 1)
+            return
         self._scheduled = False
-        if self._pending and not self._busy:
-            batch, self._pending = self._pending, []
-            self._busy = True
-            self._inbox.put(batch)
+        batch, self._pending = self._pending, []
+        self._busy = True
+        self._inbox.put(batch)
 
     def _finished(self, batch: list[Write], error: StoreUnavailable | None) -> None:
         self._busy = False
@@ -79,7 +87,7 @@ class GroupCommit:
             self._pending = []
         for write in batch:
             write.done(error)
-        self._flush()
+        self._schedule()
 
     def _run(self) -> None:
         while (batch := self._inbox.get()) is not None:

@@ -72,6 +72,8 @@ CREATE TABLE edges (
 ) WITHOUT ROWID;
 """
 
+_PLAIN: Final = State(0, 0, 0, 0)[4:]
+
 Row = tuple[int, int, int, int, int, bytes | None, str | None, bytes | None]
 """A row of `entries`, in the order of its columns."""
 
@@ -91,7 +93,6 @@ def connect(directory: Path, *, read_only: bool = False) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode = WAL")
         # FULL: the log is fsynced at every commit, so what was acknowledged survives power loss.
         db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA wal_autocheckpoint = 4000")
         db.execute("PRAGMA journal_size_limit = 67108864")
     return db
 
@@ -149,6 +150,8 @@ def state_of(n: int, offset: int, size: int, at: int, rest: bytes | None) -> Sta
 
 def _rest(state: State) -> bytes | None:
     """e: end, c: closer, q: Stream-Seq, p: producers in order, s: times spilled, g: gone."""
+    if state[4:] == _PLAIN:
+        return None
     value: dict[str, Any] = {}
     if state.end is not None:
         value["e"] = state.end
@@ -162,7 +165,7 @@ def _rest(state: State) -> bytes | None:
         value["s"] = state.spilled
     if state.gone:
         value["g"] = 1
-    return orjson.dumps(value) if value else None
+    return orjson.dumps(value)
 
 
 def config_text(config: Config) -> bytes:

@@ -13,7 +13,7 @@ import itertools
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -84,26 +84,31 @@ class SqliteStore:
 
     async def tail(self, path: str) -> Tail | None:
         while True:
-            chain = self._chains.get(path)
-            if chain is None:
-                if not await self._load(path) and path not in self._chains:
-                    return None
-            elif chain.stable:
-                self._chains.move_to_end(path)
-                self._evict()
-                return chain
-            else:
+            tail = self.held(path)
+            if tail is not None:
+                return tail
+            if path in self._chains:
                 await self._commit.settle()
+            elif not await self._load(path) and path not in self._chains:
+                return None
 
-    async def put(self, tail: Tail, entry: Entry) -> bool:
+    def held(self, path: str) -> Tail | None:
+        chain = self._chains.get(path)
+        if chain is None or not chain.stable:
+            return None
+        self._chains.move_to_end(path)
+        self._evict()
+        return chain
+
+    def put(self, tail: Tail, entry: Entry) -> Awaitable[bool]:
         chain = cast(Chain, tail)
+        future: asyncio.Future[bool] = self._loop.create_future()
         if chain.state.n != entry.n or not self._current(chain):
-            return False
+            future.set_result(False)
+            return future
         chain.state = entry.state
-        future: asyncio.Future[None] = self._loop.create_future()
         self._commit.add(Put(chain, entry, self._body_file(chain, entry), future, self._committed))
-        await future
-        return True
+        return future
 
     async def settle(self, tail: Tail) -> None:
         if tail.state is not tail.settled:

@@ -31,7 +31,7 @@ class Put:
         chain: Chain,
         entry: Entry,
         file: BodyFile,
-        future: asyncio.Future[None],
+        future: asyncio.Future[bool],
         committed: Callable[[Chain, Entry], None],
     ) -> None:
         self.chain = chain
@@ -50,10 +50,10 @@ class Put:
         if error is not None:
             # What was decided on top of this entry is undone with it.
             self.chain.state = self.chain.settled
-            settle(self.future, None, error)
+            settle(self.future, False, error)
             return
         self._committed(self.chain, self.entry)
-        settle(self.future, None, None)
+        settle(self.future, True, None)
         if self.chain.waiters:
             self.chain.wake()
 
