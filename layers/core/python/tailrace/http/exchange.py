@@ -31,11 +31,6 @@ def rendered(headers: RawHeaders) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
-def expects(headers: RawHeaders) -> bool:
-    """Whether a client wants to be asked for its body."""
-    return any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers)
-
-
 _COMMON: Final = rendered(COMMON_HEADERS)
 
 _STALLED_SECONDS: Final = 30
@@ -60,6 +55,7 @@ class Exchange:
 
     __slots__ = (
         "_chunked",
+        "_expects",
         "_headers",
         "_length",
         "_method",
@@ -80,6 +76,7 @@ class Exchange:
         self._method = method
         self._url = protocol.url
         self._headers: RawHeaders = protocol.headers
+        self._expects = protocol.expect_100_continue
         self._chunked = version != "1.0"
         self._parts: list[bytes] = []
         self._length = 0
@@ -96,7 +93,7 @@ class Exchange:
         self._ready = True
         if self._whole:
             self._run()
-        elif expects(self._headers):
+        elif self._expects:
             self._invite()
 
     def feed(self, data: bytes) -> None:

@@ -14,7 +14,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tailrace.errors import BadRequest, HeadersTooLarge, MethodNotAllowed
-from tailrace.http.exchange import Exchange, Refusal, expects, rendered
+from tailrace.http.exchange import Exchange, Refusal, rendered
 from tailrace.http.paths import PREFIXES
 from tailrace.http.routes import StreamRoutes
 from tailrace.http.statuses import error_response
@@ -93,10 +93,8 @@ class StreamProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self.url = b""
         self.headers = []
+        self.expect_100_continue = False
         self._in_head = self._begun_in_data = True
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -123,11 +121,10 @@ class StreamProtocol(HttpToolsProtocol):
 
     def _begin_asgi(self) -> None:
         """Let uvicorn take over, with the scope that it would have begun with the message."""
-        url, headers = self.url, self.headers
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
-        self.url, self.headers = url, headers
+        self.url, self.headers, self.expect_100_continue = url, headers, expects
         self.scope["headers"] = headers
-        self.expect_100_continue = expects(headers)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
