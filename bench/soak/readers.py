@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import time
+from abc import ABC, abstractmethod
 
 from bench.load import Client, Connection, WrongAnswer
 from bench.soak.world import Follower, Ledger, World
@@ -44,7 +45,7 @@ def _start(ledger: Ledger, dice: random.Random) -> str:
     return "now" if chance < FROM_START + FROM_NOW or not recent else dice.choice(recent)
 
 
-class Visit:
+class Visit(ABC):
     """One logical reader of one stream over as many connections as it takes."""
 
     def __init__(self, world: World, name: str, start: str, dice: random.Random) -> None:
@@ -63,8 +64,9 @@ class Visit:
         if not self._world.reading:
             await self._catch_up()
 
+    @abstractmethod
     async def _connection(self, seconds: float) -> None:
-        raise NotImplementedError
+        """Read live for so long."""
 
     async def _catch_up(self) -> None:
         """Nobody writes any more, so this reader must come to have everything."""
