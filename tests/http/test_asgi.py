@@ -48,6 +48,13 @@ class Call:
     def leave(self) -> None:
         self._messages.put_nowait({"type": "http.disconnect"})
 
+    def cut(self) -> None:
+        """Leave before the last piece of the body."""
+        first = self._messages.get_nowait()
+        self._messages.get_nowait()
+        self._messages.put_nowait(first)
+        self.leave()
+
     async def ended(self) -> Call:
         await asyncio.wait_for(self.task, 5)
         return self
@@ -105,6 +112,13 @@ async def test_a_body_that_is_too_large_is_read_and_refused(application: Applica
     pieces = [b"x" * 1024] * 3
     post = await Call(application, "POST", "/v1/stream/a", *pieces, headers=TEXT).ended()
     assert post.status == 413
+    assert (await Call(application, "GET", "/v1/stream/a").ended()).body == b""
+
+
+async def test_who_leaves_in_the_middle_of_a_body_appends_nothing(application: Application) -> None:
+    post = Call(application, "POST", "/v1/stream/a", b"half", b"", headers=TEXT)
+    post.cut()
+    assert (await post.ended()).sent == []
     assert (await Call(application, "GET", "/v1/stream/a").ended()).body == b""
 
 

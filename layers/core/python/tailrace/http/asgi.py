@@ -84,7 +84,10 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await _whole_body(receive, self.routes.max_body_bytes)
+        try:
+            body = await _whole_body(receive, self.routes.max_body_bytes)
+        except _LeftError:
+            return
         if body is None:
             await _send(await self.routes.too_large(), scope["method"], receive, send)
             return
@@ -98,6 +101,10 @@ class Application:
         await _send(await self.routes.respond(request), scope["method"], receive, send)
 
 
+class _LeftError(Exception):
+    """The client went away before its request was complete."""
+
+
 async def _whole_body(receive: Receive, limit: int) -> bytes | None:
     """The request's body, or None when it is too large (read to its end all the same)."""
     parts: list[bytes] = []
@@ -105,7 +112,7 @@ async def _whole_body(receive: Receive, limit: int) -> bytes | None:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise asyncio.CancelledError
+            raise _LeftError
         length += len(message.get("body", b""))
         if length <= limit:
             parts.append(message.get("body", b""))
