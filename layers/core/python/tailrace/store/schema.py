@@ -88,7 +88,6 @@ def connect(directory: Path, *, read_only: bool = False) -> sqlite3.Connection:
         # Opened by one thread, used by another; never by two at once.
         check_same_thread=False,
     )
-    db.execute("PRAGMA cache_size = -16384")
     if not read_only:
         db.execute("PRAGMA journal_mode = WAL")
         # FULL: the log is fsynced at every commit, so what was acknowledged survives power loss.
