@@ -165,7 +165,7 @@ class Exchange:
 
     def _write(self, answer: Response) -> None:
         transport = self._protocol.transport
-        head = self._head(answer)
+        head = _head(self._protocol, answer, self.keep_alive)
         if not has_length(self._method, answer.status):
             head.append(b"\r\n")
             transport.write(b"".join(head))
@@ -193,19 +193,12 @@ class Exchange:
 
     async def _stream(self, answer: Streaming) -> None:
         transport = self._protocol.transport
-        head = self._head(answer)
+        head = _head(self._protocol, answer, self.keep_alive)
         head.append(b"transfer-encoding: chunked\r\n\r\n" if self._chunked else b"\r\n")
         transport.write(b"".join(head))
         await answer.run(self)
         if self._chunked and not self.disconnected:
             transport.write(b"0\r\n\r\n")
-
-    def _head(self, answer: Answer) -> list[bytes]:
-        parts = [_STATUS_LINES[answer.status], self._protocol.default_headers(), _COMMON]
-        parts += [b"%b: %b\r\n" % header for header in answer.headers]
-        if not self.keep_alive:
-            parts.append(b"connection: close\r\n")
-        return parts
 
     def _complete(self) -> None:
         self.response_complete = True
@@ -227,14 +220,17 @@ class Refusal:
 
     def start(self) -> None:
         body = self._answer.body
-        parts = [
-            _STATUS_LINES[self._answer.status],
-            self._protocol.default_headers(),
-            _COMMON,
-            rendered(self._answer.headers),
-            b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body),
-            body,
-        ]
+        head = _head(self._protocol, self._answer, self.keep_alive)
+        head += [b"content-length: %d\r\n\r\n" % len(body), body]
         self.response_complete = True
-        self._protocol.transport.write(b"".join(parts))
+        self._protocol.transport.write(b"".join(head))
         self._protocol.transport.close()
+
+
+def _head(protocol: StreamProtocol, answer: Answer, keep_alive: bool) -> list[bytes]:
+    """An answer's head in pieces, but for its length and the empty line."""
+    parts = [_STATUS_LINES[answer.status], protocol.default_headers(), _COMMON]
+    parts += [b"%b: %b\r\n" % header for header in answer.headers]
+    if not keep_alive:
+        parts.append(b"connection: close\r\n")
+    return parts

@@ -108,16 +108,15 @@ class Feed:
 
     def _deliver(self, view: View) -> None:
         """Hand an event to all; those who cannot take it as it is go on by themselves."""
-        mode = view.tail.stream.config.mode
         current = next_cursor(None, self._streams.clock())
         start, end, closed = view.start, view.end, view.closed
-        events = {current: sse.encode(view, mode, current)}
+        events = {current: sse.encode(view, current)}
         leaving = []
         for reader in self.readers:
             if reader.n == start:
                 cursor = max(current, reader.cursor)
                 if cursor not in events:
-                    events[cursor] = sse.encode(view, mode, cursor)
+                    events[cursor] = sse.encode(view, cursor)
                 reader.n = end
                 reader.done = closed
                 if not reader.sink.push(events[cursor]) or closed:

@@ -227,7 +227,7 @@ class StreamRoutes:
         streams = self._streams
         cursor = next_cursor(held, streams.clock())
         reader = Reader(sink, cursor, time.monotonic() + self._sse_seconds)
-        sink.push(sse.encode(view, view.tail.stream.config.mode, cursor))
+        sink.push(sse.encode(view, cursor))
         while not view.closed:
             reader.n = view.end
             await sink.room()
@@ -242,7 +242,7 @@ class StreamRoutes:
                 return
             if view.bodies or view.closed:
                 cursor = max(cursor, next_cursor(None, streams.clock()))
-                sink.push(sse.encode(view, view.tail.stream.config.mode, cursor))
+                sink.push(sse.encode(view, cursor))
 
 
 def _position(given: list[str] | None, live: str) -> int:

@@ -12,23 +12,16 @@ from tailrace.log.content import Mode, joined
 from tailrace.streams import View
 
 KEEP_ALIVE: Final = b": keep-alive\n\n"
-MEMO_BYTES: Final = 64 << 10
-"""Larger events are those of readers catching up, who are alone where they are."""
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
-def encode(view: View, mode: Mode, cursor: int) -> bytes:
-    """A view as events. Made once for all readers who are at the same place."""
-    key = (view.start, view.end, view.closed, view.up_to_date, cursor)
-    memo = view.tail.memo
-    if memo is not None and memo[0] == key:
-        return memo[1]
+def encode(view: View, cursor: int) -> bytes:
+    """A view as events."""
     events = control_event(view, cursor)
     if view.bodies:
+        mode = view.tail.stream.config.mode
         events = data_event(mode, joined(mode, view.bodies)) + events
-    if len(events) <= MEMO_BYTES:
-        view.tail.memo = (key, events)
     return events
 
 

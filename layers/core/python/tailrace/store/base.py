@@ -20,8 +20,6 @@ class Tail(Protocol):
     """Deleted, but kept for its forks."""
     accessed: int
     """The last read or write that reached the stream, in milliseconds."""
-    memo: tuple[object, bytes] | None
-    """The last live event, encoded once for all who wait at the tail."""
 
     @property
     def watched(self) -> bool:

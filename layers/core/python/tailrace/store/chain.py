@@ -13,7 +13,6 @@ class Chain:
     __slots__ = (
         "accessed",
         "hot",
-        "memo",
         "settled",
         "soft",
         "stable",
@@ -44,7 +43,6 @@ class Chain:
         self.waiters: set[asyncio.Future[None]] = set()
         self.watchers = 0
         """Waits that have not returned yet; some may have been woken already."""
-        self.memo: tuple[object, bytes] | None = None
 
     @property
     def watched(self) -> bool:

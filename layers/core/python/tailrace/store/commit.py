@@ -13,9 +13,11 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from tailrace.errors import StoreUnavailable
+
+T = TypeVar("T")
 
 PATIENT_TURNS: Final = 4
 """Turns of the loop for which a commit waits while each brings more writes: microseconds."""
@@ -53,17 +55,18 @@ class GroupCommit:
     async def settle(self) -> None:
         """Wait until everything added so far is committed; fails when it could not be."""
         if self._pending or self._busy:
-            barrier = _Barrier(self._loop.create_future())
-            self.add(barrier)
-            await barrier.future
+            await self._barrier()
 
     async def close(self) -> None:
         while self._pending or self._busy:
-            barrier = _Barrier(self._loop.create_future())
-            self.add(barrier)
-            await asyncio.wait([barrier.future])
+            await asyncio.wait([self._barrier()])
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join)
+
+    def _barrier(self) -> asyncio.Future[None]:
+        barrier = _Barrier(self._loop.create_future())
+        self.add(barrier)
+        return barrier.future
 
     def _schedule(self) -> None:
         """Begin a commit soon: when a turn of the loop brought nothing more that could share it."""
@@ -121,9 +124,14 @@ class _Barrier:
         pass
 
     def done(self, error: StoreUnavailable | None) -> None:
-        if self.future.done():
-            return
-        if error is None:
-            self.future.set_result(None)
-        else:
-            self.future.set_exception(error)
+        settle(self.future, None, error)
+
+
+def settle(future: asyncio.Future[T], result: T, error: StoreUnavailable | None = None) -> None:
+    """End a wait, unless whoever waited has gone."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

@@ -142,13 +142,13 @@ def read_chunk(
                 raise SlotTrimmed(slot)
             boundary = ((size - len(body)) // chunk_bytes + 1) * chunk_bytes
         bodies.append(body)
-        chunk = Chunk(bodies, slot + 1, offset, size)
+        end = slot + 1, offset, size
         if size >= boundary:
             break
     rows.close()
     if not bodies:
         raise SlotTrimmed(stop)
-    return chunk
+    return Chunk(bodies, *end)
 
 
 def list_streams(

@@ -26,7 +26,7 @@ from tailrace.settings import Settings
 from tailrace.store import queries, schema
 from tailrace.store.base import Chunk, Listed, Tail
 from tailrace.store.chain import Chain
-from tailrace.store.commit import GroupCommit
+from tailrace.store.commit import GroupCommit, settle
 from tailrace.store.files import BodyFiles
 from tailrace.store.hot import Budget
 from tailrace.store.writes import BodyFile, Operation, Put, Then, entry_row, grouped
@@ -208,7 +208,7 @@ class SqliteStore:
         waiter: asyncio.Future[None] = self._loop.create_future()
         chain.waiters.add(waiter)
         chain.watchers += 1
-        timer = self._loop.call_later(seconds, _time_up, waiter)
+        timer = self._loop.call_later(seconds, settle, waiter, None)
         try:
             await waiter
         finally:
@@ -341,11 +341,6 @@ class SqliteStore:
         for chain, n, name in self._files.left_behind():
             if db.execute(named, (chain, n, name)).fetchone() is None:
                 self._files.remove(chain, name)
-
-
-def _time_up(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 def _own(directory: Path) -> IO[str]:

@@ -13,7 +13,7 @@ from tailrace.errors import StoreUnavailable
 from tailrace.log.state import Entry
 from tailrace.store import queries, schema
 from tailrace.store.chain import Chain
-from tailrace.store.commit import Write
+from tailrace.store.commit import Write, settle
 
 T = TypeVar("T")
 Then = Callable[[T, StoreUnavailable | None], None]
@@ -53,7 +53,7 @@ class Put:
             settle(self.future, False, error)
             return
         self._committed(self.chain, self.entry)
-        settle(self.future, True, None)
+        settle(self.future, True)
         if self.chain.waiters:
             self.chain.wake()
 
@@ -116,12 +116,3 @@ def write_entries(db: sqlite3.Connection, puts: Sequence[Put]) -> None:
 
 def entry_row(chain: Chain, entry: Entry, file: BodyFile) -> schema.Row:
     return schema.entry_row(chain.stream.id, entry, None if file is None else file.result())
-
-
-def settle(future: asyncio.Future[T], result: T, error: StoreUnavailable | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
