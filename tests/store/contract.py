@@ -892,7 +892,7 @@ class StoreContract:
 
     async def test_an_access_moves_the_window(self, store: Store) -> None:
         tail = await create(store, "a", config=Config("text/plain", NOW, ttl=60))
-        store.touch(tail, NOW + 50_000)
+        await store.touch(tail, NOW + 50_000)
         assert tail.accessed == NOW + 50_000
         assert (await find(store, "a")).accessed == NOW + 50_000
         # A touch returns at once; something that waits for the store comes after it.
@@ -917,7 +917,7 @@ class StoreContract:
         async with opened(make) as store:
             tail = await create(store, "a", config=Config("text/plain", NOW, ttl=60))
             for touch in touches:
-                store.touch(tail, NOW + touch)
+                await store.touch(tail, NOW + touch)
         async with opened(make) as store:
             accessed = (await find(store, "a")).accessed
             assert 0 <= accessed - NOW - touches[-1] <= renewal_slack(60)

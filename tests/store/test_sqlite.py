@@ -1031,7 +1031,7 @@ class Clocked:
 
     async def access(self, after: int) -> None:
         self._now += after
-        self.store.touch(await find(self.store, "a"), self._now)
+        await self.store.touch(await find(self.store, "a"), self._now)
         self.accessed = self._now
 
     async def forget(self) -> None:
@@ -1129,7 +1129,7 @@ async def test_a_stream_that_has_to_make_room_while_its_clock_is_stored_keeps_it
         tail = await create(store, "a", config=IDLE)
         await create(store, "c")
         with disk.held():
-            store.touch(tail, NOW + 50_000)
+            await store.touch(tail, NOW + 50_000)
             await disk.busy()
             creating = asyncio.ensure_future(store.create(stream("b"), []))
             await asyncio.sleep(0.01)

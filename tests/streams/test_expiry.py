@@ -31,8 +31,7 @@ async def _read(client: Client) -> None:
 
 
 async def _read_now(client: Client) -> None:
-    tail = await client.streams.access("a")
-    await client.streams.view(tail, NOW)
+    await client.streams.view("a", NOW)
 
 
 async def _read_live(client: Client) -> None:

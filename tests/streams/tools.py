@@ -97,11 +97,10 @@ class Client:
 
     async def views(self, path: str, position: int = 0) -> list[View]:
         """All the chunks from a slot to the end, as a client that follows the offsets gets them."""
-        tail = await self.streams.access(path)
-        views = [await self.streams.view(tail, position)]
+        views = [await self.streams.view(path, position)]
         while not views[-1].up_to_date:
             assert parse(views[-1].next_offset) == views[-1].end
-            views.append(await self.streams.view(tail, views[-1].end))
+            views.append(await self.streams.view(path, views[-1].end))
         return views
 
     async def read(self, path: str, position: int = 0) -> bytes:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from tailrace.clock import Clock, system_clock
 from tailrace.errors import (
     OffsetTrimmed,
     SlotTrimmed,
@@ -34,20 +34,17 @@ from tailrace.log.create import (
     new_config,
     require_same,
 )
-from tailrace.log.expiry import expired
-from tailrace.log.offsets import NOW, token
+from tailrace.log.expiry import expired, renewal_slack
+from tailrace.log.offsets import token
 from tailrace.log.state import Config, Entry, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import Chunk, Listed, Store, Tail
+from tailrace.store.base import Listed, Store, Tail
 
 ATTEMPTS = 64
 """Races that a request may lose before it gives up; with back-off, far more than ever seen."""
 
-Clock = Callable[[], int]
-
-
-def system_clock() -> int:
-    return time.time_ns() // 1_000_000
+BRIEFEST_WAIT = 0.05
+"""Seconds after which somebody who waits on a stream with a very short TTL is noted again."""
 
 
 class Created(NamedTuple):
@@ -92,36 +89,18 @@ class Streams:
             except StreamGone:
                 raise StreamConflict(f"'{path}' was deleted, but its forks still need it") from None
             else:
-                await self.store.settle(tail)
-                require_same(tail.stream.config, tail.settled, request)
-                return Created(tail.stream, tail.settled, new=False)
+                if await self.store.settle(tail):
+                    require_same(tail.stream.config, tail.settled, request)
+                    return Created(tail.stream, tail.settled, new=False)
             await _back_off(attempt)
         raise _too_busy(path)
 
     async def append(self, path: str, request: Append) -> Accepted:
-        for attempt in range(ATTEMPTS):
-            tail = await self.find(path)
-            now = self._renew(tail)
-            state = tail.state
-            spilled = None
-            producer = request.producer
-            if producer is not None and state.spilled and producer.id not in state.producers:
-                spilled = await self.store.producer(tail, producer.id)
-                if tail.state.spilled != state.spilled:
-                    continue
-            try:
-                accepted = decide(tail.stream.config, tail.state, request, now, spilled)
-            except TailraceError:
-                # What the answer is based on has to be true after a crash, too.
-                await self.store.settle(tail)
-                raise
-            if accepted.entry is None:
-                await self.store.settle(tail)
-                return accepted
-            if await self.store.put(tail, accepted.entry):
-                return accepted
-            await _back_off(attempt)
-        raise _too_busy(path)
+        turn = self.store.turn(path)
+        if turn is None:
+            return await self._append(path, request)
+        async with turn:
+            return await self._append(path, request)
 
     async def delete(self, path: str) -> None:
         for attempt in range(ATTEMPTS):
@@ -135,52 +114,52 @@ class Streams:
     async def find(self, path: str) -> Tail:
         """The live stream at a path. One that expired is deleted by whoever notices first."""
         while True:
-            tail = self.store.held(path) or await self.store.tail(path)
+            tail = await self.store.tail(path)
             if tail is None:
                 raise StreamNotFound(path)
-            if tail.soft:
-                raise StreamGone(path)
-            if not self._expired(tail):
+            if await self._lives(tail):
                 return tail
-            await self.store.drop(tail)
 
     async def access(self, path: str) -> Tail:
         """The live stream at a path, for a read: its idle window begins anew."""
         tail = await self.find(path)
-        self._renew(tail)
+        await self._renew(tail)
         return tail
+
+    async def view(self, path: str, position: int) -> View:
+        """The data from a slot on, up to the end of its chunk. It is an access."""
+        while True:
+            try:
+                look = await self.store.look(path, position, self._chunk_bytes)
+            except SlotTrimmed as error:
+                tail = await self.access(path)
+                raise OffsetTrimmed(await self._offset_of(tail, error.earliest)) from None
+            if look is None:
+                raise StreamNotFound(path)
+            tail, chunk, end = look
+            if not await self._lives(tail):
+                continue
+            await self._renew(tail)
+            start = position if chunk.bodies else chunk.n
+            next_offset = token(chunk.n, chunk.offset)
+            closed = end is not None and end.closed
+            return View(tail, chunk.bodies, start, chunk.n, next_offset, end is not None, closed)
 
     async def follow(self, tail: Tail, n: int, seconds: float) -> View:
         """What is at slot `n`, waiting for it if there is nothing yet."""
         path, incarnation = tail.stream.path, tail.stream.id
-        end = time.monotonic() + seconds
+        now = asyncio.get_running_loop().time
+        end = now() + seconds
         while True:
-            left = end - time.monotonic()
+            left = end - now()
             if left > 0 and not self.draining:
-                await self.store.wait(tail, n, left)
-                # Who waited was there all the time.
-                self._renew(tail)
-            tail = await self.find(path)
+                await self._wait(tail, n, left)
+            view = await self.view(path, n)
+            tail = view.tail
             if tail.stream.id != incarnation:
                 raise StreamNotFound(path)
-            self._renew(tail)
-            view = await self.view(tail, n)
-            if view.bodies or view.closed or left <= 0 or self.draining:
+            if view.bodies or view.closed or self.draining or now() >= end:
                 return view
-
-    async def view(self, tail: Tail, position: int) -> View:
-        """The data from a slot on, up to the end of its chunk."""
-        state = tail.settled
-        stop = state.tail
-        if position == NOW or position >= stop:
-            return View(tail, (), stop, stop, state.next_offset, True, state.closed)
-        try:
-            chunk = await self._read(tail, position, stop)
-        except SlotTrimmed as error:
-            raise OffsetTrimmed(await self._offset_of(tail, error.earliest)) from None
-        done = chunk.n >= stop
-        next_offset = token(chunk.n, chunk.offset)
-        return View(tail, chunk.bodies, position, chunk.n, next_offset, done, done and state.closed)
 
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Listed]:
         return await self.store.list(prefix, after, limit, self.clock())
@@ -201,6 +180,39 @@ class Streams:
         self.store.wake()
 
     # Inside
+
+    async def _append(self, path: str, request: Append) -> Accepted:
+        for attempt in range(ATTEMPTS):
+            tail = self.store.held(path)
+            if tail is None or self._doubtful(tail):
+                tail = await self.find(path)
+            await self._renew(tail)
+            state = tail.state
+            spilled = None
+            producer = request.producer
+            if producer is not None and state.spilled and producer.id not in state.producers:
+                spilled = await self.store.producer(tail, producer.id)
+                if tail.state.spilled != state.spilled:
+                    continue
+            try:
+                accepted = decide(tail.stream.config, tail.state, request, self.clock(), spilled)
+            except TailraceError:
+                # What the answer is based on has to be true, and to stay true after a crash.
+                if await self.store.settle(tail):
+                    raise
+                continue
+            if accepted.entry is None:
+                if await self.store.settle(tail):
+                    return accepted
+                continue
+            if await self.store.put(tail, accepted.entry):
+                return accepted
+            await _back_off(attempt)
+        raise _too_busy(path)
+
+    def _doubtful(self, tail: Tail) -> bool:
+        """Whether a stream seems to be gone: only the store can tell for sure."""
+        return tail.soft or expired(tail.stream.config, tail.accessed, self.clock())
 
     async def _create(self, path: str, request: Create) -> Created | None:
         now = self.clock()
@@ -229,55 +241,55 @@ class Streams:
             offset, size = await self.store.position(fork_lineage(source.stream, slot)[-1].id, slot)
         body = None
         if asked.sub_offset:
-            view = await self.view(source, slot)
-            body = view.bodies[0] if view.bodies else None
+            look = await self.store.look(asked.source, slot, 1)
+            body = look.chunk.bodies[0] if look is not None and look.chunk.bodies else None
         point = ForkPoint(slot, offset, size, body)
         # A fork goes on where its source was, even if the clock was set back since.
         created = max(now, source.settled.at)
         return fork_config(request, source.stream, point, created), point
 
-    async def _read(self, tail: Tail, n: int, stop: int) -> Chunk:
-        """One chunk: for a fork inherited data, then its own, as if it were one chain."""
-        stream = tail.stream
-        if n >= stream.config.base[0]:
-            return await self.store.read(stream.id, n, stop, self._chunk_bytes)
-        lineage = stream.config.fork.lineage if stream.config.fork else ()
-        bodies: list[bytes] = []
-        chunk = Chunk((), n, 0, 0)
-        boundary = 0
-        for chain, until in [*lineage, (stream.id, stop)]:
-            if chunk.n >= until:
-                continue
-            chunk = await self.store.read(chain, chunk.n, until, self._chunk_bytes)
-            if not bodies:
-                begin = chunk.size - sum(map(len, chunk.bodies))
-                boundary = (begin // self._chunk_bytes + 1) * self._chunk_bytes
-            bodies += chunk.bodies
-            if chunk.n < until or chunk.size >= boundary:
-                break
-        return chunk._replace(bodies=bodies)
-
     async def _offset_of(self, tail: Tail, slot: int) -> str:
         """The offset at which a slot begins when the one before it is no longer there to tell."""
-        state = tail.settled
-        if slot >= state.tail:
-            return state.next_offset
-        chunk = await self._read(tail, slot, slot + 1)
+        look = await self.store.look(tail.stream.path, slot, 1)
+        if look is None:
+            raise StreamNotFound(tail.stream.path)
+        chunk = look.chunk
+        if not chunk.bodies:
+            return token(chunk.n, chunk.offset)
         return token(slot, chunk.offset - length(tail.stream.config.mode, chunk.bodies[0]))
 
-    def _expired(self, tail: Tail) -> bool:
+    async def _wait(self, tail: Tail, n: int, seconds: float) -> None:
+        """Until something is at slot `n`; who waits is there all the time, and counts as such."""
+        ttl = tail.stream.config.ttl
+        if ttl is None:
+            await self.store.wait(tail, n, seconds)
+            return
+        now = asyncio.get_running_loop().time
+        end = now() + seconds
+        pause = max(renewal_slack(ttl) / 1000, BRIEFEST_WAIT)
+        while (left := end - now()) > 0:
+            happened = await self.store.wait(tail, n, min(left, pause))
+            await self._renew(tail)
+            if happened or self.draining:
+                return
+
+    async def _lives(self, tail: Tail) -> bool:
+        """Whether a stream is there to be used; if it expired it no longer is, from now on."""
+        if tail.soft:
+            raise StreamGone(tail.stream.path)
         config = tail.stream.config
         if config.ttl is None and config.expires_at is None:
-            return False
+            return True
         if config.ttl and tail.watched:
-            self._renew(tail)
-        return expired(config, tail.accessed, self.clock())
+            await self._renew(tail)
+        if not expired(config, tail.accessed, self.clock()):
+            return True
+        await self.store.drop(tail)
+        return False
 
-    def _renew(self, tail: Tail) -> int:
-        now = self.clock()
+    async def _renew(self, tail: Tail) -> None:
         if tail.stream.config.ttl is not None:
-            self.store.touch(tail, now)
-        return now
+            await self.store.touch(tail, self.clock())
 
 
 def _state_after(config: Config, entries: Sequence[Entry]) -> State:

@@ -11,13 +11,14 @@ import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from tailrace.clock import Clock, system_clock
 from tailrace.http.paths import PREFIXES
 from tailrace.http.routes import Answer, StreamRoutes
 from tailrace.http.wire import COMMON_HEADERS, RawHeaders, Request, Response, Streaming
 from tailrace.settings import Settings
 from tailrace.store.base import Store
-from tailrace.store.sqlite import SqliteStore
-from tailrace.streams import Clock, Streams, system_clock
+from tailrace.store.choice import choose_store
+from tailrace.streams import Streams
 from tailrace.sweeper import Sweeper
 
 Scope = MutableMapping[str, Any]
@@ -41,7 +42,7 @@ class Application:
         clock: Clock = system_clock,
     ) -> None:
         self.settings = settings
-        self.streams = Streams(store or SqliteStore(settings), settings, clock)
+        self.streams = Streams(store or choose_store(settings, clock), settings, clock)
         self.routes = StreamRoutes(self.streams, settings)
         self._sweeper = Sweeper(self.streams, settings.sweep_interval)
         self._api: App | None = None

@@ -11,6 +11,7 @@ from typing import Final
 from tailrace.errors import (
     BadOffset,
     BadParameter,
+    BadRequest,
     BodyTooLarge,
     MethodNotAllowed,
     OffsetTrimmed,
@@ -38,7 +39,6 @@ from tailrace.log.cursor import next_cursor
 from tailrace.log.etag import etag, matches
 from tailrace.log.expiry import format_instant
 from tailrace.settings import Settings
-from tailrace.store.base import Tail
 from tailrace.streams import Streams, View
 
 Answer = Response | Streaming
@@ -149,19 +149,23 @@ class StreamRoutes:
         return Response(200, headers)
 
     async def _get(self, request: Request, path: str) -> Answer:
-        tail = await self._streams.access(path)
         parameters = request.parameters()
         live = parameters.get("live", [""])[-1]
-        position = _position(parameters.get("offset"), live)
+        try:
+            position = _position(parameters.get("offset"), live)
+            if live not in ("", "long-poll", "sse"):
+                raise BadParameter(f"live must be long-poll or sse, not '{live[:40]}'")
+        except BadRequest:
+            # Where there is no stream, that is the answer.
+            await self._streams.access(path)
+            raise
+        view = await self._streams.view(path, position)
         if not live:
-            view = await self._streams.view(tail, position)
             return await self._catch_up(request, view, now=position == offsets.NOW)
         held = parameters.get("cursor", [""])[-1]
         if live == "long-poll":
-            return await self._long_poll(request, tail, position, held)
-        if live == "sse":
-            return await self._sse(tail, position, held)
-        raise BadParameter(f"live must be long-poll or sse, not '{live[:40]}'")
+            return await self._long_poll(request, view, held)
+        return self._sse(view, held)
 
     async def _catch_up(self, request: Request, view: View, *, now: bool) -> Answer:
         headers = _view_headers(view)
@@ -173,10 +177,9 @@ class StreamRoutes:
         headers.append((b"cache-control", CHUNK_CACHING if settled else TAIL_CACHING))
         return await self._data(request, view, headers)
 
-    async def _long_poll(self, request: Request, tail: Tail, position: int, held: str) -> Answer:
-        view = await self._streams.view(tail, position)
+    async def _long_poll(self, request: Request, view: View, held: str) -> Answer:
         if not view.bodies and not view.closed:
-            view = await self._streams.follow(tail, view.end, self._poll_seconds)
+            view = await self._streams.follow(view.tail, view.end, self._poll_seconds)
         headers = _view_headers(view)
         headers.append((b"cache-control", LIVE_CACHING))
         headers.append((b"stream-cursor", b"%d" % next_cursor(held, self._streams.clock())))
@@ -211,14 +214,13 @@ class StreamRoutes:
             headers.append((b"content-encoding", encoding.encode()))
         return Response(200, headers, body)
 
-    async def _sse(self, tail: Tail, position: int, held: str) -> Streaming:
-        view = await self._streams.view(tail, position)
+    def _sse(self, view: View, held: str) -> Streaming:
         headers: RawHeaders = [
             (b"content-type", b"text/event-stream"),
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
         ]
-        if tail.stream.config.mode is Mode.BYTES:
+        if view.tail.stream.config.mode is Mode.BYTES:
             headers.append((b"stream-sse-data-encoding", b"base64"))
         return Streaming(200, headers, partial(self._events, view, held))
 
@@ -233,8 +235,7 @@ class StreamRoutes:
             await sink.room()
             if streams.draining or time.monotonic() >= reader.end:
                 return
-            at_tail = reader.n == view.tail.settled.tail
-            if at_tail and await self._feeds.attend(view.tail, reader):
+            if view.up_to_date and await self._feeds.attend(view.tail, reader):
                 return
             try:
                 view = await streams.follow(view.tail, reader.n, 0)

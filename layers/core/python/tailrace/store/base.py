@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 from tailrace.log.state import Entry, State, Stream
@@ -12,14 +13,22 @@ class Tail(Protocol):
     """A stream as a store holds it open."""
 
     stream: Stream
-    state: State
-    """What a writer builds on; may be ahead of what is committed."""
-    settled: State
-    """What is committed: all that a reader may see."""
-    soft: bool
-    """Deleted, but kept for its forks."""
-    accessed: int
-    """The last read or write that reached the stream, in milliseconds."""
+
+    @property
+    def state(self) -> State:
+        """What a writer builds on; may be ahead of what is committed, or behind it."""
+
+    @property
+    def settled(self) -> State:
+        """What is committed, as far as the store has seen: all that a reader may see."""
+
+    @property
+    def soft(self) -> bool:
+        """Deleted, but kept for its forks."""
+
+    @property
+    def accessed(self) -> int:
+        """The last read or write that reached the stream, in milliseconds."""
 
     @property
     def watched(self) -> bool:
@@ -35,6 +44,15 @@ class Chunk(NamedTuple):
     size: int
 
 
+class Look(NamedTuple):
+    """A stream and its data from a slot on, as they were at one moment."""
+
+    tail: Tail
+    chunk: Chunk
+    end: State | None
+    """The stream's state, if the chunk reaches its end."""
+
+
 class Listed(NamedTuple):
     """A stream in a listing."""
 
@@ -47,17 +65,28 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
+    # For writers
+
     async def tail(self, path: str) -> Tail | None:
         """The stream at a path, strongly consistent; None when there is none."""
 
     def held(self, path: str) -> Tail | None:
-        """The stream at a path if that can be told without waiting."""
+        """The stream at a path as far as it is known without asking.
+
+        It may be outdated: filling a slot tells, and so does `settle`."""
+
+    def turn(self, path: str) -> AbstractAsyncContextManager[None] | None:
+        """Whose turn it is to append, where writers of one process would only disturb each other.
+
+        None where they do not."""
 
     def put(self, tail: Tail, entry: Entry) -> Awaitable[bool]:
         """Fill the entry's slot, durably. False when it was filled already; `tail` knows then."""
 
-    async def settle(self, tail: Tail) -> None:
-        """Wait until all that `tail.state` says is committed."""
+    async def settle(self, tail: Tail) -> bool:
+        """Wait until what `tail.state` says is committed and current.
+
+        False when it is not: whatever was concluded from it has to be concluded again."""
 
     async def producer(self, tail: Tail, producer: str) -> tuple[int, int] | None:
         """What was spilled about a producer."""
@@ -70,19 +99,26 @@ class Store(Protocol):
 
         False when the stream changed meanwhile and nothing was done."""
 
-    def touch(self, tail: Tail, now: int) -> None:
+    async def touch(self, tail: Tail, now: int) -> None:
         """Note an access; stored with the lag that `log.expiry` allows."""
 
-    async def read(self, chain: int, n: int, stop: int, chunk_bytes: int) -> Chunk:
-        """Slots from `n` up to `stop`, ending at the first multiple of `chunk_bytes` passed.
+    # For readers
 
+    async def look(self, path: str, n: int, chunk_bytes: int) -> Look | None:
+        """The stream at a path and its data from slot `n` on, strongly consistent.
+
+        `n` may be `offsets.NOW` for the tail; it may lie in what a fork inherits. The chunk ends
+        at the first multiple of `chunk_bytes` passed; it is empty at the tail and beyond.
         `SlotTrimmed` when slot `n` is no longer kept."""
+
+    async def read(self, chain: int, n: int, stop: int, chunk_bytes: int) -> Chunk:
+        """Slots of one chain from `n` up to `stop`, ending as in `look`."""
 
     async def position(self, chain: int, n: int) -> tuple[int, int]:
         """Offset and size at which slot `n` of a chain begins."""
 
-    async def wait(self, tail: Tail, n: int, seconds: float) -> None:
-        """Until slot `n` is filled, the stream ends or changes hands, or time is up."""
+    async def wait(self, tail: Tail, n: int, seconds: float) -> bool:
+        """Until slot `n` is filled, the stream ends or changes hands; False when time is up."""
 
     def wake(self) -> None:
         """End every wait now."""
@@ -90,8 +126,36 @@ class Store(Protocol):
     async def list(self, prefix: str, after: str, limit: int, now: int) -> Sequence[Listed]:
         """Streams whose path begins with `prefix` and sorts after `after`, in order."""
 
+    # Care
+
     async def expiring(self, now: int) -> Sequence[str]:
         """Paths whose stored clock says that they expired."""
 
     async def sweep(self) -> None:
         """Remove for good what deleted streams and lost races left behind."""
+
+
+Read = Callable[[int, int, int, int], Awaitable[Chunk]]
+
+
+async def read_through(
+    read: Read, stream: Stream, n: int, stop: int, chunk_bytes: int
+) -> Chunk:
+    """One chunk: for a fork inherited data, then its own, as if it were one chain."""
+    if n >= stream.config.base[0]:
+        return await read(stream.id, n, stop, chunk_bytes)
+    lineage = stream.config.fork.lineage if stream.config.fork else ()
+    bodies: list[bytes] = []
+    chunk = Chunk((), n, 0, 0)
+    boundary = 0
+    for chain, until in [*lineage, (stream.id, stop)]:
+        if chunk.n >= until:
+            continue
+        chunk = await read(chain, chunk.n, until, chunk_bytes)
+        if not bodies:
+            begin = chunk.size - sum(map(len, chunk.bodies))
+            boundary = (begin // chunk_bytes + 1) * chunk_bytes
+        bodies += chunk.bodies
+        if chunk.n < until or chunk.size >= boundary:
+            break
+    return chunk._replace(bodies=bodies)

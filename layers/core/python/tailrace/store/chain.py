@@ -40,7 +40,7 @@ class Chain:
         self.stable = True
         """False while the stream's creation or deletion is not committed yet."""
         self.hot = Hot(state.n, state.offset, state.size)
-        self.waiters: set[asyncio.Future[None]] = set()
+        self.waiters: set[asyncio.Future[bool]] = set()
         self.watchers = 0
         """Waits that have not returned yet; some may have been woken already."""
 
@@ -63,7 +63,7 @@ class Chain:
         waiters, self.waiters = self.waiters, set()
         for waiter in waiters:
             if not waiter.done():
-                waiter.set_result(None)
+                waiter.set_result(True)
 
 
 def stored_deadline(stream: Stream, stored: int) -> int | None:

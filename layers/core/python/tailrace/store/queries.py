@@ -13,6 +13,7 @@ from tailrace.log.state import Producers, State, Stream
 from tailrace.store import schema
 from tailrace.store.base import Chunk, Listed
 from tailrace.store.chain import Chain, stored_deadline
+from tailrace.store.codec import config_text, state_of, stream_of
 
 INSERT_ROWS: Final = 256
 ERASE_ROWS: Final = 2000
@@ -49,7 +50,7 @@ def insert_stream(db: sqlite3.Connection, stream: Stream) -> bool:
         (
             stream.id,
             stream.path,
-            schema.config_text(stream.config),
+            config_text(stream.config),
             created,
             stored_deadline(stream, created),
         ),
@@ -97,7 +98,7 @@ def load_chain(db: sqlite3.Connection, path: str) -> Chain | None:
     ).fetchone()
     if row is None:
         return None
-    stream = schema.stream_of(*row[:3])
+    stream = stream_of(*row[:3])
     chain = Chain(stream, last_state(db, stream), row[3], soft=bool(row[4]))
     if stream.config.ttl is not None:
         chain.accessed += renewal_slack(stream.config.ttl)
@@ -116,7 +117,7 @@ def last_state(db: sqlite3.Connection, stream: Stream) -> State:
         "SELECT n, offset, size, at, state FROM entries WHERE id = ? ORDER BY n DESC LIMIT 1",
         (stream.id,),
     ).fetchone()
-    return stream.config.initial_state() if row is None else schema.state_of(*row)
+    return stream.config.initial_state() if row is None else state_of(*row)
 
 
 def read_chunk(
@@ -161,5 +162,5 @@ def list_streams(
         " AND soft = 0 AND (deadline IS NULL OR deadline > ?) ORDER BY path LIMIT ?",
         (after, prefix, prefix + "\U0010ffff", now, limit),
     )
-    streams = list(itertools.starmap(schema.stream_of, rows))
+    streams = list(itertools.starmap(stream_of, rows))
     return [Listed(stream, last_state(db, stream)) for stream in streams]

@@ -17,20 +17,10 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import orjson
-
-from tailrace.log.state import (
-    NO_PRODUCERS,
-    Ancestor,
-    Config,
-    Entry,
-    Fork,
-    Producer,
-    State,
-    Stream,
-)
+from tailrace.log.state import Entry
+from tailrace.store.codec import rest_of
 
 VERSION: Final = 1
 FILE_NAME: Final = "tailrace.db"
@@ -71,8 +61,6 @@ CREATE TABLE edges (
   PRIMARY KEY (parent, fork)
 ) WITHOUT ROWID;
 """
-
-_PLAIN: Final = State(0, 0, 0, 0)[4:]
 
 Row = tuple[int, int, int, int, int, bytes | None, str | None, bytes | None]
 """A row of `entries`, in the order of its columns."""
@@ -124,57 +112,5 @@ def entry_row(chain: int, entry: Entry, file: str | None) -> Row:
         state.at,
         None if file else entry.body,
         file,
-        _rest(state),
+        rest_of(state),
     )
-
-
-def state_of(n: int, offset: int, size: int, at: int, rest: bytes | None) -> State:
-    """The state that the entry in slot `n` left behind."""
-    if rest is None:
-        return State(n + 1, offset, size, at)
-    value = orjson.loads(rest)
-    return State(
-        n + 1,
-        offset,
-        size,
-        at,
-        value.get("e"),
-        Producer(*value["c"]) if "c" in value else None,
-        value.get("q"),
-        {producer: (epoch, seq) for producer, epoch, seq in value.get("p", ())} or NO_PRODUCERS,
-        value.get("s", 0),
-        "g" in value,
-    )
-
-
-def _rest(state: State) -> bytes | None:
-    """e: end, c: closer, q: Stream-Seq, p: producers in order, s: times spilled, g: gone."""
-    if state[4:] == _PLAIN:
-        return None
-    value: dict[str, Any] = {}
-    if state.end is not None:
-        value["e"] = state.end
-    if state.closer is not None:
-        value["c"] = list(state.closer)
-    if state.seq is not None:
-        value["q"] = state.seq
-    if state.producers:
-        value["p"] = [(producer, *last) for producer, last in state.producers.items()]
-    if state.spilled:
-        value["s"] = state.spilled
-    if state.gone:
-        value["g"] = 1
-    return orjson.dumps(value)
-
-
-def config_text(config: Config) -> bytes:
-    return orjson.dumps(config._asdict(), default=list)
-
-
-def stream_of(chain: int, path: str, config: bytes) -> Stream:
-    value = orjson.loads(config)
-    fork = value["fork"]
-    if fork is not None:
-        source, parent, at, sub_offset, lineage = fork
-        fork = Fork(source, parent, at, sub_offset, tuple(Ancestor(*each) for each in lineage))
-    return Stream(path, chain, Config(**{**value, "fork": fork, "base": tuple(value["base"])}))

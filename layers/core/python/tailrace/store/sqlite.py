@@ -21,10 +21,11 @@ from typing import IO, Final, TypeVar, cast
 
 from tailrace.errors import DataDirectoryInUse, StoreUnavailable, UnreadableData
 from tailrace.log.expiry import renewal_slack
+from tailrace.log.offsets import NOW
 from tailrace.log.state import Entry, Stream
 from tailrace.settings import Settings
 from tailrace.store import queries, schema
-from tailrace.store.base import Chunk, Listed, Tail
+from tailrace.store.base import Chunk, Listed, Look, Tail, read_through
 from tailrace.store.chain import Chain
 from tailrace.store.commit import GroupCommit, settle
 from tailrace.store.files import BodyFiles
@@ -110,9 +111,13 @@ class SqliteStore:
         self._commit.add(Put(chain, entry, self._body_file(chain, entry), future, self._committed))
         return future
 
-    async def settle(self, tail: Tail) -> None:
+    def turn(self, _: str) -> None:
+        """Writers build on each other's entries before they are committed."""
+
+    async def settle(self, tail: Tail) -> bool:
         if tail.state is not tail.settled:
             await self._commit.settle()
+        return True
 
     async def producer(self, tail: Tail, producer: str) -> tuple[int, int] | None:
         # A spill that is not committed yet is in no table the readers see.
@@ -174,7 +179,7 @@ class SqliteStore:
         await self._write(partial(queries.drop_stream, chain=chain.stream.id), dropped)
         return True
 
-    def touch(self, tail: Tail, now: int) -> None:
+    async def touch(self, tail: Tail, now: int) -> None:
         chain = cast(Chain, tail)
         ttl = chain.stream.config.ttl
         if ttl is None:
@@ -185,6 +190,17 @@ class SqliteStore:
             self._store_clock(chain)
 
     # Reading
+
+    async def look(self, path: str, n: int, chunk_bytes: int) -> Look | None:
+        tail = self.held(path) or await self.tail(path)
+        if tail is None:
+            return None
+        state = tail.settled
+        stop = state.tail
+        if tail.soft or n == NOW or n >= stop:
+            return Look(tail, Chunk((), stop, state.offset, state.size), state)
+        chunk = await read_through(self.read, tail.stream, n, stop, chunk_bytes)
+        return Look(tail, chunk, state if chunk.n >= stop else None)
 
     async def read(self, chain: int, n: int, stop: int, chunk_bytes: int) -> Chunk:
         held = self._by_id.get(chain)
@@ -199,18 +215,18 @@ class SqliteStore:
         row = await self._query(lambda db: db.execute(query, (chain, n - 1)).fetchone())
         return cast("tuple[int, int]", row)
 
-    async def wait(self, tail: Tail, n: int, seconds: float) -> None:
+    async def wait(self, tail: Tail, n: int, seconds: float) -> bool:
         chain = cast(Chain, tail)
         if chain.settled.tail > n or chain.settled.closed or chain.soft:
-            return
+            return True
         if self._by_id.get(chain.stream.id) is not chain:
-            return
-        waiter: asyncio.Future[None] = self._loop.create_future()
+            return True
+        waiter: asyncio.Future[bool] = self._loop.create_future()
         chain.waiters.add(waiter)
         chain.watchers += 1
-        timer = self._loop.call_later(seconds, settle, waiter, None)
+        timer = self._loop.call_later(seconds, settle, waiter, False)
         try:
-            await waiter
+            return await waiter
         finally:
             timer.cancel()
             chain.watchers -= 1

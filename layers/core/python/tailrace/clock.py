@@ -1,0 +1,12 @@
+"""The time of day, in whole milliseconds, and the one place that reads it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], int]
+
+
+def system_clock() -> int:
+    return time.time_ns() // 1_000_000
