@@ -893,9 +893,10 @@ class StoreContract:
     async def test_an_access_moves_the_window(self, store: Store) -> None:
         tail = await create(store, "a", config=Config("text/plain", NOW, ttl=60))
         await store.touch(tail, NOW + 50_000)
-        assert tail.accessed == NOW + 50_000
-        assert (await find(store, "a")).accessed == NOW + 50_000
-        # A touch returns at once; something that waits for the store comes after it.
+        # A store that others use, too, may have to allow for what it has not heard of.
+        for seen in (tail, await find(store, "a")):
+            assert 0 <= seen.accessed - NOW - 50_000 <= renewal_slack(60)
+        # A touch may return at once; something that waits for the store comes after it.
         await append(store, tail, b"x")
         assert await store.expiring(NOW + 110_000 - 1) == []
         assert await store.expiring(NOW + 110_000 + renewal_slack(60)) == ["a"]

@@ -37,6 +37,18 @@ class StoreUnavailable(TailraceError):
     code = "STORE_UNAVAILABLE"
 
 
+class OutcomeUnknown(StoreUnavailable):
+    """The store did not answer; what was asked for may have been done or not."""
+
+    code = "OUTCOME_UNKNOWN"
+
+
+class StreamTooHot(TailraceError):
+    """One stream is written or read more often than its store can; nothing was done."""
+
+    code = "STREAM_TOO_HOT"
+
+
 class BadRequest(TailraceError):
     """A request that no state of the stream could make right."""
 

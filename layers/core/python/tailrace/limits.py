@@ -42,3 +42,27 @@ LIST_PAGE: Final = 1000
 
 CURSOR_DIGITS: Final = 18
 """Longest cursor that is taken for a number; a longer one was not made by this server."""
+
+TAIL_TRUST_SECONDS: Final = 60
+"""How long a writer may build on a tail it remembers: far less than trimmed slots are kept."""
+
+NAME_SHARDS: Final = 16
+"""Partitions that names are spread over: each takes 1,000 writes a second, a listing asks each."""
+
+ITEM_BODY_BYTES: Final = 350 << 10
+"""Largest body inside a DynamoDB item: with the state beside it the item stays below 400 KB."""
+
+CLAIM_SECONDS: Final = 3600
+"""Age at which the object of a large body whose entry never came is swept."""
+
+SWEEP_ITEMS: Final = 1000
+"""Most items of one kind and partition that one sweep looks at: it comes back for the rest."""
+
+CALL_SECONDS: Final = 3
+"""Longest wait for one answer of DynamoDB: a hundred times what it usually takes."""
+
+CONNECT_SECONDS: Final = 2
+"""Longest wait for a connection to AWS: the packet that opens one may be lost once."""
+
+CALL_ATTEMPTS: Final = 4
+"""Tries of one call to AWS unless AWS_MAX_ATTEMPTS says otherwise: more would outlast clients."""

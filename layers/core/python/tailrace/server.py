@@ -41,8 +41,7 @@ class Server(uvicorn.Server):
             host, port = sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             print(  # noqa: T201 - the one line that says where to connect
-                f"Tailrace {__version__} is ready on http://{shown}:{port} (data in"
-                f" {settings.data})",
+                f"Tailrace {__version__} is ready on http://{shown}:{port} ({_place(settings)})",
                 flush=True,
             )
 
@@ -96,6 +95,14 @@ async def _serve(application: Application, config: uvicorn.Config, listener: soc
         await Server(config, application).serve([listener])
     finally:
         await application.stop()
+
+
+def _place(settings: Settings) -> str:
+    """Where the data is, for people."""
+    if settings.store == "sqlite":
+        return f"data in {settings.data}"
+    endpoint = f" at {settings.endpoint_url}" if settings.endpoint_url else ""
+    return f"data in the DynamoDB table {settings.table}{endpoint}"
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
 from tailrace.errors import BadSetting
 
 PREFIX = "TAILRACE_"
+
+_SWITCH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def knob(
@@ -35,6 +37,41 @@ class Settings:
     host: str = knob("127.0.0.1", "Address to listen on.")
     port: int = knob(4437, "Port to listen on; 0 picks a free one.", least=0, most=65535)
     data: str = knob("./data", "Directory of the embedded store; created when missing.")
+    store: str = knob(
+        "sqlite",
+        "Where the log lives: sqlite (embedded) or dynamodb.",
+        choices=("sqlite", "dynamodb"),
+    )
+    table: str = knob("tailrace", "DynamoDB table of the log.")
+    bucket: str = knob(
+        "",
+        "S3 bucket of large bodies; empty: none, or `tailrace` when the endpoint is local.",
+    )
+    endpoint_url: str = knob("", "Endpoint of DynamoDB and S3; empty: as every AWS SDK finds it.")
+    create_table: bool = knob(
+        False, "Create the table and the bucket when missing; on a local endpoint always done."
+    )
+    connections: int = knob(
+        64, "Most connections to DynamoDB, and so calls under way at once.", least=1, most=4096
+    )
+    poll_fastest: float = knob(
+        0.05,
+        "Seconds between two looks at DynamoDB for a waiting reader, right after activity.",
+        least=0.005,
+        most=60,
+    )
+    poll_slowest: float = knob(
+        0.5,
+        "Seconds between two looks at DynamoDB for a waiting reader of an idle stream.",
+        least=0.005,
+        most=60,
+    )
+    trim_grace: int = knob(
+        86_400,
+        "Seconds that slots are kept in DynamoDB after they were archived or deleted.",
+        least=120,
+        most=31_536_000,
+    )
     public_url: str = knob(
         "", "Base URL clients reach the server at, for `Location`; empty: the request's Host."
     )
@@ -73,7 +110,7 @@ class Settings:
     )
     inline_bytes: int = knob(
         64 << 10,
-        "Bodies larger than this get a file of their own beside the database.",
+        "Bodies larger than this get a file, or an S3 object, of their own beside the database.",
         least=1024,
         most=1 << 30,
     )
@@ -114,9 +151,9 @@ def parse(knob_: Field[Any], value: Any) -> Any:
     """The setting's value from text, or `BadSetting` naming the setting and what it takes."""
     kind: type[Any] = type(knob_.default)
     try:
-        parsed = kind(value)
-    except ValueError:
-        wanted = "a whole number" if kind is int else "a number"
+        parsed = _SWITCH[str(value).lower()] if kind is bool else kind(value)
+    except (KeyError, ValueError):
+        wanted = {bool: "true or false", int: "a whole number"}.get(kind, "a number")
         raise BadSetting(f"{variable(knob_)} must be {wanted}, not {value!r}") from None
     choices = knob_.metadata["choices"]
     if choices and parsed not in choices:

@@ -17,12 +17,18 @@ _METAVARS: Final = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 
 def settings_flags(command: Callable[..., None]) -> Callable[..., None]:
     for knob in reversed(fields(Settings)):
-        default = f"default: {knob.default}; " if knob.default != "" else ""
+        flag = f"--{knob.name.replace('_', '-')}"
+        default = f"default: {knob.default}; " if knob.default not in ("", False) else ""
+        shape: dict[str, Any] = (
+            {"is_flag": True, "default": None}
+            if type(knob.default) is bool
+            else {"metavar": _METAVARS[type(knob.default)]}
+        )
         command = click.option(
-            f"--{knob.name.replace('_', '-')}",
+            flag,
             knob.name,
-            metavar=_METAVARS.get(type(knob.default), "TEXT"),
             help=f"{knob.metadata['doc']}  [{default}env: {variable(knob)}]",
+            **shape,
         )(command)
     return command
 

@@ -25,6 +25,7 @@ STATUSES: Final[dict[type[TailraceError], int]] = {
     errors.OffsetTrimmed: 410,
     errors.BodyTooLarge: 413,
     errors.PathTooLong: 414,
+    errors.StreamTooHot: 429,
     errors.HeadersTooLarge: 431,
     errors.StoreUnavailable: 503,
 }
@@ -54,7 +55,7 @@ def error_response(error: TailraceError) -> Response:
             headers.append((b"producer-received-seq", b"%d" % error.received))
         case errors.MethodNotAllowed():
             headers.append((b"allow", error.allowed.encode()))
-        case errors.StoreUnavailable():
+        case errors.StoreUnavailable() | errors.StreamTooHot():
             headers.append((b"retry-after", b"1"))
     return Response(status, headers, error_body(error.code, str(error)))
 

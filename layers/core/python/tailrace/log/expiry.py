@@ -69,3 +69,11 @@ def renewal_slack(ttl: int) -> int:
     live on that much longer, but never expires early.
     """
     return min(int(ttl * 1000 * RENEWAL_SHARE), RENEWAL_MOST_MS)
+
+
+def stored_deadline(config: Config, stored: int) -> int | None:
+    """When a stream expires for one who knows only the stored time of access."""
+    instant = deadline(config, stored)
+    if instant is not None and config.ttl is not None:
+        instant += renewal_slack(config.ttl)
+    return instant

@@ -138,9 +138,7 @@ class Store(Protocol):
 Read = Callable[[int, int, int, int], Awaitable[Chunk]]
 
 
-async def read_through(
-    read: Read, stream: Stream, n: int, stop: int, chunk_bytes: int
-) -> Chunk:
+async def read_through(read: Read, stream: Stream, n: int, stop: int, chunk_bytes: int) -> Chunk:
     """One chunk: for a fork inherited data, then its own, as if it were one chain."""
     if n >= stream.config.base[0]:
         return await read(stream.id, n, stop, chunk_bytes)

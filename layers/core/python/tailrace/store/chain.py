@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from tailrace.log.expiry import deadline, renewal_slack
 from tailrace.log.state import State, Stream
 from tailrace.store.hot import Hot
 
@@ -64,11 +63,3 @@ class Chain:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(True)
-
-
-def stored_deadline(stream: Stream, stored: int) -> int | None:
-    """When a stream expires for one who knows only the time of access in the file."""
-    instant = deadline(stream.config, stored)
-    if instant is not None and stream.config.ttl is not None:
-        instant += renewal_slack(stream.config.ttl)
-    return instant

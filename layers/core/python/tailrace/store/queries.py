@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tailrace.errors import SlotTrimmed
-from tailrace.log.expiry import renewal_slack
+from tailrace.log.expiry import renewal_slack, stored_deadline
 from tailrace.log.state import Producers, State, Stream
 from tailrace.store import schema
 from tailrace.store.base import Chunk, Listed
-from tailrace.store.chain import Chain, stored_deadline
+from tailrace.store.chain import Chain
 from tailrace.store.codec import config_text, state_of, stream_of
 
 INSERT_ROWS: Final = 256
@@ -52,7 +52,7 @@ def insert_stream(db: sqlite3.Connection, stream: Stream) -> bool:
             stream.path,
             config_text(stream.config),
             created,
-            stored_deadline(stream, created),
+            stored_deadline(stream.config, created),
         ),
     )
     if stream.config.fork is not None:
@@ -108,7 +108,7 @@ def load_chain(db: sqlite3.Connection, path: str) -> Chain | None:
 def store_clock(db: sqlite3.Connection, stream: Stream, accessed: int) -> None:
     db.execute(
         "UPDATE streams SET accessed = ?, deadline = ? WHERE id = ?",
-        (accessed, stored_deadline(stream, accessed), stream.id),
+        (accessed, stored_deadline(stream.config, accessed), stream.id),
     )
 
 

@@ -1,0 +1,129 @@
+"""Large bodies: each in an S3 object of its own, there before the entry that names it.
+
+A claim is written before the object, and the entry that takes the body removes it, in one
+transaction. So an object is claimed, or named by an entry, or swept: a claim that grew old is
+revoked first, and an entry can only take what is still claimed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from tailrace.clock import Clock
+from tailrace.errors import StoreUnavailable
+from tailrace.limits import CLAIM_SECONDS
+from tailrace.store.dynamo.failures import ConditionFailed
+from tailrace.store.dynamo.layout import CLAIMS_DUE, Key, claim_key, due, number
+from tailrace.store.dynamo.table import Action, Table
+
+T = TypeVar("T")
+
+THREADS: Final = 16
+"""Objects read or written at once: boto3 blocks, and a chunk has few large bodies."""
+
+DELETE_OBJECTS: Final = 1000
+"""Most keys that S3 takes in one DeleteObjects."""
+
+logger = logging.getLogger("tailrace")
+
+
+class Bucket(Protocol):
+    async def put(self, key: str, body: bytes) -> None: ...
+
+    async def get(self, key: str) -> bytes: ...
+
+    async def delete(self, keys: Sequence[str]) -> None: ...
+
+
+class S3Bucket:
+    """A bucket through boto3, which is loaded when the first large body comes."""
+
+    def __init__(self, name: str, connect: Callable[[str], Any]) -> None:
+        """`connect` gives a boto3 client for the bucket, which is there then."""
+        self._name = name
+        self._connect = connect
+        self._client: Any = None
+        self._connecting = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, "tailrace-s3")
+
+    async def put(self, key: str, body: bytes) -> None:
+        await self._run(lambda s3: s3.put_object(Bucket=self._name, Key=key, Body=body))
+
+    async def get(self, key: str) -> bytes:
+        return await self._run(
+            lambda s3: bytes(s3.get_object(Bucket=self._name, Key=key)["Body"].read())
+        )
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for begin in range(0, len(keys), DELETE_OBJECTS):
+            objects = [{"Key": key} for key in keys[begin : begin + DELETE_OBJECTS]]
+            await self._run(partial(self._delete, objects))
+
+    def _delete(self, objects: Sequence[dict[str, str]], s3: Any) -> None:
+        s3.delete_objects(Bucket=self._name, Delete={"Objects": objects, "Quiet": True})
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    async def _run(self, operation: Callable[[Any], T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._with_client, operation)
+
+    def _with_client(self, operation: Callable[[Any], T]) -> T:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            with self._connecting:
+                if self._client is None:
+                    self._client = self._connect(self._name)
+            return operation(self._client)
+        except (BotoCoreError, ClientError) as error:
+            logger.warning("%s", error)
+            raise StoreUnavailable(f"S3 did not do its part: {error}") from error
+
+
+class Bodies:
+    def __init__(self, table: Table, bucket: Bucket, clock: Clock) -> None:
+        self._table = table
+        self._bucket = bucket
+        self._clock = clock
+
+    async def upload(self, chain: int, body: bytes) -> str:
+        """The key under which a body is stored, and claimed for an hour."""
+        key = f"bodies/{chain:016x}/{secrets.token_hex(12)}"
+        claim: dict[str, Any] = {**claim_key(key)}
+        claim |= due(CLAIMS_DUE, claim, self._clock() + CLAIM_SECONDS * 1000)
+        await self._table.put(claim)
+        await self._bucket.put(key, body)
+        return key
+
+    def take(self, key: str) -> Action:
+        """The part of a transaction by which an entry takes a body."""
+        return {
+            "Delete": {
+                "Key": claim_key(key),
+                "ConditionExpression": "attribute_exists(p) AND attribute_not_exists(x)",
+            }
+        }
+
+    async def read(self, key: str) -> bytes:
+        return await self._bucket.get(key)
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        await self._bucket.delete(keys)
+
+    async def revoke(self, claim: Key) -> None:
+        """Remove a body that no entry took in time."""
+        try:
+            await self._table.update(claim, "SET x = :x", "attribute_exists(p)", {":x": number(1)})
+        except ConditionFailed:
+            return  # An entry took it after all.
+        await self._bucket.delete([claim["s"]["S"]])
+        await self._table.delete(claim)

@@ -1,0 +1,122 @@
+"""A stream as this process knows it: its name, its tail, and who waits there."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from tailrace.limits import TAIL_TRUST_SECONDS
+from tailrace.log.expiry import renewal_slack
+from tailrace.log.state import State
+from tailrace.store.dynamo.layout import Name
+
+UNKNOWN: Final = -1e9
+"""A time so long ago that nothing known since then is trusted."""
+
+LOSSES: Final = 2
+"""Races lost in a row after which it is cheaper to look for the tail than to run after it."""
+
+
+class Chain:
+    __slots__ = (
+        "_touched",
+        "active",
+        "certain",
+        "forked",
+        "known",
+        "losses",
+        "polling",
+        "soft",
+        "spare",
+        "state",
+        "stored",
+        "stream",
+        "waiters",
+        "watchers",
+    )
+
+    def __init__(self, name: Name) -> None:
+        self.stream = name.stream
+        self.state = name.stream.config.initial_state()
+        self.known = UNKNOWN
+        """When, by the loop's clock, `state` was last seen to be the tail."""
+        self.certain = False
+        """Whether the store was asked for `state` since a writer last took it from memory."""
+        self.losses = 0
+        self.active = UNKNOWN
+        """When, by the loop's clock, the last entry was written."""
+        self.spare: tuple[bytes, str] | None = None
+        """A large body that was uploaded for an entry that lost its race, and its object's key."""
+        self.waiters: dict[asyncio.Future[bool], int] = {}
+        """Who waits, and for which slot."""
+        self.watchers = 0
+        """Waits that have not returned yet; some may have been woken already."""
+        self.polling: asyncio.Task[None] | None = None
+        self._touched = 0
+        self.renamed(name)
+
+    def renamed(self, name: Name) -> None:
+        """What the name item says now."""
+        self.stored = name.accessed
+        self.forked = name.forked
+        self.soft = name.tombstone is not None
+
+    @property
+    def settled(self) -> State:
+        return self.state
+
+    @property
+    def accessed(self) -> int:
+        """Others may have used the stream since the stored time, by as much as it may lag."""
+        ttl = self.stream.config.ttl
+        if ttl is None:
+            return self.stored
+        return max(self._touched, self.stored + renewal_slack(ttl))
+
+    @property
+    def watched(self) -> bool:
+        return self.watchers > 0
+
+    @property
+    def gone(self) -> bool:
+        return self.soft or self.state.gone
+
+    def touched(self, now: int) -> None:
+        self._touched = max(self._touched, now)
+
+    def trusted(self, now: float) -> bool:
+        """Whether a writer may build on the tail without asking.
+
+        This is one half of the rule in `log.trimming`: no slot that was empty when this tail was
+        seen can have been filled and removed again in so short a time."""
+        return now - self.known < TAIL_TRUST_SECONDS and self.losses < LOSSES
+
+    def learn(self, state: State, seen: float, silence: float) -> None:
+        """The tail was `state` at the time `seen`, and its last entry is `silence` seconds old."""
+        if state.n < self.state.n:
+            return
+        if state.n > self.state.n or self.active == UNKNOWN:
+            self.active = seen - silence
+        self.state = state
+        self.known = max(self.known, seen)
+        self.wake()
+
+    def merge(self, other: Chain) -> None:
+        """What another look at the same chain has found."""
+        self.stored = max(self.stored, other.stored)
+        self.forked = max(self.forked, other.forked)
+        self.soft = self.soft or other.soft
+        if other.state.n >= self.state.n:
+            self.state = other.state
+            self.active = max(self.active, other.active)
+            self.known = max(self.known, other.known)
+            self.wake()
+
+    def wake(self, *, everybody: bool = False) -> None:
+        """End the waits for slots that are filled now, or for a stream that has ended."""
+        ended = everybody or self.gone or self.state.closed
+        for waiter, n in list(self.waiters.items()):
+            if ended or n < self.state.tail:
+                del self.waiters[waiter]
+                if not waiter.done():
+                    waiter.set_result(True)

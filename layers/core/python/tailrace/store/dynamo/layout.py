@@ -1,0 +1,247 @@
+"""The table: every kind of item, and how entries and names become items.
+
+| kind     | p            | s               | holds                         | written by  | changes |
+|----------|--------------|-----------------|-------------------------------|-------------|---------|
+| name     | `N` + shard  | path            | i, c, a; v, x, g, d as needed | create      | a: by access; v: by each fork; x: soft-deleted; d: by the sweep; removed by delete |
+| entry    | `C` + id     | slot, 16 digits | t, o, z, a, r; b or k and l   | append      | never; removed by trimming, or after its stream |
+| tombstone| `C` + id     | slot, 16 digits | an entry with f, g, d         | delete      | g, d: when the last fork goes; removed last of its chain |
+| producer | `P` + id     | `=` + producer  | e, q                          | append that spills | by a later spill; removed with the chain |
+| edge     | `E` + parent | fork's id       |                               | create of a fork | never; removed with the fork |
+| claim    | `B`          | object's key    | g, d; x                       | append of a large body | x: by the sweep; removed with the entry that takes the body |
+
+`id` is the incarnation in 16 hexadecimal digits. Attribute names are short because every byte of
+every item is paid for:
+
+| | on a name | on an entry | elsewhere |
+|---|---|---|---|
+| a | last access, ms; may lag as `log.expiry` allows | when, ms | |
+| b | | the body | |
+| c | the configuration, as JSON | | |
+| d | when the stream may have expired, ms | tombstone: when the chain may go, ms | claim: when it is void, ms |
+| e | | | producer: epoch |
+| f | | tombstone: the source, as JSON `[path, id]`, of a fork | |
+| g | index partition of d | the same | the same |
+| i | the incarnation | | |
+| k | | the key of the body's object | |
+| l | | the length of that body | |
+| o | | the offset after it | |
+| q | | | producer: last sequence |
+| r | | the rest of the state after it, as JSON | |
+| t | | the attempt that wrote it, at random | |
+| v | how often it was forked | | |
+| x | the slot of its tombstone, if soft-deleted | | claim: revoked |
+| z | | the size after it | |
+
+The index `due` (g, d) is sparse: it holds only items that will want attention at a time.
+"""  # noqa: E501 - a table has the width it needs
+
+from __future__ import annotations
+
+import binascii
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from tailrace.limits import NAME_SHARDS
+from tailrace.log.expiry import stored_deadline
+from tailrace.log.state import Entry, Fork, State, Stream
+from tailrace.store.codec import config_text, rest_of, state_of, stream_of
+from tailrace.store.dynamo.failures import Item
+
+DUE_INDEX: Final = "due"
+LAST_SLOT: Final = "9" * 16
+
+NAMES_DUE: Final = "n"
+CHAINS_DUE: Final = "c"
+CLAIMS_DUE: Final = "b"
+
+Key = dict[str, dict[str, str]]
+
+
+class Name(NamedTuple):
+    """A name item."""
+
+    stream: Stream
+    accessed: int
+    forked: int
+    tombstone: int | None
+    """The slot of the tombstone, when only forks still need the stream."""
+
+
+class Stored(NamedTuple):
+    """An entry item: its place, and what is decoded only when it is wanted."""
+
+    n: int
+    offset: int
+    size: int
+    item: Item
+
+    @property
+    def state(self) -> State:
+        item = self.item
+        rest = item["r"]["S"].encode() if "r" in item else None
+        return state_of(self.n, self.offset, self.size, int(item["a"]["N"]), rest)
+
+    @property
+    def has_data(self) -> bool:
+        return "b" in self.item or "k" in self.item
+
+    @property
+    def length(self) -> int:
+        if "l" in self.item:
+            return int(self.item["l"]["N"])
+        return len(self.body)
+
+    @property
+    def body(self) -> bytes:
+        return _bytes(self.item["b"])
+
+    @property
+    def object_key(self) -> str | None:
+        return self.item["k"]["S"] if "k" in self.item else None
+
+    @property
+    def attempt(self) -> str:
+        attempt: str = self.item["t"]["S"]
+        return attempt
+
+
+# Keys
+
+
+def name_key(path: str) -> Key:
+    return _key(f"N{shard_of(path):x}", path)
+
+
+def chain_partition(chain: int) -> str:
+    return f"C{chain:016x}"
+
+
+def slot_key(chain: int, n: int) -> Key:
+    return _key(chain_partition(chain), slot_text(n))
+
+
+def slot_text(n: int) -> str:
+    """A slot as the first half of an offset token shows it."""
+    return f"{n:016d}"
+
+
+def producer_key(chain: int, producer: str) -> Key:
+    return _key(f"P{chain:016x}", f"={producer}")
+
+
+def edge_key(parent: int, fork: int) -> Key:
+    return _key(f"E{parent:016x}", f"{fork:016x}")
+
+
+def claim_key(object_key: str) -> Key:
+    return _key("B", object_key)
+
+
+def name_partitions() -> list[str]:
+    return [f"N{shard:x}" for shard in range(NAME_SHARDS)]
+
+
+def due_partitions(kind: str) -> list[str]:
+    return [f"{kind}{shard:x}" for shard in range(NAME_SHARDS)]
+
+
+def shard_of(text: str) -> int:
+    return zlib.crc32(text.encode()) % NAME_SHARDS
+
+
+def key_of(item: Item) -> Key:
+    return {"p": item["p"], "s": item["s"]}
+
+
+def due(kind: str, item: Item, at: int) -> dict[str, Any]:
+    """What puts an item into the index."""
+    return {"g": text(f"{kind}{shard_of(item['s']['S']):x}"), "d": number(at)}
+
+
+# Items
+
+
+def name_item(stream: Stream) -> dict[str, Any]:
+    created = stream.config.created
+    item: dict[str, Any] = {
+        **name_key(stream.path),
+        "i": text(f"{stream.id:016x}"),
+        "c": text(config_text(stream.config).decode()),
+        "a": number(created),
+    }
+    deadline = stored_deadline(stream.config, created)
+    if deadline is not None:
+        item |= due(NAMES_DUE, item, deadline)
+    return item
+
+
+def name_of(item: Item) -> Name:
+    stream = stream_of(int(item["i"]["S"], 16), item["s"]["S"], item["c"]["S"].encode())
+    return Name(
+        stream,
+        int(item["a"]["N"]),
+        int(item["v"]["N"]) if "v" in item else 0,
+        int(item["x"]["N"]) if "x" in item else None,
+    )
+
+
+def entry_item(chain: int, entry: Entry, attempt: str, object_key: str | None) -> dict[str, Any]:
+    state = entry.state
+    item: dict[str, Any] = {
+        **slot_key(chain, entry.n),
+        "t": text(attempt),
+        "o": number(state.offset),
+        "z": number(state.size),
+        "a": number(state.at),
+    }
+    rest = rest_of(state)
+    if rest is not None:
+        item["r"] = text(rest.decode())
+    if object_key is not None:
+        item["k"] = text(object_key)
+        item["l"] = number(len(entry.body or b""))
+    elif entry.body is not None:
+        item["b"] = binary(entry.body)
+    return item
+
+
+def entry_of(item: Item) -> Stored:
+    return Stored(int(item["s"]["S"]), int(item["o"]["N"]), int(item["z"]["N"]), item)
+
+
+def source_text(fork: Fork) -> dict[str, str]:
+    return text(orjson.dumps([fork.source, fork.parent]).decode())
+
+
+def source_of(item: Item) -> tuple[str, int] | None:
+    """The path and the incarnation that the fork behind a tombstone came from."""
+    if "f" not in item:
+        return None
+    path, parent = orjson.loads(item["f"]["S"])
+    return path, parent
+
+
+# Values
+
+
+def text(value: str) -> dict[str, str]:
+    return {"S": value}
+
+
+def number(value: int) -> dict[str, str]:
+    return {"N": str(value)}
+
+
+def binary(value: bytes) -> dict[str, str]:
+    return {"B": binascii.b2a_base64(value, newline=False).decode("ascii")}
+
+
+def _bytes(value: Mapping[str, str]) -> bytes:
+    return binascii.a2b_base64(value["B"])
+
+
+def _key(p: str, s: str) -> Key:
+    return {"p": text(p), "s": text(s)}

@@ -1,0 +1,480 @@
+"""The DynamoDB store: the verbs of `store.base` as calls to one table.
+
+Many processes share the table and nothing else. What a process remembers of a stream, its name and
+its tail, may be outdated at any time; the chain corrects it: whoever builds on an outdated tail
+finds the slot taken, by an entry or by a tombstone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, NamedTuple, cast
+
+from tailrace.clock import Clock, system_clock
+from tailrace.errors import BodyTooLarge, SlotTrimmed, StoreUnavailable
+from tailrace.limits import ITEM_BODY_BYTES
+from tailrace.log.append import bury
+from tailrace.log.expiry import renewal_slack
+from tailrace.log.offsets import NOW
+from tailrace.log.state import Entry, State, Stream
+from tailrace.settings import Settings
+from tailrace.store.base import Chunk, Listed, Look, Tail
+from tailrace.store.dynamo import layout, listing, sweeping
+from tailrace.store.dynamo.bodies import Bodies, Bucket
+from tailrace.store.dynamo.chain import Chain
+from tailrace.store.dynamo.failures import ConditionFailed, Item, TransactionCanceled
+from tailrace.store.dynamo.polling import Polls
+from tailrace.store.dynamo.provision import Backend, connect
+from tailrace.store.dynamo.reading import Pieces, fill, fill_to_end, inherited, last_state
+from tailrace.store.dynamo.table import ABSENT, Action, Table
+from tailrace.store.dynamo.turns import Turns
+
+
+class _Sight(NamedTuple):
+    """What a reader finds from a slot on."""
+
+    chunk: Chunk
+    end: State | None
+    gone: bool
+
+
+class DynamoStore:
+    def __init__(
+        self, settings: Settings, clock: Clock = system_clock, backend: Backend | None = None
+    ) -> None:
+        """`backend` stands for DynamoDB and S3 where these are not to be used."""
+        self._settings = settings
+        self._clock = clock
+        self._backend = backend
+        self._grace = settings.trim_grace * 1000
+        self._chains: OrderedDict[str, Chain] = OrderedDict()
+        self._turns = Turns()
+        self.outcomes: Counter[str] = Counter()
+        """What came of writes: appended, lost (to another writer), recovered (the answer)."""
+
+    # Life
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if self._backend is None:
+            self._backend = await connect(self._settings)
+        self._table = Table(self._backend.client, self._settings.table)
+        bucket: Bucket | None = self._backend.bucket
+        self._bodies = None if bucket is None else Bodies(self._table, bucket, self._clock)
+        self._inline_bytes = min(self._settings.inline_bytes, ITEM_BODY_BYTES)
+        self._polls = Polls(
+            self._table, self._clock, self._settings.poll_fastest, self._settings.poll_slowest
+        )
+
+    async def close(self) -> None:
+        self.wake()
+        await self._polls.stop()
+        assert self._backend is not None
+        await self._backend.close()
+
+    # Writing
+
+    async def tail(self, path: str) -> Tail | None:
+        while True:
+            chain = self._chains.get(path)
+            if chain is None:
+                chain = await self._resolve(path)
+                if chain is None:
+                    return None
+                named = True
+                await self._refresh(chain)
+            else:
+                named, _ = await asyncio.gather(self._confirm(chain), self._refresh(chain))
+            if named and (chain.soft or not chain.state.gone):
+                chain = self._keep(chain)
+                chain.certain = True
+                return chain
+            self._forget(chain)
+
+    def held(self, path: str) -> Tail | None:
+        chain = self._chains.get(path)
+        if chain is None or not chain.trusted(self._loop.time()):
+            return None
+        chain.certain = False
+        self._chains.move_to_end(path)
+        return chain
+
+    def turn(self, path: str) -> AbstractAsyncContextManager[None]:
+        return self._turns.take(path)
+
+    async def put(self, tail: Tail, entry: Entry) -> bool:
+        chain = cast(Chain, tail)
+        if chain.state.n != entry.n or chain.gone:
+            return False
+        if chain.spare is not None and chain.spare[0] == entry.body:
+            key: str | None = chain.spare[1]
+        else:
+            key = await self._upload(chain.stream, entry)
+        attempt = secrets.token_hex(8)
+        item = layout.entry_item(chain.stream.id, entry, attempt, key)
+        begun = self._loop.time()
+        try:
+            if key is None and not entry.spill:
+                await self._table.put_new(item)
+            else:
+                await self._table.transact(self._put_actions(chain, entry, item, key))
+        except (ConditionFailed, TransactionCanceled) as error:
+            if not self._won(chain, error, attempt, begun):
+                # The body may be taken by the next try, unless its claim was revoked.
+                if key and entry.body and _lost_to(error) is not None:
+                    chain.spare = entry.body, key
+                else:
+                    chain.spare = None
+                self.outcomes["lost"] += 1
+                return False
+            self.outcomes["recovered"] += 1
+        self.outcomes["appended"] += 1
+        chain.losses = 0
+        chain.spare = None
+        self._learn(chain, entry.state, begun)
+        return True
+
+    async def settle(self, tail: Tail) -> bool:
+        chain = cast(Chain, tail)
+        if chain.certain:
+            return True
+        n = chain.state.n
+        return await self.tail(chain.stream.path) is chain and chain.state.n == n
+
+    async def producer(self, tail: Tail, producer: str) -> tuple[int, int] | None:
+        item = await self._table.get(layout.producer_key(tail.stream.id, producer))
+        return None if item is None else (int(item["e"]["N"]), int(item["q"]["N"]))
+
+    async def create(self, stream: Stream, entries: Sequence[Entry]) -> Tail | None:
+        name = layout.name_item(stream)
+        chain = Chain(layout.name_of(name))
+        begun = self._loop.time()
+        actions = [_put_new(name)]
+        for entry in entries:
+            key = await self._upload(stream, entry)
+            item = layout.entry_item(stream.id, entry, secrets.token_hex(8), key)
+            actions += self._put_actions(chain, entry, item, key)
+        fork = stream.config.fork
+        if fork is not None:
+            actions.append({"Put": {"Item": layout.edge_key(fork.parent, stream.id)}})
+            actions.append(_note_fork(fork.source, fork.parent))
+        try:
+            if len(actions) == 1:
+                await self._table.put_new(name)
+            else:
+                await self._table.transact(actions)
+        except (ConditionFailed, TransactionCanceled) as error:
+            # An attempt whose answer was lost may have claimed the name.
+            taken = _lost_to(error)
+            if taken is None or taken["i"] != name["i"]:
+                return None
+        if fork is not None and (source := self._chains.get(fork.source)) is not None:
+            source.forked += 1
+        state = entries[-1].state if entries else stream.config.initial_state()
+        self._learn(chain, state, begun)
+        return self._keep(chain)
+
+    async def drop(self, tail: Tail) -> bool:
+        chain = cast(Chain, tail)
+        stream = chain.stream
+        if chain.gone:
+            return False
+        soft = chain.forked > 0 and await sweeping.has_forks(self._table, stream.id)
+        now = self._clock()
+        attempt = secrets.token_hex(8)
+        begun = self._loop.time()
+        tombstone = layout.entry_item(stream.id, bury(chain.state, now), attempt, None)
+        if not soft:
+            tombstone |= layout.due(layout.CHAINS_DUE, tombstone, now + self._grace)
+        fork = stream.config.fork
+        if fork is not None:
+            tombstone["f"] = layout.source_text(fork)
+        actions = [_put_new(tombstone), _release_name(chain, soft=soft)]
+        if fork is not None and not soft:
+            actions.append({"Delete": {"Key": layout.edge_key(fork.parent, stream.id)}})
+        try:
+            await self._table.transact(actions)
+        except TransactionCanceled as error:
+            if not self._won(chain, error, attempt, begun):
+                # Somebody else's doing: how things stand has to be asked for.
+                chain.losses += 1
+                return False
+        self._forget(chain)
+        chain.soft = True
+        chain.wake()
+        if fork is not None and not soft:
+            await sweeping.release(self._table, fork.source, fork.parent, now + self._grace)
+        return True
+
+    async def touch(self, tail: Tail, now: int) -> None:
+        chain = cast(Chain, tail)
+        ttl = chain.stream.config.ttl
+        if ttl is None:
+            return
+        chain.touched(now)
+        stored = chain.stored
+        if now - stored <= renewal_slack(ttl):
+            return
+        chain.stored = now
+        try:
+            await self._table.update(
+                layout.name_key(chain.stream.path),
+                "SET a = :a",
+                "i = :i",
+                {":a": layout.number(now), ":i": layout.text(f"{chain.stream.id:016x}")},
+            )
+        except ConditionFailed:
+            self._forget(chain)
+        except StoreUnavailable:
+            # The read or write that this is about says itself whether it can be done.
+            chain.stored = stored
+
+    # Reading
+
+    async def look(self, path: str, n: int, chunk_bytes: int) -> Look | None:
+        while True:
+            chain = self._chains.get(path)
+            if chain is None:
+                chain = await self._resolve(path)
+                if chain is None:
+                    return None
+                sight = await self._sight(chain, n, chunk_bytes)
+            else:
+                named, seen = await asyncio.gather(
+                    self._confirm(chain),
+                    self._sight(chain, n, chunk_bytes),
+                    return_exceptions=True,
+                )
+                if isinstance(named, BaseException):
+                    raise named
+                if not named:
+                    # What was seen of a chain that has lost its name says nothing.
+                    self._forget(chain)
+                    continue
+                if isinstance(seen, BaseException):
+                    raise seen
+                sight = seen
+            if chain.soft or not sight.gone:
+                return Look(self._keep(chain), sight.chunk, sight.end)
+            self._forget(chain)
+
+    async def read(self, chain: int, n: int, stop: int, chunk_bytes: int) -> Chunk:
+        pieces = Pieces(n, chunk_bytes)
+        await fill(self._table, pieces, chain, stop)
+        if not pieces:
+            raise SlotTrimmed(stop)
+        return await pieces.chunk(self._bodies)
+
+    async def position(self, chain: int, n: int) -> tuple[int, int]:
+        item = await self._table.get(layout.slot_key(chain, n - 1))
+        if item is None:
+            raise SlotTrimmed(n)
+        entry = layout.entry_of(item)
+        return entry.offset, entry.size
+
+    async def wait(self, tail: Tail, n: int, seconds: float) -> bool:
+        chain = cast(Chain, tail)
+        if chain.gone or chain.state.closed or chain.state.tail > n:
+            return True
+        if self._chains.get(chain.stream.path) is not chain:
+            return True
+        return await self._polls.wait(chain, n, seconds)
+
+    def wake(self) -> None:
+        for chain in self._chains.values():
+            chain.wake(everybody=True)
+
+    async def list(self, prefix: str, after: str, limit: int, now: int) -> Sequence[Listed]:
+        return await listing.list_streams(self._table, prefix, after, limit, now)
+
+    # Care
+
+    async def expiring(self, now: int) -> Sequence[str]:
+        return await sweeping.expiring(self._table, now)
+
+    async def sweep(self) -> None:
+        await sweeping.sweep(self._table, self._bodies, self._clock(), self._grace)
+
+    # What is known of a stream
+
+    async def _resolve(self, path: str) -> Chain | None:
+        """The chain a name stands for now; nothing is known of its tail yet."""
+        if not path:
+            return None
+        item = await self._table.get(layout.name_key(path))
+        return None if item is None else Chain(layout.name_of(item))
+
+    async def _confirm(self, chain: Chain) -> bool:
+        """Whether the name still stands for this chain."""
+        item = await self._table.get(layout.name_key(chain.stream.path))
+        if item is None or item["i"]["S"] != f"{chain.stream.id:016x}":
+            return False
+        chain.renamed(layout.name_of(item))
+        return True
+
+    async def _refresh(self, chain: Chain) -> State:
+        begun = self._loop.time()
+        state = await last_state(self._table, chain.stream)
+        self._learn(chain, state, begun)
+        chain.losses = 0
+        return state
+
+    def _learn(self, chain: Chain, state: State, seen: float) -> None:
+        chain.learn(state, seen, max(0, self._clock() - state.at) / 1000)
+
+    async def _sight(self, chain: Chain, n: int, chunk_bytes: int) -> _Sight:
+        """The chunk at a slot, and the state if it reaches the end: mostly in one query."""
+        if n == NOW:
+            return _at_end(await self._refresh(chain))
+        pieces = Pieces(n, chunk_bytes)
+        for ancestor in inherited(chain.stream, n):
+            await fill(self._table, pieces, ancestor.id, ancestor.until)
+            if pieces.full:
+                return _Sight(await pieces.chunk(self._bodies), None, gone=False)
+        while True:
+            begun = self._loop.time()
+            state, ends = await fill_to_end(self._table, pieces, chain.stream.id)
+            if state is not None and ends:
+                self._learn(chain, state, begun)
+            elif state is None:
+                # Nothing is at this slot or after it: it is the tail, or lies beyond.
+                known = chain.state.n == pieces.n
+                state = chain.state if known else await self._refresh(chain)
+                if state.tail > pieces.n:
+                    continue
+            if not pieces:
+                return _at_end(state)
+            end = state if ends and pieces.n >= state.tail else None
+            return _Sight(await pieces.chunk(self._bodies), end, state.gone)
+
+    def _keep(self, chain: Chain) -> Chain:
+        """Remember a chain; of two for the same incarnation, the one that is known already."""
+        path = chain.stream.path
+        known = self._chains.get(path)
+        if known is not None and known is not chain:
+            if known.stream.id == chain.stream.id:
+                known.merge(chain)
+                return known
+            self._forget(known)
+        self._chains[path] = chain
+        self._chains.move_to_end(path)
+        while len(self._chains) > self._settings.open_streams:
+            oldest = next(iter(self._chains.values()))
+            if oldest.watched or oldest is chain:
+                break
+            self._forget(oldest)
+        return chain
+
+    def _forget(self, chain: Chain) -> None:
+        if self._chains.get(chain.stream.path) is chain:
+            del self._chains[chain.stream.path]
+        chain.wake(everybody=True)
+
+    # Writing, in detail
+
+    def _won(
+        self, chain: Chain, error: ConditionFailed | TransactionCanceled, attempt: str, begun: float
+    ) -> bool:
+        """Whether the slot was taken by this very attempt, of which only the answer was lost."""
+        item = _lost_to(error)
+        if item is None:
+            return False
+        entry = layout.entry_of(item)
+        if entry.attempt == attempt:
+            return True
+        chain.losses += 1
+        self._learn(chain, entry.state, begun)
+        if chain.state.gone:
+            self._forget(chain)
+        return False
+
+    async def _upload(self, stream: Stream, entry: Entry) -> str | None:
+        """Store a large body outside of its entry."""
+        body = entry.body
+        if body is None or len(body) <= self._inline_bytes:
+            return None
+        if self._bodies is not None:
+            return await self._bodies.upload(stream.id, body)
+        if len(body) <= ITEM_BODY_BYTES:
+            return None
+        raise BodyTooLarge(
+            f"without a bucket a body has at most {ITEM_BODY_BYTES} bytes;"
+            " set TAILRACE_BUCKET to store larger ones in S3"
+        )
+
+    def _put_actions(
+        self, chain: Chain, entry: Entry, item: dict[str, Any], key: str | None
+    ) -> Sequence[Action]:
+        """What fills a slot when that takes more than the entry."""
+        actions = [_put_new(item)]
+        if key is not None:
+            assert self._bodies is not None
+            actions.append(self._bodies.take(key))
+        for producer, (epoch, seq) in entry.spill.items():
+            place = layout.producer_key(chain.stream.id, producer)
+            last = {"e": layout.number(epoch), "q": layout.number(seq)}
+            actions.append({"Put": {"Item": {**place, **last}}})
+        return actions
+
+
+def _at_end(state: State) -> _Sight:
+    return _Sight(Chunk((), state.tail, state.offset, state.size), state, state.gone)
+
+
+def _put_new(item: Item) -> Action:
+    return {
+        "Put": {
+            "Item": item,
+            "ConditionExpression": ABSENT,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+    }
+
+
+def _note_fork(path: str, parent: int) -> Action:
+    """Forking a stream and deleting it exclude each other: both change its name item."""
+    return {
+        "Update": {
+            "Key": layout.name_key(path),
+            "UpdateExpression": "ADD v :one",
+            "ConditionExpression": "i = :i AND attribute_not_exists(x)",
+            "ExpressionAttributeValues": {
+                ":one": layout.number(1),
+                ":i": layout.text(f"{parent:016x}"),
+            },
+        }
+    }
+
+
+def _release_name(chain: Chain, *, soft: bool) -> Action:
+    """Free a name, or mark it as kept for forks: as long as it is as the chain knows it.
+
+    A stream with a TTL must not have been used since, for it may be dropped because it expired."""
+    values: dict[str, Any] = {":i": layout.text(f"{chain.stream.id:016x}")}
+    condition = "i = :i AND attribute_not_exists(x) AND "
+    if chain.forked:
+        condition += "v = :v"
+        values[":v"] = layout.number(chain.forked)
+    else:
+        condition += "attribute_not_exists(v)"
+    if chain.stream.config.ttl is not None:
+        condition += " AND a <= :a"
+        values[":a"] = layout.number(chain.stored)
+    action: dict[str, Any] = {
+        "Key": layout.name_key(chain.stream.path),
+        "ConditionExpression": condition,
+        "ExpressionAttributeValues": values,
+    }
+    if not soft:
+        return {"Delete": action}
+    values[":x"] = layout.number(chain.state.n)
+    return {"Update": {**action, "UpdateExpression": "SET x = :x REMOVE g, d"}}
+
+
+def _lost_to(error: ConditionFailed | TransactionCanceled) -> Item | None:
+    """What is in the place that was to be filled; a transaction fills that place first."""
+    return error.item if isinstance(error, ConditionFailed) else error.reasons[0].item

@@ -1,0 +1,148 @@
+"""Care of the table: what expired, what deleted streams leave behind, and slots let go.
+
+Every step can be repeated, and the mark by which the work is found goes last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from tailrace.limits import SWEEP_ITEMS
+from tailrace.log.expiry import stored_deadline
+from tailrace.log.state import Stream
+from tailrace.log.trimming import first_kept
+from tailrace.store.dynamo import layout
+from tailrace.store.dynamo.bodies import Bodies
+from tailrace.store.dynamo.failures import ConditionFailed, Item, TransactionCanceled
+from tailrace.store.dynamo.layout import Key
+from tailrace.store.dynamo.reading import last_state
+from tailrace.store.dynamo.table import Action, Table
+
+
+async def expiring(table: Table, now: int) -> list[str]:
+    """Paths that expired by the stored clock. The index lags behind: it is corrected on the way."""
+    paths: list[str] = []
+    for key in await _due(table, layout.NAMES_DUE, now):
+        item = await table.get(key)
+        if item is None or "d" not in item:
+            continue
+        name = layout.name_of(item)
+        deadline = stored_deadline(name.stream.config, name.accessed)
+        if deadline is not None and deadline > now:
+            await _put_off(table, key, item["i"], deadline)
+        else:
+            paths.append(name.stream.path)
+    return paths
+
+
+async def sweep(table: Table, bodies: Bodies | None, now: int, grace: int) -> None:
+    if bodies is not None:
+        for claim in await _due(table, layout.CLAIMS_DUE, now):
+            await bodies.revoke(claim)
+    for tombstone in await _due(table, layout.CHAINS_DUE, now):
+        await _erase(table, bodies, tombstone, now + grace)
+
+
+async def trim(
+    table: Table, stream: Stream, archived: int, archived_at: int, now: int, grace: int
+) -> int:
+    """Let slots below `archived` go, as far as the rule allows; the first slot that stays."""
+    kept = first_kept(await last_state(table, stream), archived, archived_at, now, grace)
+    if kept > stream.config.base[0]:
+        partition, last = layout.chain_partition(stream.id), layout.slot_text(kept - 1)
+        while True:
+            page = await table.query(partition, layout.slot_text(0), last)
+            await table.delete_all(map(layout.key_of, page.items))
+            if page.more is None:
+                break
+    return kept
+
+
+async def has_forks(table: Table, chain: int) -> bool:
+    return bool((await table.query(f"E{chain:016x}", limit=1)).items)
+
+
+async def release(table: Table, path: str, chain: int, due: int) -> None:
+    """Let go of a soft-deleted source that no fork needs any more, and so on upwards."""
+    while True:
+        item = await table.get(layout.name_key(path))
+        if item is None:
+            return
+        name = layout.name_of(item)
+        stream = name.stream
+        if stream.id != chain or name.tombstone is None or await has_forks(table, chain):
+            return
+        actions = [_free(item), _mark_due(chain, name.tombstone, due)]
+        fork = stream.config.fork
+        if fork is not None:
+            actions.append({"Delete": {"Key": layout.edge_key(fork.parent, chain)}})
+        try:
+            await table.transact(actions)
+        except TransactionCanceled:
+            return  # Another process does the same.
+        if fork is None:
+            return
+        path, chain = fork.source, fork.parent
+
+
+async def _due(table: Table, kind: str, now: int) -> list[Key]:
+    found: Sequence[Sequence[Key]] = await asyncio.gather(
+        *(table.due(each, now, SWEEP_ITEMS) for each in layout.due_partitions(kind))
+    )
+    return [key for keys in found for key in keys]
+
+
+async def _put_off(table: Table, key: Key, incarnation: dict[str, str], deadline: int) -> None:
+    try:
+        await table.update(
+            key,
+            "SET d = :d",
+            "i = :i AND attribute_exists(d)",
+            {":d": layout.number(deadline), ":i": incarnation},
+        )
+    except ConditionFailed:
+        return  # It was deleted meanwhile.
+
+
+async def _erase(table: Table, bodies: Bodies | None, tombstone: Key, due: int) -> None:
+    """Remove a deleted chain. Its tombstone goes last, so that no slot of it is ever free again."""
+    item = await table.get(tombstone)
+    if item is None or "d" not in item:
+        return
+    source = layout.source_of(item)
+    if source is not None:
+        await release(table, *source, due)
+    partition = tombstone["p"]["S"]
+    async for page in table.all_keys(partition, "k"):
+        objects = [item["k"]["S"] for item in page if "k" in item]
+        if objects and bodies is not None:
+            await bodies.remove(objects)
+        keys = [layout.key_of(item) for item in page]
+        await table.delete_all(key for key in keys if key != tombstone)
+    async for page in table.all_keys(f"P{partition[1:]}", "e"):
+        await table.delete_all(map(layout.key_of, page))
+    await table.delete(tombstone)
+
+
+def _free(item: Item) -> Action:
+    return {
+        "Delete": {
+            "Key": layout.key_of(item),
+            "ConditionExpression": "i = :i AND attribute_exists(x)",
+            "ExpressionAttributeValues": {":i": item["i"]},
+        }
+    }
+
+
+def _mark_due(chain: int, slot: int, at: int) -> Action:
+    key = layout.slot_key(chain, slot)
+    marks = layout.due(layout.CHAINS_DUE, key, at)
+    return {
+        "Update": {
+            "Key": key,
+            "UpdateExpression": "SET g = :g, d = :d",
+            "ConditionExpression": "attribute_exists(p)",
+            "ExpressionAttributeValues": {":g": marks["g"], ":d": marks["d"]},
+        }
+    }
