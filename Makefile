@@ -1,18 +1,19 @@
-# `make` lists the targets. Needs Python 3.11+ and make; the rest is set up in .venv and node_modules.
+# `make` lists the targets. Needs Python 3.11+ and make; set-up puts the rest in .venv, node_modules and .engines.
 
 PORT ?= 4437
 DATA ?= ./data
 ARGS ?=
+DYNAMODB_TESTS := tests/test_engines.py tests/store/dynamo tests/faults tests/conformance -k dynamo
 
 RUN := .venv/bin/python -m
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint format bench soak demo clean
+.PHONY: help setup serve test test-dynamodb-local lint format bench soak demo clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Set up everything below (each target does what it needs by itself)
 	@scripts/setup dev
@@ -23,6 +24,9 @@ serve: ## Run the server: PORT=4437 DATA=./data ARGS="--long-poll-timeout 10"
 
 test: setup lint ## Run lint and all tests: ARGS="-k producer"
 	@$(RUN) pytest $(ARGS)
+
+test-dynamodb-local: ## Run the DynamoDB tests on AWS's own engine (its licence asks for an AWS account)
+	@scripts/dynamodb-local $(or $(ARGS),$(DYNAMODB_TESTS))
 
 lint: setup ## Check style, format and types
 	@$(RUN) ruff check --quiet
@@ -40,8 +44,8 @@ soak: setup ## Load the server for long and watch memory and correctness
 	@$(RUN) bench.soak $(ARGS)
 
 demo: setup ## Draw docs/demo.svg from a real run
-	@$(PYTHON_IN_VENV) scripts/demo.py
+	@.venv/bin/python scripts/demo.py
 
 clean: ## Remove what set-up and the tools have made; keeps DATA
-	rm -rf .venv node_modules .setup.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv node_modules .engines .setup.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

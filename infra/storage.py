@@ -17,9 +17,17 @@ class Storage(cdk.Stack):
         self.table = dynamodb.TableV2(
             self,
             "Log",
-            # A chain and a slot in it: the one key every append writes and every reader waits for.
-            partition_key=dynamodb.Attribute(name="p", type=dynamodb.AttributeType.STRING),
-            sort_key=dynamodb.Attribute(name="n", type=dynamodb.AttributeType.NUMBER),
+            # The keys of `tailrace.store.dynamo.layout`, which says what each item is.
+            partition_key=_key("p"),
+            sort_key=_key("s"),
+            global_secondary_indexes=[
+                dynamodb.GlobalSecondaryIndexPropsV2(
+                    index_name="due",
+                    partition_key=_key("g"),
+                    sort_key=_key("d", dynamodb.AttributeType.NUMBER),
+                    projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+                )
+            ],
             billing=dynamodb.Billing.on_demand(),
             dynamo_stream=dynamodb.StreamViewType.NEW_IMAGE,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
@@ -43,3 +51,9 @@ class Storage(cdk.Stack):
         )
         cdk.CfnOutput(self, "TableName", value=self.table.table_name)
         cdk.CfnOutput(self, "BucketName", value=self.bucket.bucket_name)
+
+
+def _key(
+    name: str, kind: dynamodb.AttributeType = dynamodb.AttributeType.STRING
+) -> dynamodb.Attribute:
+    return dynamodb.Attribute(name=name, type=kind)

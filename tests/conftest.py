@@ -19,6 +19,8 @@ from typing import Any, Self
 import httpx
 import pytest
 
+from tests.engines import aws, ministack  # noqa: F401
+
 ROOT = Path(__file__).resolve().parent.parent
 READY = re.compile(r"ready on (http://127\.0\.0\.1:(\d+))")
 START_SECONDS = 20.0

@@ -13,7 +13,7 @@ from tailrace.settings import Settings, parse, variable
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 
 KNOBS = {knob.name: knob for knob in fields(Settings)}
-NUMBERS = [name for name, knob in KNOBS.items() if isinstance(knob.default, int | float)]
+NUMBERS = [name for name, knob in KNOBS.items() if type(knob.default) in (int, float)]
 ROW = re.compile(r"\| `(TAILRACE_[A-Z_]+)` \| (?:`(.*?)`)? *\| (.*) \|")
 
 
@@ -48,6 +48,15 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "host": ("0.0.0.0", "0.0.0.0"),
     "port": ("8080", 8080),
     "data": ("/var/lib/tailrace", "/var/lib/tailrace"),
+    "store": ("dynamodb", "dynamodb"),
+    "table": ("log", "log"),
+    "bucket": ("bodies", "bodies"),
+    "endpoint_url": ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+    "create_table": ("true", True),
+    "connections": ("8", 8),
+    "poll_fastest": ("0.1", 0.1),
+    "poll_slowest": ("2", 2.0),
+    "trim_grace": ("3600", 3600),
     "public_url": ("https://example.org", "https://example.org"),
     "long_poll_timeout": ("2.5", 2.5),
     "sse_lifetime": ("30", 30.0),
@@ -138,6 +147,24 @@ def test_a_number_has_bounds(name: str) -> None:
 def test_a_time_is_finite(name: str, text: str) -> None:
     with pytest.raises(BadSetting, match=f"TAILRACE_{name.upper()}"):
         Settings.from_env({f"TAILRACE_{name.upper()}": text})
+
+
+def test_a_switch_is_on_or_off() -> None:
+    for text in ("true", "True", "1", "yes"):
+        assert Settings.from_env({"TAILRACE_CREATE_TABLE": text}).create_table is True
+    for text in ("false", "FALSE", "0", "no"):
+        assert Settings.from_env({"TAILRACE_CREATE_TABLE": text}).create_table is False
+
+
+@pytest.mark.parametrize("text", ["", "on", "2", "maybe"])
+def test_what_is_neither_on_nor_off_is_refused_by_name(text: str) -> None:
+    with pytest.raises(BadSetting, match=r"^TAILRACE_CREATE_TABLE must be true or false"):
+        Settings.from_env({"TAILRACE_CREATE_TABLE": text})
+
+
+def test_a_store_is_one_of_those_that_exist() -> None:
+    with pytest.raises(BadSetting, match="TAILRACE_STORE must be one of sqlite, dynamodb"):
+        Settings.from_env({"TAILRACE_STORE": "redis"})
 
 
 @pytest.mark.parametrize("text", ["loud", "", "warn ing", "1"])

@@ -6,9 +6,10 @@ from typing import Any
 
 import aws_cdk as cdk
 import pytest
-from aws_cdk.assertions import Template
+from aws_cdk.assertions import Match, Template
 
 from infra.app import build
+from tailrace.store.dynamo.provision import table_definition
 
 
 def synthesised(stage: str) -> Template:
@@ -21,11 +22,20 @@ def test_the_table_streams_and_can_be_recovered() -> None:
         "AWS::DynamoDB::GlobalTable",
         {
             "BillingMode": "PAY_PER_REQUEST",
-            "KeySchema": [
-                {"AttributeName": "p", "KeyType": "HASH"},
-                {"AttributeName": "n", "KeyType": "RANGE"},
-            ],
             "StreamSpecification": {"StreamViewType": "NEW_IMAGE"},
+        },
+    )
+
+
+def test_the_table_is_the_one_that_the_store_would_create() -> None:
+    wanted = table_definition("any")
+    synthesised("dev").has_resource_properties(
+        "AWS::DynamoDB::GlobalTable",
+        {
+            "KeySchema": wanted["KeySchema"],
+            "AttributeDefinitions": Match.array_with(wanted["AttributeDefinitions"]),
+            "GlobalSecondaryIndexes": wanted["GlobalSecondaryIndexes"],
+            "BillingMode": wanted["BillingMode"],
         },
     )
 

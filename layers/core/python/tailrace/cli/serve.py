@@ -18,7 +18,7 @@ _METAVARS: Final = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 def settings_flags(command: Callable[..., None]) -> Callable[..., None]:
     for knob in reversed(fields(Settings)):
         flag = f"--{knob.name.replace('_', '-')}"
-        default = f"default: {knob.default}; " if knob.default not in ("", False) else ""
+        default = f"default: {knob.default}; " if knob.default != "" else ""
         shape: dict[str, Any] = (
             {"is_flag": True, "default": None}
             if type(knob.default) is bool

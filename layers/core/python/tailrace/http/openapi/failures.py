@@ -140,11 +140,26 @@ def known_errors(settings: Settings) -> list[Known]:
             f"The request has more than {HEADER_COUNT} header fields, or more than"
             f" {HEADER_BYTES:,} bytes of them.",
         ),
+        Known(
+            errors.StreamTooHot(
+                "the stream is used more often than DynamoDB lets one key be; try again later"
+            ),
+            "One stream is written or read more often than the store can. Nothing has changed;"
+            " retry after `Retry-After` seconds.",
+        ),
         Known(TailraceError(internal), "A fault of the server; its log has the details."),
         Known(
             errors.StoreUnavailable("the store could not commit: disk I/O error"),
             "The store could not be written. Nothing has changed; retry after `Retry-After`"
             " seconds.",
+        ),
+        Known(
+            errors.OutcomeUnknown(
+                "DynamoDB did not answer: the request may have been carried out or not;"
+                " with a Producer-Id it can be repeated safely"
+            ),
+            "The store did not answer. The request may have been carried out; an append with a"
+            " `Producer-Id` can be repeated safely.",
         ),
     ]
     return sorted(known, key=lambda error: error.answer.status)
@@ -158,7 +173,9 @@ ANY_STREAM: Final[tuple[Kind, ...]] = (
     errors.StreamNotFound,
     errors.BodyTooLarge,
     errors.PathTooLong,
+    errors.StreamTooHot,
     errors.StoreUnavailable,
+    errors.OutcomeUnknown,
 )
 OWN_ERRORS: Final[dict[str, tuple[Kind, ...]]] = {
     "createStream": (
@@ -195,6 +212,6 @@ OWN_ERRORS: Final[dict[str, tuple[Kind, ...]]] = {
     "inspectStream": (*ANY_STREAM, errors.StreamGone),
     "deleteStream": (*ANY_STREAM, errors.StreamGone),
     "preflightStream": (*ANY_ROUTE, errors.BodyTooLarge),
-    "listStreams": (*ANY_ROUTE, errors.BadParameter, errors.StoreUnavailable),
+    "listStreams": (*ANY_ROUTE, errors.BadParameter, errors.StreamTooHot, errors.StoreUnavailable),
 }
 """The errors of each operation; those not named have only the errors of any route."""
