@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-dynamodb-local lint format bench soak demo clean
+.PHONY: help setup serve test test-dynamodb test-dynamodb-local lint format bench soak demo clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ serve: ## Run the server: PORT=4437 DATA=./data ARGS="--long-poll-timeout 10"
 
 test: setup lint ## Run lint and all tests: ARGS="-k producer"
 	@$(RUN) pytest $(ARGS)
+
+test-dynamodb: setup ## Run the tests of the HTTP server over DynamoDB instead of SQLite, on ministack
+	@TAILRACE_TEST_STORE=dynamodb $(RUN) pytest $(or $(ARGS),tests/http tests/client)
 
 test-dynamodb-local: ## Run the DynamoDB tests on AWS's own engine (its licence asks for an AWS account)
 	@scripts/dynamodb-local $(or $(ARGS),$(DYNAMODB_TESTS))

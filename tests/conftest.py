@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from tests.engines import aws, ministack  # noqa: F401
+from tests.engines import Engine, aws_fixture, fresh_name, ministack_fixture  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 READY = re.compile(r"ready on (http://127\.0\.0\.1:(\d+))")
@@ -128,19 +128,52 @@ class Server:
             return False
 
 
+ON_DYNAMODB = os.environ.get("TAILRACE_TEST_STORE") == "dynamodb"
+"""Whether `make test-dynamodb` runs the tests of the HTTP server over the other store."""
+
+embedded_only = pytest.mark.skipif(ON_DYNAMODB, reason="about the files of the embedded store")
+
+StoreSettings = Callable[[], dict[str, str]]
+
+
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def store_settings(request: pytest.FixtureRequest) -> StoreSettings:
+    """Makes the settings of a store that is one server's alone."""
+    if not ON_DYNAMODB:
+        return dict
+    aws: Engine = request.getfixturevalue("aws")
+    return lambda: on_dynamodb(aws)
+
+
+def on_dynamodb(aws: Engine) -> dict[str, str]:
+    """Settings for a table that nobody else has."""
+    return {**aws.env, "TAILRACE_STORE": "dynamodb", "TAILRACE_TABLE": fresh_name("server")}
+
+
+@pytest.fixture(scope="session")
+def server(
+    store_settings: StoreSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     """The server that most tests share; they keep apart by the paths of their streams."""
     data = tmp_path_factory.mktemp("shared") / "data"
-    with Server(data, {"TAILRACE_LONG_POLL_TIMEOUT": "2"}) as shared:
+    with Server(data, {**store_settings(), "TAILRACE_LONG_POLL_TIMEOUT": "2"}) as shared:
         yield shared
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Server]:
+def own_server(store_settings: StoreSettings, tmp_path: Path) -> Iterator[Server]:
     """A server of the test's own, to stop, kill and restart."""
-    with Server(tmp_path / "data", {"TAILRACE_LONG_POLL_TIMEOUT": "2"}) as own:
+    settings = {**store_settings(), "TAILRACE_LONG_POLL_TIMEOUT": "2"}
+    with Server(tmp_path / "data", settings) as own:
         yield own
+
+
+@pytest.fixture(scope="session")
+def dynamodb_server(aws: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server over DynamoDB that tests share."""
+    data = tmp_path_factory.mktemp("dynamodb") / "unused"
+    with Server(data, {**on_dynamodb(aws), "TAILRACE_LONG_POLL_TIMEOUT": "2"}) as shared:
+        yield shared
 
 
 @pytest.hookimpl(wrapper=True)

@@ -146,14 +146,14 @@ def fresh_name(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(6)}"
 
 
-@pytest.fixture(scope="session")
-def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
+@pytest.fixture(scope="session", name="ministack")
+def ministack_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
     with Ministack(tmp_path_factory.mktemp("ministack")) as shared:
         yield shared
 
 
-@pytest.fixture(scope="session")
-def aws(ministack: Ministack) -> Engine:
+@pytest.fixture(scope="session", name="aws")
+def aws_fixture(ministack: Ministack) -> Engine:
     """DynamoDB and S3 that the tests share; they keep apart by `fresh_name`."""
     url = os.environ.get("TAILRACE_TEST_DYNAMODB")
     if url:

@@ -15,11 +15,20 @@ OPT_IN = 6
 
 
 @pytest.mark.timeout(600)
-def test_official_suite_passes(own_server: Server, tmp_path: Path) -> None:
+def test_official_suite_passes_on_sqlite(own_server: Server, tmp_path: Path) -> None:
+    check(own_server, tmp_path)
+
+
+@pytest.mark.timeout(600)
+def test_official_suite_passes_on_dynamodb(dynamodb_server: Server, tmp_path: Path) -> None:
+    check(dynamodb_server, tmp_path)
+
+
+def check(server: Server, tmp_path: Path) -> None:
     tests = run_vitest(
         Path(__file__).parent,
         tmp_path / "report.json",
-        {"CONFORMANCE_URL": own_server.url},
+        {"CONFORMANCE_URL": server.url},
         seconds=580,
     )
     fail_with(test for test in tests if test.status == "failed")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from tests.conftest import Server
+from tests.conftest import Server, StoreSettings
 from tests.http.wire import SECONDS, Connection
 
 Connect = Callable[..., Connection]
@@ -40,8 +40,11 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="session")
-def cramped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("cramped") / "data", CRAMPED) as small:
+def cramped(
+    store_settings: StoreSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    settings = {**store_settings(), **CRAMPED}
+    with Server(tmp_path_factory.mktemp("cramped") / "data", settings) as small:
         yield small
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.conftest import Server
+from tests.conftest import Server, embedded_only
 from tests.http.conftest import Connect
 from tests.http.wire import CLOSE, JSON, START, TEXT, error_of, eventually, producer, target
 
@@ -176,6 +176,7 @@ def test_a_living_source_survives_its_forks(client: httpx.Client, path: str) -> 
     assert client.head(path).status_code == 404
 
 
+@embedded_only
 def test_data_that_is_no_longer_kept_is_410(own_server: Server, connect: Connect) -> None:
     """Retention is simulated: the first two entries are taken out of the database."""
     path = "trimmed"

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.conftest import Server
+from tests.conftest import Server, embedded_only
 from tests.http.conftest import Connect
 from tests.http.events import EventStream
 from tests.http.wire import CLOSE, JSON, TEXT, error_of, producer, request, target
@@ -171,6 +171,7 @@ def serve(port: int, data: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@embedded_only
 def test_a_second_server_on_the_same_data_is_refused(server: Server) -> None:
     done = serve(0, server.data)
     assert done.returncode not in (0, None)

@@ -46,6 +46,9 @@ CURSOR_DIGITS: Final = 18
 TAIL_TRUST_SECONDS: Final = 60
 """How long a writer may build on a tail it remembers: far less than trimmed slots are kept."""
 
+TURN_SECONDS: Final = 10
+"""How long an append waits for others of its process on the same stream: clients wait no longer."""
+
 NAME_SHARDS: Final = 16
 """Partitions that names are spread over: each takes 1,000 writes a second, a listing asks each."""
 

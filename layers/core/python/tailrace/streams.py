@@ -238,7 +238,11 @@ class Streams:
         slot = fork_slot(source.settled, asked)
         offset = size = 0
         if slot:
-            offset, size = await self.store.position(fork_lineage(source.stream, slot)[-1].id, slot)
+            chain = fork_lineage(source.stream, slot)[-1].id
+            try:
+                offset, size = await self.store.position(chain, slot)
+            except SlotTrimmed:
+                raise OffsetTrimmed(await self._offset_of(source, slot)) from None
         body = None
         if asked.sub_offset:
             look = await self.store.look(asked.source, slot, 1)

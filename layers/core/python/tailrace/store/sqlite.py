@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeVar, cast
 
-from tailrace.errors import DataDirectoryInUse, StoreUnavailable, UnreadableData
+from tailrace.errors import DataDirectoryInUse, SlotTrimmed, StoreUnavailable, UnreadableData
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import NOW
 from tailrace.log.state import Entry, Stream
@@ -213,6 +213,8 @@ class SqliteStore:
     async def position(self, chain: int, n: int) -> tuple[int, int]:
         query = "SELECT offset, size FROM entries WHERE id = ? AND n = ?"
         row = await self._query(lambda db: db.execute(query, (chain, n - 1)).fetchone())
+        if row is None:
+            raise SlotTrimmed(n)
         return cast("tuple[int, int]", row)
 
     async def wait(self, tail: Tail, n: int, seconds: float) -> bool:

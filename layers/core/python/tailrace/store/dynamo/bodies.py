@@ -21,7 +21,7 @@ from tailrace.errors import StoreUnavailable
 from tailrace.limits import CLAIM_SECONDS
 from tailrace.store.dynamo.failures import ConditionFailed
 from tailrace.store.dynamo.layout import CLAIMS_DUE, Key, claim_key, due, number
-from tailrace.store.dynamo.table import Action, Table
+from tailrace.store.dynamo.table import Table
 
 T = TypeVar("T")
 
@@ -103,15 +103,6 @@ class Bodies:
         await self._table.put(claim)
         await self._bucket.put(key, body)
         return key
-
-    def take(self, key: str) -> Action:
-        """The part of a transaction by which an entry takes a body."""
-        return {
-            "Delete": {
-                "Key": claim_key(key),
-                "ConditionExpression": "attribute_exists(p) AND attribute_not_exists(x)",
-            }
-        }
 
     async def read(self, key: str) -> bytes:
         return await self._bucket.get(key)

@@ -8,30 +8,34 @@ finds the slot taken, by an entry or by a tombstone.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from tailrace.clock import Clock, system_clock
-from tailrace.errors import BodyTooLarge, SlotTrimmed, StoreUnavailable
+from tailrace.errors import BodyTooLarge, SlotTrimmed, StoreUnavailable, StreamTooHot
 from tailrace.limits import ITEM_BODY_BYTES
 from tailrace.log.append import bury
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import NOW
-from tailrace.log.state import Entry, State, Stream
+from tailrace.log.state import Entry, Fork, State, Stream
 from tailrace.settings import Settings
 from tailrace.store.base import Chunk, Listed, Look, Tail
-from tailrace.store.dynamo import layout, listing, sweeping
+from tailrace.store.dynamo import actions, layout, listing, sweeping
 from tailrace.store.dynamo.bodies import Bodies, Bucket
 from tailrace.store.dynamo.chain import Chain
 from tailrace.store.dynamo.failures import ConditionFailed, Item, TransactionCanceled
+from tailrace.store.dynamo.memory import Memory
 from tailrace.store.dynamo.polling import Polls
 from tailrace.store.dynamo.provision import Backend, connect
 from tailrace.store.dynamo.reading import Pieces, fill, fill_to_end, inherited, last_state
-from tailrace.store.dynamo.table import ABSENT, Action, Table
+from tailrace.store.dynamo.table import Action, Table
 from tailrace.store.dynamo.turns import Turns
+
+logger = logging.getLogger("tailrace")
 
 
 class _Sight(NamedTuple):
@@ -51,7 +55,7 @@ class DynamoStore:
         self._clock = clock
         self._backend = backend
         self._grace = settings.trim_grace * 1000
-        self._chains: OrderedDict[str, Chain] = OrderedDict()
+        self._chains = Memory(settings.open_streams)
         self._turns = Turns()
         self.outcomes: Counter[str] = Counter()
         """What came of writes: appended, lost (to another writer), recovered (the answer)."""
@@ -90,17 +94,16 @@ class DynamoStore:
             else:
                 named, _ = await asyncio.gather(self._confirm(chain), self._refresh(chain))
             if named and (chain.soft or not chain.state.gone):
-                chain = self._keep(chain)
+                chain = self._chains.keep(chain)
                 chain.certain = True
                 return chain
-            self._forget(chain)
+            self._chains.forget(chain)
 
     def held(self, path: str) -> Tail | None:
         chain = self._chains.get(path)
         if chain is None or not chain.trusted(self._loop.time()):
             return None
         chain.certain = False
-        self._chains.move_to_end(path)
         return chain
 
     def turn(self, path: str) -> AbstractAsyncContextManager[None]:
@@ -121,7 +124,7 @@ class DynamoStore:
             if key is None and not entry.spill:
                 await self._table.put_new(item)
             else:
-                await self._table.transact(self._put_actions(chain, entry, item, key))
+                await self._table.transact(_filling(chain.stream, entry, item, key))
         except (ConditionFailed, TransactionCanceled) as error:
             if not self._won(chain, error, attempt, begun):
                 # The body may be taken by the next try, unless its claim was revoked.
@@ -153,30 +156,31 @@ class DynamoStore:
         name = layout.name_item(stream)
         chain = Chain(layout.name_of(name))
         begun = self._loop.time()
-        actions = [_put_new(name)]
+        parts = [actions.put_new(name)]
         for entry in entries:
             key = await self._upload(stream, entry)
             item = layout.entry_item(stream.id, entry, secrets.token_hex(8), key)
-            actions += self._put_actions(chain, entry, item, key)
+            parts += _filling(stream, entry, item, key)
         fork = stream.config.fork
         if fork is not None:
-            actions.append({"Put": {"Item": layout.edge_key(fork.parent, stream.id)}})
-            actions.append(_note_fork(fork.source, fork.parent))
+            parts += [actions.add_edge(fork, stream.id), actions.note_fork(fork)]
         try:
-            if len(actions) == 1:
+            if len(parts) == 1:
                 await self._table.put_new(name)
             else:
-                await self._table.transact(actions)
+                await self._table.transact(parts)
         except (ConditionFailed, TransactionCanceled) as error:
             # An attempt whose answer was lost may have claimed the name.
             taken = _lost_to(error)
             if taken is None or taken["i"] != name["i"]:
                 return None
-        if fork is not None and (source := self._chains.get(fork.source)) is not None:
-            source.forked += 1
+        if fork is not None:
+            source = self._chains.get(fork.source)
+            if source is not None and source.stream.id == fork.parent:
+                source.forked += 1
         state = entries[-1].state if entries else stream.config.initial_state()
         self._learn(chain, state, begun)
-        return self._keep(chain)
+        return self._chains.keep(chain)
 
     async def drop(self, tail: Tail) -> bool:
         chain = cast(Chain, tail)
@@ -193,21 +197,21 @@ class DynamoStore:
         fork = stream.config.fork
         if fork is not None:
             tombstone["f"] = layout.source_text(fork)
-        actions = [_put_new(tombstone), _release_name(chain, soft=soft)]
+        parts = [actions.put_new(tombstone), actions.release_name(chain, soft=soft)]
         if fork is not None and not soft:
-            actions.append({"Delete": {"Key": layout.edge_key(fork.parent, stream.id)}})
+            parts.append(actions.remove_edge(fork, stream.id))
         try:
-            await self._table.transact(actions)
+            await self._table.transact(parts)
         except TransactionCanceled as error:
             if not self._won(chain, error, attempt, begun):
                 # Somebody else's doing: how things stand has to be asked for.
                 chain.losses += 1
                 return False
-        self._forget(chain)
+        self._chains.forget(chain)
         chain.soft = True
         chain.wake()
         if fork is not None and not soft:
-            await sweeping.release(self._table, fork.source, fork.parent, now + self._grace)
+            await self._release_source(fork, now)
         return True
 
     async def touch(self, tail: Tail, now: int) -> None:
@@ -224,12 +228,13 @@ class DynamoStore:
             await self._table.update(
                 layout.name_key(chain.stream.path),
                 "SET a = :a",
-                "i = :i",
+                "i = :i AND a < :a",
                 {":a": layout.number(now), ":i": layout.text(f"{chain.stream.id:016x}")},
             )
         except ConditionFailed:
-            self._forget(chain)
-        except StoreUnavailable:
+            # Another stream, or a later time: both are told by asking again.
+            self._chains.forget(chain)
+        except (StoreUnavailable, StreamTooHot):
             # The read or write that this is about says itself whether it can be done.
             chain.stored = stored
 
@@ -253,14 +258,14 @@ class DynamoStore:
                     raise named
                 if not named:
                     # What was seen of a chain that has lost its name says nothing.
-                    self._forget(chain)
+                    self._chains.forget(chain)
                     continue
                 if isinstance(seen, BaseException):
                     raise seen
                 sight = seen
             if chain.soft or not sight.gone:
-                return Look(self._keep(chain), sight.chunk, sight.end)
-            self._forget(chain)
+                return Look(self._chains.keep(chain), sight.chunk, sight.end)
+            self._chains.forget(chain)
 
     async def read(self, chain: int, n: int, stop: int, chunk_bytes: int) -> Chunk:
         pieces = Pieces(n, chunk_bytes)
@@ -285,8 +290,7 @@ class DynamoStore:
         return await self._polls.wait(chain, n, seconds)
 
     def wake(self) -> None:
-        for chain in self._chains.values():
-            chain.wake(everybody=True)
+        self._chains.wake()
 
     async def list(self, prefix: str, after: str, limit: int, now: int) -> Sequence[Listed]:
         return await listing.list_streams(self._table, prefix, after, limit, now)
@@ -351,29 +355,6 @@ class DynamoStore:
             end = state if ends and pieces.n >= state.tail else None
             return _Sight(await pieces.chunk(self._bodies), end, state.gone)
 
-    def _keep(self, chain: Chain) -> Chain:
-        """Remember a chain; of two for the same incarnation, the one that is known already."""
-        path = chain.stream.path
-        known = self._chains.get(path)
-        if known is not None and known is not chain:
-            if known.stream.id == chain.stream.id:
-                known.merge(chain)
-                return known
-            self._forget(known)
-        self._chains[path] = chain
-        self._chains.move_to_end(path)
-        while len(self._chains) > self._settings.open_streams:
-            oldest = next(iter(self._chains.values()))
-            if oldest.watched or oldest is chain:
-                break
-            self._forget(oldest)
-        return chain
-
-    def _forget(self, chain: Chain) -> None:
-        if self._chains.get(chain.stream.path) is chain:
-            del self._chains[chain.stream.path]
-        chain.wake(everybody=True)
-
     # Writing, in detail
 
     def _won(
@@ -389,7 +370,7 @@ class DynamoStore:
         chain.losses += 1
         self._learn(chain, entry.state, begun)
         if chain.state.gone:
-            self._forget(chain)
+            self._chains.forget(chain)
         return False
 
     async def _upload(self, stream: Stream, entry: Entry) -> str | None:
@@ -406,73 +387,24 @@ class DynamoStore:
             " set TAILRACE_BUCKET to store larger ones in S3"
         )
 
-    def _put_actions(
-        self, chain: Chain, entry: Entry, item: dict[str, Any], key: str | None
-    ) -> Sequence[Action]:
-        """What fills a slot when that takes more than the entry."""
-        actions = [_put_new(item)]
-        if key is not None:
-            assert self._bodies is not None
-            actions.append(self._bodies.take(key))
-        for producer, (epoch, seq) in entry.spill.items():
-            place = layout.producer_key(chain.stream.id, producer)
-            last = {"e": layout.number(epoch), "q": layout.number(seq)}
-            actions.append({"Put": {"Item": {**place, **last}}})
-        return actions
+    async def _release_source(self, fork: Fork, now: int) -> None:
+        """Let go of what only this fork still needed; the sweep does it if that fails now."""
+        try:
+            await sweeping.release(self._table, fork.source, fork.parent, now + self._grace)
+        except (StoreUnavailable, StreamTooHot):
+            logger.warning("the source of a deleted fork is released later")
+
+
+def _filling(stream: Stream, entry: Entry, item: Item, key: str | None) -> Sequence[Action]:
+    """What fills a slot, when that takes more than the entry."""
+    parts = [actions.put_new(item), *actions.spill(stream.id, entry)]
+    if key is not None:
+        parts.append(actions.take_body(key))
+    return parts
 
 
 def _at_end(state: State) -> _Sight:
     return _Sight(Chunk((), state.tail, state.offset, state.size), state, state.gone)
-
-
-def _put_new(item: Item) -> Action:
-    return {
-        "Put": {
-            "Item": item,
-            "ConditionExpression": ABSENT,
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-    }
-
-
-def _note_fork(path: str, parent: int) -> Action:
-    """Forking a stream and deleting it exclude each other: both change its name item."""
-    return {
-        "Update": {
-            "Key": layout.name_key(path),
-            "UpdateExpression": "ADD v :one",
-            "ConditionExpression": "i = :i AND attribute_not_exists(x)",
-            "ExpressionAttributeValues": {
-                ":one": layout.number(1),
-                ":i": layout.text(f"{parent:016x}"),
-            },
-        }
-    }
-
-
-def _release_name(chain: Chain, *, soft: bool) -> Action:
-    """Free a name, or mark it as kept for forks: as long as it is as the chain knows it.
-
-    A stream with a TTL must not have been used since, for it may be dropped because it expired."""
-    values: dict[str, Any] = {":i": layout.text(f"{chain.stream.id:016x}")}
-    condition = "i = :i AND attribute_not_exists(x) AND "
-    if chain.forked:
-        condition += "v = :v"
-        values[":v"] = layout.number(chain.forked)
-    else:
-        condition += "attribute_not_exists(v)"
-    if chain.stream.config.ttl is not None:
-        condition += " AND a <= :a"
-        values[":a"] = layout.number(chain.stored)
-    action: dict[str, Any] = {
-        "Key": layout.name_key(chain.stream.path),
-        "ConditionExpression": condition,
-        "ExpressionAttributeValues": values,
-    }
-    if not soft:
-        return {"Delete": action}
-    values[":x"] = layout.number(chain.state.n)
-    return {"Update": {**action, "UpdateExpression": "SET x = :x REMOVE g, d"}}
 
 
 def _lost_to(error: ConditionFailed | TransactionCanceled) -> Item | None:

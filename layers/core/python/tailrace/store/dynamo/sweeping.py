@@ -12,12 +12,12 @@ from tailrace.limits import SWEEP_ITEMS
 from tailrace.log.expiry import stored_deadline
 from tailrace.log.state import Stream
 from tailrace.log.trimming import first_kept
-from tailrace.store.dynamo import layout
+from tailrace.store.dynamo import actions, layout
 from tailrace.store.dynamo.bodies import Bodies
-from tailrace.store.dynamo.failures import ConditionFailed, Item, TransactionCanceled
+from tailrace.store.dynamo.failures import ConditionFailed, TransactionCanceled
 from tailrace.store.dynamo.layout import Key
 from tailrace.store.dynamo.reading import last_state
-from tailrace.store.dynamo.table import Action, Table
+from tailrace.store.dynamo.table import Table
 
 
 async def expiring(table: Table, now: int) -> list[str]:
@@ -73,12 +73,12 @@ async def release(table: Table, path: str, chain: int, due: int) -> None:
         stream = name.stream
         if stream.id != chain or name.tombstone is None or await has_forks(table, chain):
             return
-        actions = [_free(item), _mark_due(chain, name.tombstone, due)]
+        parts = [actions.free_soft_name(item), actions.mark_due(chain, name.tombstone, due)]
         fork = stream.config.fork
         if fork is not None:
-            actions.append({"Delete": {"Key": layout.edge_key(fork.parent, chain)}})
+            parts.append(actions.remove_edge(fork, chain))
         try:
-            await table.transact(actions)
+            await table.transact(parts)
         except TransactionCanceled:
             return  # Another process does the same.
         if fork is None:
@@ -123,26 +123,3 @@ async def _erase(table: Table, bodies: Bodies | None, tombstone: Key, due: int) 
     async for page in table.all_keys(f"P{partition[1:]}", "e"):
         await table.delete_all(map(layout.key_of, page))
     await table.delete(tombstone)
-
-
-def _free(item: Item) -> Action:
-    return {
-        "Delete": {
-            "Key": layout.key_of(item),
-            "ConditionExpression": "i = :i AND attribute_exists(x)",
-            "ExpressionAttributeValues": {":i": item["i"]},
-        }
-    }
-
-
-def _mark_due(chain: int, slot: int, at: int) -> Action:
-    key = layout.slot_key(chain, slot)
-    marks = layout.due(layout.CHAINS_DUE, key, at)
-    return {
-        "Update": {
-            "Key": key,
-            "UpdateExpression": "SET g = :g, d = :d",
-            "ConditionExpression": "attribute_exists(p)",
-            "ExpressionAttributeValues": {":g": marks["g"], ":d": marks["d"]},
-        }
-    }

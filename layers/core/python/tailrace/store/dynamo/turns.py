@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tailrace.errors import StreamTooHot
+from tailrace.limits import TURN_SECONDS
+
 
 class Turns:
     def __init__(self) -> None:
@@ -17,9 +20,22 @@ class Turns:
         lock, users = self._queues.get(path) or (asyncio.Lock(), 0)
         self._queues[path] = (lock, users + 1)
         try:
-            async with lock:
+            await _acquire(lock)
+            try:
                 yield
+            finally:
+                lock.release()
         finally:
             lock, users = self._queues.pop(path)
             if users > 1:
                 self._queues[path] = (lock, users - 1)
+
+
+async def _acquire(lock: asyncio.Lock) -> None:
+    try:
+        async with asyncio.timeout(TURN_SECONDS):
+            await lock.acquire()
+    except TimeoutError:
+        raise StreamTooHot(
+            "more appends wait for this stream than it can take; try again later"
+        ) from None

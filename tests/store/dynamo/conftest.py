@@ -1,0 +1,71 @@
+"""Stores on a real engine, and what each of their calls costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from tailrace.settings import Settings
+from tailrace.store.dynamo.client import Call
+from tailrace.store.dynamo.provision import connect
+from tailrace.store.dynamo.store import DynamoStore
+from tailrace.streams import Streams
+from tests.engines import Engine, fresh_name
+
+
+class Process:
+    """What one process would have: a store with its own memory, and a meter on its calls."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.calls: list[Call] = []
+
+    async def open(self) -> None:
+        backend = await connect(self.settings, self.calls.append)
+        self.store = DynamoStore(self.settings, backend=backend)
+        await self.store.open()
+        self.streams = Streams(self.store, self.settings)
+        self.calls.clear()
+
+    def spent(self) -> tuple[Counter[str], float, float]:
+        """Calls, write units and read units since this was last asked."""
+        calls = Counter(call.operation for call in self.calls)
+        written = sum(call.write_units for call in self.calls)
+        read = sum(call.read_units for call in self.calls)
+        self.calls.clear()
+        return calls, written, read
+
+
+Start = Callable[..., Awaitable[Process]]
+
+
+@pytest.fixture
+def dynamodb(aws: Engine, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings for a table of the test's own."""
+    for name, value in aws.env.items():
+        monkeypatch.setenv(name, value)
+    return Settings(store="dynamodb", table=fresh_name("test"))
+
+
+@pytest.fixture
+async def start(dynamodb: Settings) -> AsyncIterator[Start]:
+    """Starts processes over the same table; they end with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**settings: Any) -> Process:
+            values = {name: getattr(dynamodb, name) for name in ("store", "table")}
+            process = Process(Settings(**{**values, **settings}))
+            await process.open()
+            stack.push_async_callback(process.store.close)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+async def process(start: Start) -> Process:
+    return await start()
