@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.clock import Clock, system_clock
 from tailrace.settings import Settings
 from tailrace.store.dynamo.client import Call
 from tailrace.store.dynamo.provision import connect
@@ -20,16 +21,23 @@ from tests.engines import Engine, fresh_name
 class Process:
     """What one process would have: a store with its own memory, and a meter on its calls."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings = settings
+        self.clock = clock
         self.calls: list[Call] = []
 
     async def open(self) -> None:
-        backend = await connect(self.settings, self.calls.append)
-        self.store = DynamoStore(self.settings, backend=backend)
+        self.backend = await connect(self.settings, self.calls.append)
+        self.store = DynamoStore(self.settings, self.clock, self.backend)
         await self.store.open()
-        self.streams = Streams(self.store, self.settings)
+        self.streams = Streams(self.store, self.settings, self.clock)
         self.calls.clear()
+
+    async def items(self, kind: str = "") -> list[dict[str, Any]]:
+        """Everything in the table whose partition begins like that."""
+        answer = await self.backend.client.call("Scan", {"TableName": self.settings.table})
+        assert "LastEvaluatedKey" not in answer
+        return [item for item in answer["Items"] if item["p"]["S"].startswith(kind)]
 
     def spent(self) -> tuple[Counter[str], float, float]:
         """Calls, write units and read units since this was last asked."""
@@ -48,7 +56,7 @@ def dynamodb(aws: Engine, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings for a table of the test's own."""
     for name, value in aws.env.items():
         monkeypatch.setenv(name, value)
-    return Settings(store="dynamodb", table=fresh_name("test"))
+    return Settings(store="dynamodb", table=fresh_name("test"), bucket=fresh_name("test"))
 
 
 @pytest.fixture
@@ -56,9 +64,9 @@ async def start(dynamodb: Settings) -> AsyncIterator[Start]:
     """Starts processes over the same table; they end with the test."""
     async with AsyncExitStack() as stack:
 
-        async def start(**settings: Any) -> Process:
-            values = {name: getattr(dynamodb, name) for name in ("store", "table")}
-            process = Process(Settings(**{**values, **settings}))
+        async def start(clock: Clock = system_clock, **settings: Any) -> Process:
+            values = {name: getattr(dynamodb, name) for name in ("store", "table", "bucket")}
+            process = Process(Settings(**{**values, **settings}), clock)
             await process.open()
             stack.push_async_callback(process.store.close)
             return process

@@ -68,6 +68,8 @@ def serve(settings: Settings) -> None:
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    if level == "info":
+        logging.getLogger("botocore").setLevel("WARNING")  # It tells where credentials came from.
     listener = _listen(settings)
     application = Application(settings)
     config = uvicorn.Config(
