@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Server, fail_with, run_vitest
+from tests.conformance.relay import Relay
+from tests.conftest import Server, fail_with, on_dynamodb, run_vitest
+from tests.engines import Engine
 
 PASSED = 332
 OPT_IN_GROUP = "Reserved subscription APIs"
@@ -24,7 +26,21 @@ def test_official_suite_passes_on_dynamodb(dynamodb_server: Server, tmp_path: Pa
     check(dynamodb_server, tmp_path)
 
 
-def check(server: Server, tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+def test_official_suite_passes_on_two_servers_that_share_a_table_of_dynamodb(
+    aws: Engine, tmp_path: Path
+) -> None:
+    """Every request goes to the other server, whose memory is outdated by the one before."""
+    env = {**on_dynamodb(aws), "TAILRACE_LONG_POLL_TIMEOUT": "2"}
+    with (
+        Server(tmp_path / "one", env) as one,
+        Server(tmp_path / "two", env) as two,
+        Relay([one.port, two.port]) as relay,
+    ):
+        check(relay, tmp_path)
+
+
+def check(server: Server | Relay, tmp_path: Path) -> None:
     tests = run_vitest(
         Path(__file__).parent,
         tmp_path / "report.json",
