@@ -223,6 +223,20 @@ async def test_the_index_of_expiring_streams_catches_up_with_accesses(start: Sta
     assert await process.items("N") == []
 
 
+async def test_a_stream_of_many_pages_that_expired_is_dropped_in_a_few_calls(start: Start) -> None:
+    clock = Clock()
+    writer = await start(clock)
+    await writer.streams.create("a", Create(content_type="text/plain", ttl=60))
+    for _ in range(30):
+        await writer.streams.append("a", plain(b"x" * 50_000))
+    clock.pass_s(67)
+    reader = await start(clock, chunk_bytes=1024)
+    with pytest.raises(StreamNotFound):
+        await reader.streams.view("a", 0)
+    calls, _, _ = reader.spent()
+    assert calls == {"GetItem": 2, "Query": 2, "TransactWriteItems": 1}
+
+
 # Names
 
 

@@ -187,6 +187,8 @@ class DynamoStore:
         stream = chain.stream
         if chain.gone:
             return False
+        if not chain.trusted(self._loop.time()):
+            await self._refresh(chain)
         soft = chain.forked > 0 and await sweeping.has_forks(self._table, stream.id)
         now = self._clock()
         attempt = secrets.token_hex(8)
