@@ -220,7 +220,6 @@ async def test_a_key_has_both_parts_and_nothing_else(table: Table, bad: Item) ->
         ("t BETWEEN :five AND :six", False),
         ("begins_with(t, :he)", True),
         ("begins_with(t, :llo)", False),
-        ("begins_with(n, :he)", False),
         ("begins_with(absent, :he)", False),
         ("absent = :five", False),
         ("absent <> :five", True),
