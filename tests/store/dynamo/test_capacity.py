@@ -151,7 +151,7 @@ async def test_a_deletion_is_one_transaction(warm: Process) -> None:
     await warm.streams.delete("a")
     calls, written, _ = warm.spent()
     assert calls == {"GetItem": 1, "Query": 1, "TransactWriteItems": 1}
-    assert written <= 6, "4, and the tombstone's place in the index"
+    assert written <= 6, "5: 4, and the tombstone's place in the index"
 
 
 async def test_a_fork_is_one_transaction(warm: Process) -> None:
@@ -226,5 +226,5 @@ async def test_a_large_body_costs_a_claim_and_a_transaction(warm: Process) -> No
     await warm.streams.append("a", Append(body, "text/plain"))
     calls, written, _ = warm.spent()
     assert calls == {"PutItem": 1, "TransactWriteItems": 1}
-    assert written <= 8, "a claim in table and index 2, the entry and the claim's end 4 to 6"
+    assert written <= 8, "7: a claim in table and index 2, the entry and the claim's end 5"
     assert (await warm.streams.view("a", 1)).bodies == [body]
