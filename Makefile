@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-dynamodb test-dynamodb-local lint format bench soak demo clean
+.PHONY: help setup serve test test-dynamodb test-dynamodb-local lint format bench bench-dynamodb soak demo clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ format: setup ## Format the code and fix what can be fixed
 
 bench: setup ## Measure against the reference server
 	@$(RUN) bench $(ARGS)
+
+bench-dynamodb: setup ## Count the DynamoDB store's calls and units and their cost: ARGS="--write"
+	@$(RUN) bench.dynamodb $(ARGS)
 
 soak: setup ## Load the server for long and watch memory and correctness
 	@$(RUN) bench.soak $(ARGS)

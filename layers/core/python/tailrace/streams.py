@@ -40,8 +40,8 @@ from tailrace.log.state import Config, Entry, State, Stream
 from tailrace.settings import Settings
 from tailrace.store.base import Listed, Store, Tail
 
-ATTEMPTS = 64
-"""Races that a request may lose before it gives up; with back-off, far more than ever seen."""
+ATTEMPTS = 256
+"""Races that a request may lose before it gives up; with back-off, for longer than clients wait."""
 
 BRIEFEST_WAIT = 0.05
 """Seconds after which somebody who waits on a stream with a very short TTL is noted again."""

@@ -9,12 +9,20 @@ from tailrace.limits import TAIL_TRUST_SECONDS
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.state import State
 from tailrace.store.dynamo.layout import Name
+from tailrace.store.dynamo.pace import Pace
 
 UNKNOWN: Final = -1e9
 """A time so long ago that nothing known since then is trusted."""
 
 LOSSES: Final = 2
 """Races lost in a row after which it is cheaper to look for the tail than to run after it."""
+
+RIVAL_SECONDS: Final = 10.0
+"""How long others who write to a stream are reckoned with after a race was lost to one of them."""
+
+FRESH_SECONDS: Final = 0.02
+"""Among rivals a tail that was seen longer ago than this is probably outdated: a read that finds
+the new one takes as long as a write that is lost, and costs less."""
 
 
 class Chain:
@@ -25,7 +33,9 @@ class Chain:
         "forked",
         "known",
         "losses",
+        "pace",
         "polling",
+        "rival",
         "soft",
         "spare",
         "state",
@@ -43,6 +53,9 @@ class Chain:
         self.certain = False
         """Whether the store was asked for `state` since a writer last took it from memory."""
         self.losses = 0
+        self.rival = UNKNOWN
+        """When, by the loop's clock, a race was last lost to another process."""
+        self.pace = Pace()
         self.active = UNKNOWN
         """When, by the loop's clock, the last entry was written."""
         self.spare: tuple[bytes, str] | None = None
@@ -89,7 +102,13 @@ class Chain:
 
         This is one half of the rule in `log.trimming`: no slot that was empty when this tail was
         seen can have been filled and removed again in so short a time."""
-        return now - self.known < TAIL_TRUST_SECONDS and self.losses < LOSSES
+        if now - self.known >= TAIL_TRUST_SECONDS or self.losses >= LOSSES:
+            return False
+        # Who has just lost a race was told what to go on from.
+        return bool(self.losses) or not self.has_rivals(now) or now - self.known < FRESH_SECONDS
+
+    def has_rivals(self, now: float) -> bool:
+        return now - self.rival < RIVAL_SECONDS
 
     def learn(self, state: State, seen: float, silence: float) -> None:
         """The tail was `state` at the time `seen`, and its last entry is `silence` seconds old."""

@@ -43,6 +43,7 @@ LONGEST_PAUSE: Final = 1.0
 WRITES: Final = frozenset(
     {"PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"}
 )
+METERED: Final = WRITES | {"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"}
 OUTCOMES: Final[Mapping[type[CallFailed], str]] = {
     ConditionFailed: "condition-failed",
     TransactionCanceled: "canceled",
@@ -95,7 +96,7 @@ class Client:
         meter = self._meter
         if meter is None:
             return await self._run(_Run(operation, orjson.dumps(request)))
-        if "ReturnConsumedCapacity" not in request:
+        if operation in METERED and "ReturnConsumedCapacity" not in request:
             request = {**request, "ReturnConsumedCapacity": "TOTAL"}
         run = _Run(operation, orjson.dumps(request))
         clock = asyncio.get_running_loop().time

@@ -120,6 +120,10 @@ class DynamoStore:
         attempt = secrets.token_hex(8)
         item = layout.entry_item(chain.stream.id, entry, attempt, key)
         begun = self._loop.time()
+        pause = chain.pace.pause(begun, rivals=chain.has_rivals(begun))
+        if pause:
+            await asyncio.sleep(pause)
+            begun = self._loop.time()
         try:
             if key is None and not entry.spill:
                 await self._table.put_new(item)
@@ -138,6 +142,7 @@ class DynamoStore:
         self.outcomes["appended"] += 1
         chain.losses = 0
         chain.spare = None
+        chain.pace.won(begun, self._loop.time())
         self._learn(chain, entry.state, begun)
         return True
 
@@ -370,6 +375,7 @@ class DynamoStore:
         if entry.attempt == attempt:
             return True
         chain.losses += 1
+        chain.rival = begun
         self._learn(chain, entry.state, begun)
         if chain.state.gone:
             self._chains.forget(chain)

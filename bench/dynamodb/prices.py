@@ -1,0 +1,26 @@
+"""What AWS asks for: list prices of us-east-1 as of November 2024, in dollars per million.
+
+From https://aws.amazon.com/dynamodb/pricing/on-demand/ and https://aws.amazon.com/s3/pricing/
+(S3 Standard). Transactions cost twice as much, which the units they consume already say.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+WHERE_AND_WHEN: Final = "us-east-1, November 2024"
+
+WRITE_UNITS: Final = 0.625
+READ_UNITS: Final = 0.125
+S3_PUTS: Final = 5.0
+S3_GETS: Final = 0.4
+
+
+def dynamodb(write_units: float, read_units: float) -> float:
+    """Dollars for a million of what consumes so many units."""
+    return write_units * WRITE_UNITS + read_units * READ_UNITS
+
+
+def s3(puts: float, gets: float) -> float:
+    """Dollars for a million of what makes so many requests."""
+    return puts * S3_PUTS + gets * S3_GETS
