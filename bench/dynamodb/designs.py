@@ -30,7 +30,7 @@ class HeadAndEntry:
 
     async def begin(self) -> None:
         """Makes the log; one writer does that for all."""
-        await self._table.put({**self._key, "n": number(0)})
+        await self._table.put_new({**self._key, "n": number(0)})
 
     async def append(self, body: bytes) -> None:
         for attempt in itertools.count():
@@ -68,7 +68,7 @@ class Tip:
 
     async def begin(self) -> None:
         """Makes the log; one writer does that for all."""
-        await self._table.put({**self._key, "n": number(0), "e": {"L": []}})
+        await self._table.put_new({**self._key, "n": number(0), "e": {"L": []}})
 
     async def append(self, body: bytes) -> None:
         for attempt in itertools.count():

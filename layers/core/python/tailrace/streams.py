@@ -132,8 +132,7 @@ class Streams:
             try:
                 look = await self.store.look(path, position, self._chunk_bytes)
             except SlotTrimmed as error:
-                tail = await self.access(path)
-                raise OffsetTrimmed(await self._offset_of(tail, error.earliest)) from None
+                raise await self._trimmed(await self.access(path), error.earliest) from None
             if look is None:
                 raise StreamNotFound(path)
             tail, chunk, end = look
@@ -236,21 +235,32 @@ class Streams:
             raise StreamConflict(f"the source '{asked.source}' was deleted") from None
         await self.store.settle(source)
         slot = fork_slot(source.settled, asked)
-        offset = size = 0
-        if slot:
-            chain = fork_lineage(source.stream, slot)[-1].id
-            try:
-                offset, size = await self.store.position(chain, slot)
-            except SlotTrimmed:
-                raise OffsetTrimmed(await self._offset_of(source, slot)) from None
-        body = None
-        if asked.sub_offset:
-            look = await self.store.look(asked.source, slot, 1)
-            body = look.chunk.bodies[0] if look is not None and look.chunk.bodies else None
-        point = ForkPoint(slot, offset, size, body)
+        try:
+            point = await self._fork_point(source, slot, with_body=bool(asked.sub_offset))
+        except SlotTrimmed:
+            raise await self._trimmed(source, slot) from None
         # A fork goes on where its source was, even if the clock was set back since.
         created = max(now, source.settled.at)
         return fork_config(request, source.stream, point, created), point
+
+    async def _fork_point(self, source: Tail, slot: int, *, with_body: bool) -> ForkPoint:
+        offset = size = 0
+        if slot:
+            chain = fork_lineage(source.stream, slot)[-1].id
+            offset, size = await self.store.position(chain, slot)
+        body = None
+        if with_body:
+            look = await self.store.look(source.stream.path, slot, 1)
+            body = look.chunk.bodies[0] if look is not None and look.chunk.bodies else None
+        return ForkPoint(slot, offset, size, body)
+
+    async def _trimmed(self, tail: Tail, slot: int) -> OffsetTrimmed:
+        """What a reader is told who asks for less than the first slot that is kept from here on."""
+        while True:
+            try:
+                return OffsetTrimmed(await self._offset_of(tail, slot))
+            except SlotTrimmed as error:
+                slot = max(slot + 1, error.earliest)
 
     async def _offset_of(self, tail: Tail, slot: int) -> str:
         """The offset at which a slot begins when the one before it is no longer there to tell."""

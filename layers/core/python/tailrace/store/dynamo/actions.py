@@ -22,32 +22,16 @@ def put_new(item: Item) -> Action:
     }
 
 
-def note_fork(fork: Fork) -> Action:
-    """Forking a stream and deleting it exclude each other: both change its name item."""
-    return {
-        "Update": {
-            "Key": layout.name_key(fork.source),
-            "UpdateExpression": "ADD v :one",
-            "ConditionExpression": "i = :i AND attribute_not_exists(x)",
-            "ExpressionAttributeValues": {
-                ":one": layout.number(1),
-                ":i": layout.text(f"{fork.parent:016x}"),
-            },
-        }
-    }
-
-
-def release_name(chain: Chain, *, soft: bool) -> Action:
+def release_name(chain: Chain) -> Action:
     """Free a name, or mark it as kept for forks: as long as it is as the chain knows it.
 
     A stream with a TTL must not have been used since, for it may be dropped because it expired."""
-    values: dict[str, Any] = {":i": layout.text(f"{chain.stream.id:016x}")}
+    values: dict[str, Any] = {
+        ":i": layout.text(f"{chain.stream.id:016x}"),
+        ":v": layout.number(chain.forked),
+    }
     condition = "i = :i AND attribute_not_exists(x) AND "
-    if chain.forked:
-        condition += "v = :v"
-        values[":v"] = layout.number(chain.forked)
-    else:
-        condition += "attribute_not_exists(v)"
+    condition += "v = :v" if chain.forked else "(attribute_not_exists(v) OR v = :v)"
     if chain.stream.config.ttl is not None:
         condition += " AND a <= :a"
         values[":a"] = layout.number(chain.stored)
@@ -56,7 +40,7 @@ def release_name(chain: Chain, *, soft: bool) -> Action:
         "ConditionExpression": condition,
         "ExpressionAttributeValues": values,
     }
-    if not soft:
+    if not chain.forked:
         return {"Delete": action}
     values[":x"] = layout.number(chain.state.n)
     return {"Update": {**action, "UpdateExpression": "SET x = :x REMOVE g, d"}}
@@ -78,12 +62,41 @@ def spill(chain: int, entry: Entry) -> Sequence[Action]:
     ]
 
 
-def add_edge(fork: Fork, chain: int) -> Action:
-    return {"Put": {"Item": layout.edge_key(fork.parent, chain)}}
+def add_edge(fork: Fork, chain: int) -> Sequence[Action]:
+    """A fork needs its source: an edge between them, and one more in the source's name.
+
+    Forking a stream and deleting it exclude each other, for both change its name item. The number
+    there is that of the edges, for both change together or not at all."""
+    return [
+        {"Put": {"Item": layout.edge_key(fork.parent, chain), "ConditionExpression": ABSENT}},
+        _count_forks(fork, 1, " AND attribute_not_exists(x)"),
+    ]
 
 
-def remove_edge(fork: Fork, chain: int) -> Action:
-    return {"Delete": {"Key": layout.edge_key(fork.parent, chain)}}
+def remove_edge(fork: Fork, chain: int) -> Sequence[Action]:
+    key = layout.edge_key(fork.parent, chain)
+    return [
+        {"Delete": {"Key": key, "ConditionExpression": "attribute_exists(p)"}},
+        _count_forks(fork, -1),
+    ]
+
+
+def _count_forks(fork: Fork, change: int, condition: str = "") -> Action:
+    return {
+        "Update": {
+            "Key": layout.name_key(fork.source),
+            "UpdateExpression": "ADD v :change",
+            "ConditionExpression": f"i = :i{condition}",
+            "ExpressionAttributeValues": {
+                ":change": layout.number(change),
+                ":i": layout.text(f"{fork.parent:016x}"),
+            },
+        }
+    }
+
+
+def claim(item: Item) -> Action:
+    return {"Put": {"Item": item, "ConditionExpression": ABSENT}}
 
 
 def take_body(key: str) -> Action:
@@ -97,11 +110,12 @@ def take_body(key: str) -> Action:
 
 
 def free_soft_name(name: Item) -> Action:
+    """Free a name that was kept for forks, when there are none any more."""
     return {
         "Delete": {
             "Key": layout.key_of(name),
-            "ConditionExpression": "i = :i AND attribute_exists(x)",
-            "ExpressionAttributeValues": {":i": name["i"]},
+            "ConditionExpression": "i = :i AND attribute_exists(x) AND v = :zero",
+            "ExpressionAttributeValues": {":i": name["i"], ":zero": layout.number(0)},
         }
     }
 

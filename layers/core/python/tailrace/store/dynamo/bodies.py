@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 from tailrace.clock import Clock
 from tailrace.errors import StoreUnavailable
 from tailrace.limits import CLAIM_SECONDS
+from tailrace.store.dynamo import actions
 from tailrace.store.dynamo.failures import ConditionFailed
 from tailrace.store.dynamo.layout import CLAIMS_DUE, Key, claim_key, due, number
 from tailrace.store.dynamo.table import Table
@@ -100,7 +101,9 @@ class Bodies:
         key = f"bodies/{chain:016x}/{secrets.token_hex(12)}"
         claim: dict[str, Any] = {**claim_key(key)}
         claim |= due(CLAIMS_DUE, claim, self._clock() + CLAIM_SECONDS * 1000)
-        await self._table.put(claim)
+        # By its token a transaction happens once: a claim that came a second time, after an entry
+        # took the body, would have the sweep remove what the entry names.
+        await self._table.transact([actions.claim(claim)])
         await self._bucket.put(key, body)
         return key
 

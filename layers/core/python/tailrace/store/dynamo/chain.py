@@ -29,6 +29,7 @@ class Chain:
     __slots__ = (
         "_touched",
         "active",
+        "buried",
         "certain",
         "forked",
         "known",
@@ -48,6 +49,9 @@ class Chain:
     def __init__(self, name: Name) -> None:
         self.stream = name.stream
         self.state = name.stream.config.initial_state()
+        """Never that of a tombstone: whoever holds the chain may be about to answer with it."""
+        self.buried = False
+        """Whether the tombstone was seen."""
         self.known = UNKNOWN
         """When, by the loop's clock, `state` was last seen to be the tail."""
         self.certain = False
@@ -92,7 +96,7 @@ class Chain:
 
     @property
     def gone(self) -> bool:
-        return self.soft or self.state.gone
+        return self.soft or self.buried
 
     def touched(self, now: int) -> None:
         self._touched = max(self._touched, now)
@@ -112,24 +116,33 @@ class Chain:
 
     def learn(self, state: State, seen: float, silence: float) -> None:
         """The tail was `state` at the time `seen`, and its last entry is `silence` seconds old."""
-        if state.n < self.state.n:
-            return
-        if state.n > self.state.n or self.active == UNKNOWN:
-            self.active = seen - silence
-        self.state = state
-        self.known = max(self.known, seen)
+        self.hear(state, seen - silence)
+        if state.n == self.state.n:
+            self.known = max(self.known, seen)
+
+    def hear(self, state: State, written: float) -> None:
+        """An entry left this state behind, whether or not it is still the last one.
+
+        That makes no tail trusted for longer: what came after it may be as old as it is."""
+        if state.gone:
+            self.buried = True
+        elif state.n > self.state.n or self.active == UNKNOWN:
+            self.active = written
+            if state.n > self.state.n:
+                self.state = state
         self.wake()
 
     def merge(self, other: Chain) -> None:
         """What another look at the same chain has found."""
         self.stored = max(self.stored, other.stored)
-        self.forked = max(self.forked, other.forked)
+        self.forked = other.forked
         self.soft = self.soft or other.soft
+        self.buried = self.buried or other.buried
         if other.state.n >= self.state.n:
             self.state = other.state
             self.active = max(self.active, other.active)
             self.known = max(self.known, other.known)
-            self.wake()
+        self.wake()
 
     def wake(self, *, everybody: bool = False) -> None:
         """End the waits for slots that are filled now, or for a stream that has ended."""

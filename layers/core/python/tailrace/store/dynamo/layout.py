@@ -2,7 +2,7 @@
 
 | kind     | p            | s               | holds                         | written by  | changes |
 |----------|--------------|-----------------|-------------------------------|-------------|---------|
-| name     | `N` + shard  | path            | i, c, a; v, x, g, d as needed | create      | a: by access; v: by each fork; x: soft-deleted; d: by the sweep; removed by delete |
+| name     | `N` + shard  | path            | i, c, a; v, x, g, d as needed | create      | a: by access; v: with each edge; x: soft-deleted; d: by the sweep; removed by delete |
 | entry    | `C` + id     | slot, 16 digits | t, o, z, a, r; b or k and l   | append      | never; removed by trimming, or after its stream |
 | tombstone| `C` + id     | slot, 16 digits | an entry with f, g, d         | delete      | g, d: when the last fork goes; removed last of its chain |
 | producer | `P` + id     | `=` + producer  | e, q                          | append that spills | by a later spill; removed with the chain |
@@ -28,7 +28,7 @@ every item is paid for:
 | q | | | producer: last sequence |
 | r | | the rest of the state after it, as JSON | |
 | t | | the attempt that wrote it, at random | |
-| v | how often it was forked | | |
+| v | how many forks it has: its edges, counted | | |
 | x | the slot of its tombstone, if soft-deleted | | claim: revoked |
 | z | | the size after it | |
 

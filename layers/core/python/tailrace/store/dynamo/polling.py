@@ -67,11 +67,11 @@ class Polls:
         return min(max(silence * SHARE, self._fastest), self._slowest)
 
     async def _look(self, chain: Chain, n: int) -> None:
-        seen = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
         try:
             item = await self._table.get(layout.slot_key(chain.stream.id, n), consistent=False)
         except (StoreUnavailable, StreamTooHot):
             return  # Whoever waits reads afterwards, and is told if that fails, too.
         if item is not None:
             state = layout.entry_of(item).state
-            chain.learn(state, seen, max(0, self._clock() - state.at) / 1000)
+            chain.hear(state, now - max(0, self._clock() - state.at) / 1000)

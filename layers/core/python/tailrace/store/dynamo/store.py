@@ -93,7 +93,7 @@ class DynamoStore:
                 await self._refresh(chain)
             else:
                 named, _ = await asyncio.gather(self._confirm(chain), self._refresh(chain))
-            if named and (chain.soft or not chain.state.gone):
+            if named and (chain.soft or not chain.buried):
                 chain = self._chains.keep(chain)
                 chain.certain = True
                 return chain
@@ -101,7 +101,7 @@ class DynamoStore:
 
     def held(self, path: str) -> Tail | None:
         chain = self._chains.get(path)
-        if chain is None or not chain.trusted(self._loop.time()):
+        if chain is None or chain.buried or not chain.trusted(self._loop.time()):
             return None
         chain.certain = False
         return chain
@@ -154,6 +154,8 @@ class DynamoStore:
         return await self.tail(chain.stream.path) is chain and chain.state.n == n
 
     async def producer(self, tail: Tail, producer: str) -> tuple[int, int] | None:
+        # What is found may be newer than the tail that it is seen together with.
+        cast(Chain, tail).certain = False
         item = await self._table.get(layout.producer_key(tail.stream.id, producer))
         return None if item is None else (int(item["e"]["N"]), int(item["q"]["N"]))
 
@@ -168,15 +170,13 @@ class DynamoStore:
             parts += _filling(stream, entry, item, key)
         fork = stream.config.fork
         if fork is not None:
-            parts += [actions.add_edge(fork, stream.id), actions.note_fork(fork)]
+            parts += actions.add_edge(fork, stream.id)
         try:
-            if len(parts) == 1:
-                await self._table.put_new(name)
-            else:
-                await self._table.transact(parts)
-        except (ConditionFailed, TransactionCanceled) as error:
-            # An attempt whose answer was lost may have claimed the name.
-            taken = _lost_to(error)
+            # Even a name alone: the token of a transaction keeps a late or repeated attempt from
+            # claiming the name again after the stream was deleted.
+            await self._table.transact(parts)
+        except TransactionCanceled as error:
+            taken = error.reasons[0].item
             if taken is None or taken["i"] != name["i"]:
                 return None
         if fork is not None:
@@ -194,7 +194,7 @@ class DynamoStore:
             return False
         if not chain.trusted(self._loop.time()):
             await self._refresh(chain)
-        soft = chain.forked > 0 and await sweeping.has_forks(self._table, stream.id)
+        soft = chain.forked > 0
         now = self._clock()
         attempt = secrets.token_hex(8)
         begun = self._loop.time()
@@ -204,9 +204,9 @@ class DynamoStore:
         fork = stream.config.fork
         if fork is not None:
             tombstone["f"] = layout.source_text(fork)
-        parts = [actions.put_new(tombstone), actions.release_name(chain, soft=soft)]
+        parts = [actions.put_new(tombstone), actions.release_name(chain)]
         if fork is not None and not soft:
-            parts.append(actions.remove_edge(fork, stream.id))
+            parts += actions.remove_edge(fork, stream.id)
         try:
             await self._table.transact(parts)
         except TransactionCanceled as error:
@@ -214,9 +214,9 @@ class DynamoStore:
                 # Somebody else's doing: how things stand has to be asked for.
                 chain.losses += 1
                 return False
+        chain.buried = True
+        chain.soft = soft
         self._chains.forget(chain)
-        chain.soft = True
-        chain.wake()
         if fork is not None and not soft:
             await self._release_source(fork, now)
         return True
@@ -244,6 +244,9 @@ class DynamoStore:
         except (StoreUnavailable, StreamTooHot):
             # The read or write that this is about says itself whether it can be done.
             chain.stored = stored
+        except BaseException:
+            chain.stored = stored
+            raise
 
     # Reading
 
@@ -344,7 +347,9 @@ class DynamoStore:
         pieces = Pieces(n, chunk_bytes)
         for ancestor in inherited(chain.stream, n):
             await fill(self._table, pieces, ancestor.id, ancestor.until)
-            if pieces.full:
+            if not pieces:
+                raise SlotTrimmed(ancestor.until)
+            if pieces.full or pieces.n < ancestor.until:
                 return _Sight(await pieces.chunk(self._bodies), None, gone=False)
         while True:
             begun = self._loop.time()
@@ -358,6 +363,8 @@ class DynamoStore:
                 if state.tail > pieces.n:
                     continue
             if not pieces:
+                if state.tail > pieces.n and not state.gone:
+                    raise SlotTrimmed(state.tail)
                 return _at_end(state)
             end = state if ends and pieces.n >= state.tail else None
             return _Sight(await pieces.chunk(self._bodies), end, state.gone)
@@ -376,8 +383,8 @@ class DynamoStore:
             return True
         chain.losses += 1
         chain.rival = begun
-        self._learn(chain, entry.state, begun)
-        if chain.state.gone:
+        chain.hear(entry.state, begun)
+        if chain.buried:
             self._chains.forget(chain)
         return False
 
@@ -397,6 +404,9 @@ class DynamoStore:
 
     async def _release_source(self, fork: Fork, now: int) -> None:
         """Let go of what only this fork still needed; the sweep does it if that fails now."""
+        source = self._chains.get(fork.source)
+        if source is not None and source.stream.id == fork.parent:
+            source.forked -= 1
         try:
             await sweeping.release(self._table, fork.source, fork.parent, now + self._grace)
         except (StoreUnavailable, StreamTooHot):

@@ -59,10 +59,6 @@ async def trim(
     return kept
 
 
-async def has_forks(table: Table, chain: int) -> bool:
-    return bool((await table.query(f"E{chain:016x}", limit=1)).items)
-
-
 async def release(table: Table, path: str, chain: int, due: int) -> None:
     """Let go of a soft-deleted source that no fork needs any more, and so on upwards."""
     while True:
@@ -71,12 +67,12 @@ async def release(table: Table, path: str, chain: int, due: int) -> None:
             return
         name = layout.name_of(item)
         stream = name.stream
-        if stream.id != chain or name.tombstone is None or await has_forks(table, chain):
+        if stream.id != chain or name.tombstone is None or name.forked:
             return
         parts = [actions.free_soft_name(item), actions.mark_due(chain, name.tombstone, due)]
         fork = stream.config.fork
         if fork is not None:
-            parts.append(actions.remove_edge(fork, chain))
+            parts += actions.remove_edge(fork, chain)
         try:
             await table.transact(parts)
         except TransactionCanceled:

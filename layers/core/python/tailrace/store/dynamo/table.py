@@ -134,9 +134,6 @@ class Table:
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
 
-    async def put(self, item: Item) -> None:
-        await self._call("PutItem", Item=item)
-
     async def update(
         self, key: Key, expression: str, condition: str, values: Mapping[str, Any]
     ) -> None:
