@@ -220,11 +220,13 @@ class Truth:
         for past in filter(lambda past: past.saw(write), self.at(write.stream)):
             end = past.tokens.get(outcome.next_offset, -1)
             for n in past.slots_of(write):
-                if end < past.entries[n].state.tail:
-                    continue
+                tail = past.entries[n].state.tail
                 if isinstance(outcome, Duplicate):
-                    return past
-                if write.invoked <= past.filled[n] and (past, n) not in self._known:
+                    if end >= tail:
+                        return past
+                elif (
+                    end == tail and write.invoked <= past.filled[n] and (past, n) not in self._known
+                ):
                     self._known.add((past, n))
                     return past
         return None
