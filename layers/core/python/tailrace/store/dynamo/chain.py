@@ -31,6 +31,7 @@ class Chain:
         "active",
         "buried",
         "certain",
+        "clock",
         "forked",
         "known",
         "losses",
@@ -42,6 +43,7 @@ class Chain:
         "state",
         "stored",
         "stream",
+        "taken",
         "waiters",
         "watchers",
     )
@@ -54,8 +56,12 @@ class Chain:
         """Whether the tombstone was seen."""
         self.known = UNKNOWN
         """When, by the loop's clock, `state` was last seen to be the tail."""
+        self.taken = UNKNOWN
+        """When, by the loop's clock, a writer last took the state from memory."""
         self.certain = False
-        """Whether the store was asked for `state` since a writer last took it from memory."""
+        """Whether the store was asked for the state since then."""
+        self.clock = asyncio.Lock()
+        """Held while the time of access is being stored."""
         self.losses = 0
         self.rival = UNKNOWN
         """When, by the loop's clock, a race was last lost to another process."""
@@ -97,6 +103,11 @@ class Chain:
     @property
     def gone(self) -> bool:
         return self.soft or self.buried
+
+    def take(self, now: float) -> None:
+        """A writer is going to conclude something from what is remembered."""
+        self.taken = now
+        self.certain = False
 
     def touched(self, now: int) -> None:
         self._touched = max(self._touched, now)

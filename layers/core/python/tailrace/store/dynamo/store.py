@@ -13,7 +13,7 @@ import secrets
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from tailrace.clock import Clock, system_clock
 from tailrace.errors import BodyTooLarge, SlotTrimmed, StoreUnavailable, StreamTooHot
@@ -34,6 +34,9 @@ from tailrace.store.dynamo.provision import Backend, connect
 from tailrace.store.dynamo.reading import Pieces, fill, fill_to_end, inherited, last_state
 from tailrace.store.dynamo.table import Action, Table
 from tailrace.store.dynamo.turns import Turns
+
+ROUNDS: Final = 100
+"""Looks at a name that is just being deleted or created, before it is left at that."""
 
 logger = logging.getLogger("tailrace")
 
@@ -83,7 +86,8 @@ class DynamoStore:
     # Writing
 
     async def tail(self, path: str) -> Tail | None:
-        while True:
+        for _ in range(ROUNDS):
+            begun = self._loop.time()
             chain = self._chains.get(path)
             if chain is None:
                 chain = await self._resolve(path)
@@ -95,15 +99,16 @@ class DynamoStore:
                 named, _ = await asyncio.gather(self._confirm(chain), self._refresh(chain))
             if named and (chain.soft or not chain.buried):
                 chain = self._chains.keep(chain)
-                chain.certain = True
+                chain.certain = begun >= chain.taken
                 return chain
             self._chains.forget(chain)
+        raise _restless(path)
 
     def held(self, path: str) -> Tail | None:
         chain = self._chains.get(path)
         if chain is None or chain.buried or not chain.trusted(self._loop.time()):
             return None
-        chain.certain = False
+        chain.take(self._loop.time())
         return chain
 
     def turn(self, path: str) -> AbstractAsyncContextManager[None]:
@@ -155,7 +160,7 @@ class DynamoStore:
 
     async def producer(self, tail: Tail, producer: str) -> tuple[int, int] | None:
         # What is found may be newer than the tail that it is seen together with.
-        cast(Chain, tail).certain = False
+        cast(Chain, tail).take(self._loop.time())
         item = await self._table.get(layout.producer_key(tail.stream.id, producer))
         return None if item is None else (int(item["e"]["N"]), int(item["q"]["N"]))
 
@@ -227,31 +232,18 @@ class DynamoStore:
         if ttl is None:
             return
         chain.touched(now)
-        stored = chain.stored
-        if now - stored <= renewal_slack(ttl):
+        slack = renewal_slack(ttl)
+        if now - chain.stored <= slack:
             return
-        chain.stored = now
-        try:
-            await self._table.update(
-                layout.name_key(chain.stream.path),
-                "SET a = :a",
-                "i = :i AND a < :a",
-                {":a": layout.number(now), ":i": layout.text(f"{chain.stream.id:016x}")},
-            )
-        except ConditionFailed:
-            # Another stream, or a later time: both are told by asking again.
-            self._chains.forget(chain)
-        except (StoreUnavailable, StreamTooHot):
-            # The read or write that this is about says itself whether it can be done.
-            chain.stored = stored
-        except BaseException:
-            chain.stored = stored
-            raise
+        # Who comes meanwhile waits: it may only rely on a time that is stored.
+        async with chain.clock:
+            if now - chain.stored > slack:
+                await self._store_clock(chain, now)
 
     # Reading
 
     async def look(self, path: str, n: int, chunk_bytes: int) -> Look | None:
-        while True:
+        for _ in range(ROUNDS):
             chain = self._chains.get(path)
             if chain is None:
                 chain = await self._resolve(path)
@@ -276,6 +268,7 @@ class DynamoStore:
             if chain.soft or not sight.gone:
                 return Look(self._chains.keep(chain), sight.chunk, sight.end)
             self._chains.forget(chain)
+        raise _restless(path)
 
     async def read(self, chain: int, n: int, stop: int, chunk_bytes: int) -> Chunk:
         pieces = Pieces(n, chunk_bytes)
@@ -336,6 +329,22 @@ class DynamoStore:
         self._learn(chain, state, begun)
         chain.losses = 0
         return state
+
+    async def _store_clock(self, chain: Chain, now: int) -> None:
+        try:
+            await self._table.update(
+                layout.name_key(chain.stream.path),
+                "SET a = :a",
+                "i = :i AND a < :a",
+                {":a": layout.number(now), ":i": layout.text(f"{chain.stream.id:016x}")},
+            )
+        except ConditionFailed:
+            # Another stream, or a later time: both are told by asking again.
+            self._chains.forget(chain)
+        except (StoreUnavailable, StreamTooHot):
+            pass  # The read or write that this is about says itself whether it can be done.
+        else:
+            chain.stored = max(chain.stored, now)
 
     def _learn(self, chain: Chain, state: State, seen: float) -> None:
         chain.learn(state, seen, max(0, self._clock() - state.at) / 1000)
@@ -419,6 +428,10 @@ def _filling(stream: Stream, entry: Entry, item: Item, key: str | None) -> Seque
     if key is not None:
         parts.append(actions.take_body(key))
     return parts
+
+
+def _restless(path: str) -> StoreUnavailable:
+    return StoreUnavailable(f"'{path}' is deleted and created all the time; try again")
 
 
 def _at_end(state: State) -> _Sight:
