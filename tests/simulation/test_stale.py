@@ -81,6 +81,17 @@ def test_a_stream_that_is_kept_for_a_fork_is_gone() -> None:
     play(story)
 
 
+def test_a_duplicate_of_a_stream_that_is_kept_for_a_fork_is_no_answer() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.warm.append("s", Append(b"", close=True))
+        await stage.other.create("fork", Create(fork=ForkFrom("s")))
+        await stage.other.delete("s")
+        with pytest.raises(StreamGone):
+            await stage.warm.append("s", Append(b"", close=True))
+
+    play(story)
+
+
 def test_one_entry_of_others_corrects_the_tail_without_a_question() -> None:
     async def story(stage: Stage) -> None:
         await append(stage.other, b"<1>")

@@ -153,10 +153,10 @@ class DynamoStore:
 
     async def settle(self, tail: Tail) -> bool:
         chain = cast(Chain, tail)
-        if chain.certain:
-            return True
         n = chain.state.n
-        return await self.tail(chain.stream.path) is chain and chain.state.n == n
+        if not chain.certain and await self.tail(chain.stream.path) is not chain:
+            return False
+        return chain.state.n == n and not chain.gone
 
     async def producer(self, tail: Tail, producer: str) -> tuple[int, int] | None:
         # What is found may be newer than the tail that it is seen together with.
