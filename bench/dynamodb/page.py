@@ -70,8 +70,9 @@ is filled and emptied once; {rounds} times near, once far away.
   for it, so it is added here. Who loses twice in a row reads the tail anew.
 - **round trips**: per append, those of lost attempts and of reads included.
 - **p99**: of one append, from asking for it to its acknowledgement, pauses after losing included.
-  Who has won knows the tail and goes on at once; who has lost may come late again and again. So
-  the writers mostly write in long runs, one after the other: few attempts, but long waits.
+  Who has won knows the tail first and mostly wins again, so the writers write in runs, one after
+  the other: few attempts, but long waits. The store leaves a gap after some appends in a row, so
+  that others get in; the other designs here do not.
 - **refused**: appends in all that lost {attempts} times and got 503; they were asked for again.
 
 ## Other designs
