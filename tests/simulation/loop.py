@@ -76,7 +76,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._last_step = self.steps + steps
 
     def run_in_executor(self, *_: Any) -> NoReturn:  # type: ignore[override]
-        raise NotImplementedError("a simulation has no threads: their order is not ours to choose")
+        raise RuntimeError("a simulation has no threads: their order is not ours to choose")
 
     def _run_once(self) -> None:
         ready = self._ready

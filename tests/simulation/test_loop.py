@@ -304,7 +304,7 @@ def test_threads_are_refused() -> None:
     async def main() -> None:
         await asyncio.to_thread(time.sleep, 1)
 
-    with pytest.raises(NotImplementedError, match="no threads"):
+    with pytest.raises(RuntimeError, match="no threads"):
         run(1, main)
 
 
