@@ -217,6 +217,22 @@ def test_a_local_endpoint_needs_no_region() -> None:
     assert resolve(Settings(endpoint_url=LOCAL)).region == "us-east-1"
 
 
+@pytest.mark.parametrize(
+    ("variables", "region"),
+    [
+        ({"AWS_REGION": "eu-west-2"}, "eu-west-2"),
+        ({"AWS_REGION": "eu-west-2", "AWS_DEFAULT_REGION": "eu-west-1"}, "eu-west-1"),
+        ({"AWS_REGION": "", "AWS_DEFAULT_REGION": "eu-west-1"}, "eu-west-1"),
+    ],
+)
+def test_the_region_has_two_variables(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], region: str
+) -> None:
+    given(monkeypatch, **KEYS, **variables)
+    assert resolve(Settings()).region == region
+    assert boto_client("s3", Settings()).meta.region_name == region
+
+
 @pytest.mark.parametrize("endpoint", ["", ELSEWHERE])
 def test_a_missing_region_is_named_with_its_remedy(endpoint: str, monkeypatch: Env) -> None:
     given(monkeypatch, **KEYS)

@@ -25,8 +25,8 @@ READ_SECONDS: Final = 20
 """Silence after which boto3 gives up a request: enough for a slow S3, or the control plane."""
 
 _NO_REGION: Final = (
-    "no AWS region was found: set AWS_DEFAULT_REGION, or `region` in the profile that AWS_PROFILE"
-    " names"
+    "no AWS region was found: set AWS_DEFAULT_REGION or AWS_REGION, or `region` in the profile that"
+    " AWS_PROFILE names"
 )
 _NO_CREDENTIALS: Final = (
     "no AWS credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, set"
@@ -116,7 +116,7 @@ def _find(service: str, settings: Settings) -> _Found:
     try:
         endpoint = _endpoint(session, service, settings)
         local = endpoint is not None and _is_loopback(endpoint)
-        region = session.get_config_variable("region") or (LOCAL_REGION if local else None)
+        region = _region(session) or (LOCAL_REGION if local else None)
         if region is None:
             raise BadSetting(_NO_REGION)
         credentials = _credentials(session, local)
@@ -131,6 +131,15 @@ def _session() -> Any:
     from botocore.session import Session
 
     return Session()
+
+
+def _region(session: Any) -> str | None:
+    # botocore reads only the first, most other SDKs only the second; Lambda sets both.
+    for variable in ("AWS_DEFAULT_REGION", "AWS_REGION"):
+        if os.environ.get(variable):
+            return os.environ[variable]
+    region: str | None = session.get_config_variable("region")
+    return region
 
 
 def _endpoint(session: Any, service: str, settings: Settings) -> str | None:
