@@ -13,6 +13,7 @@ from typing import cast
 
 import pytest
 
+from tailrace.clock import system_clock
 from tailrace.errors import (
     ProducerFenced,
     ProducerGap,
@@ -24,6 +25,7 @@ from tailrace.limits import CLAIM_SECONDS, TAIL_TRUST_SECONDS
 from tailrace.log import producers
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
+from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import NOW
 from tailrace.log.state import Producer
 from tailrace.store.dynamo.chain import Chain
@@ -355,6 +357,22 @@ def test_a_renewal_that_was_cut_short_is_not_taken_for_done() -> None:
         await append(stage.warm, b"<1>")
         await asyncio.sleep(8)
         assert await content(stage.other) == b"<0><1>"
+
+    play(story, ttl=10)
+
+
+def test_who_comes_while_the_time_is_being_stored_relies_on_it_only_when_it_is() -> None:
+    async def story(stage: Stage) -> None:
+        await asyncio.sleep(5)
+        stage.client.fate["UpdateItem N"] = [Faults(lost_request=1)]
+        first = asyncio.create_task(stage.warm.view("s", 0))
+        await asyncio.sleep(0.05)
+        used = system_clock()
+        await stage.warm.view("s", 0)
+        items = stage.world.table.items()
+        (name,) = (item for item in items if item["p"]["S"].startswith("N"))
+        assert int(name["a"]["N"]) >= used - renewal_slack(10)
+        await first
 
     play(story, ttl=10)
 
