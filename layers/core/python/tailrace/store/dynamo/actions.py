@@ -1,4 +1,4 @@
-"""The parts that transactions are made of. Conditions are written here, and nowhere else."""
+"""The parts that transactions are made of, each with its condition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def release_name(chain: Chain) -> Action:
 
     A stream with a TTL must not have been used since, for it may be dropped because it expired."""
     values: dict[str, Any] = {
-        ":i": layout.text(f"{chain.stream.id:016x}"),
+        ":i": layout.text(layout.id_text(chain.stream.id)),
         ":v": layout.number(chain.forked),
     }
     condition = "i = :i AND attribute_not_exists(x) AND "
@@ -89,14 +89,10 @@ def _count_forks(fork: Fork, change: int, condition: str = "") -> Action:
             "ConditionExpression": f"i = :i{condition}",
             "ExpressionAttributeValues": {
                 ":change": layout.number(change),
-                ":i": layout.text(f"{fork.parent:016x}"),
+                ":i": layout.text(layout.id_text(fork.parent)),
             },
         }
     }
-
-
-def claim(item: Item) -> Action:
-    return {"Put": {"Item": item, "ConditionExpression": ABSENT}}
 
 
 def take_body(key: str) -> Action:

@@ -103,7 +103,7 @@ class Bodies:
         claim |= due(CLAIMS_DUE, claim, self._clock() + CLAIM_SECONDS * 1000)
         # By its token a transaction happens once: a claim that came a second time, after an entry
         # took the body, would have the sweep remove what the entry names.
-        await self._table.transact([actions.claim(claim)])
+        await self._table.transact([actions.put_new(claim)])
         await self._bucket.put(key, body)
         return key
 

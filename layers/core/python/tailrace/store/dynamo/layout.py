@@ -111,12 +111,17 @@ class Stored(NamedTuple):
 # Keys
 
 
+def id_text(chain: int) -> str:
+    """An incarnation as the items show it."""
+    return f"{chain:016x}"
+
+
 def name_key(path: str) -> Key:
     return _key(f"N{shard_of(path):x}", path)
 
 
 def chain_partition(chain: int) -> str:
-    return f"C{chain:016x}"
+    return f"C{id_text(chain)}"
 
 
 def slot_key(chain: int, n: int) -> Key:
@@ -129,11 +134,11 @@ def slot_text(n: int) -> str:
 
 
 def producer_key(chain: int, producer: str) -> Key:
-    return _key(f"P{chain:016x}", f"={producer}")
+    return _key(f"P{id_text(chain)}", f"={producer}")
 
 
 def edge_key(parent: int, fork: int) -> Key:
-    return _key(f"E{parent:016x}", f"{fork:016x}")
+    return _key(f"E{id_text(parent)}", id_text(fork))
 
 
 def claim_key(object_key: str) -> Key:
@@ -168,7 +173,7 @@ def name_item(stream: Stream) -> dict[str, Any]:
     created = stream.config.created
     item: dict[str, Any] = {
         **name_key(stream.path),
-        "i": text(f"{stream.id:016x}"),
+        "i": text(id_text(stream.id)),
         "c": text(config_text(stream.config).decode()),
         "a": number(created),
     }

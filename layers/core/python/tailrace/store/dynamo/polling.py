@@ -7,7 +7,6 @@ it took to come. Looks are eventually consistent, at half the price: what they f
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Final
 
 from tailrace.clock import Clock
@@ -19,8 +18,6 @@ from tailrace.store.dynamo.table import Table
 
 SHARE: Final = 0.1
 """Of the silence so far: how late an entry may be noticed."""
-
-logger = logging.getLogger("tailrace")
 
 
 class Polls:

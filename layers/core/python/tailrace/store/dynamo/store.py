@@ -318,7 +318,7 @@ class DynamoStore:
     async def _confirm(self, chain: Chain) -> bool:
         """Whether the name still stands for this chain."""
         item = await self._table.get(layout.name_key(chain.stream.path))
-        if item is None or item["i"]["S"] != f"{chain.stream.id:016x}":
+        if item is None or item["i"]["S"] != layout.id_text(chain.stream.id):
             return False
         chain.renamed(layout.name_of(item))
         return True
@@ -336,7 +336,7 @@ class DynamoStore:
                 layout.name_key(chain.stream.path),
                 "SET a = :a",
                 "i = :i AND a < :a",
-                {":a": layout.number(now), ":i": layout.text(f"{chain.stream.id:016x}")},
+                {":a": layout.number(now), ":i": layout.text(layout.id_text(chain.stream.id))},
             )
         except ConditionFailed:
             # Another stream, or a later time: both are told by asking again.

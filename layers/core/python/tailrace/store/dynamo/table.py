@@ -9,12 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from tailrace.errors import OutcomeUnknown, StoreUnavailable, StreamTooHot
-from tailrace.store.dynamo.failures import (
-    Item,
-    Refused,
-    Throttled,
-    Unavailable,
-)
+from tailrace.store.dynamo.failures import Item, Refused, Throttled, Unavailable
 from tailrace.store.dynamo.layout import DUE_INDEX, Key, key_of, number, text
 
 BATCH: Final = 25
@@ -55,62 +50,46 @@ class Table:
         return item
 
     async def query(
-        self,
-        partition: str,
-        first: str = "",
-        last: str = "",
-        *,
-        limit: int = 0,
-        backward: bool = False,
+        self, partition: str, first: str, last: str, *, limit: int = 0, backward: bool = False
     ) -> Page:
-        """Items of a partition, strongly consistent: from `first` to `last`, if these are given."""
+        """Items of a partition from `first` to `last`."""
         request: dict[str, Any] = {
-            "KeyConditionExpression": "p = :p",
-            "ExpressionAttributeValues": {":p": text(partition)},
-            "ConsistentRead": True,
+            "KeyConditionExpression": "p = :p AND s BETWEEN :f AND :l",
+            "ExpressionAttributeValues": {
+                ":p": text(partition),
+                ":f": text(first),
+                ":l": text(last),
+            },
         }
-        if first:
-            request["KeyConditionExpression"] = "p = :p AND s BETWEEN :f AND :l"
-            request["ExpressionAttributeValues"] |= {":f": text(first), ":l": text(last)}
         if limit:
             request["Limit"] = limit
         if backward:
             request["ScanIndexForward"] = False
-        answer = await self._call("Query", **request)
-        return Page(answer["Items"], answer.get("LastEvaluatedKey"))
+        return await self._query(request)
 
     async def begins(self, partition: str, prefix: str, limit: int, start: Key | None) -> Page:
         """Items of a partition whose sort key begins with a prefix."""
         request: dict[str, Any] = {
             "KeyConditionExpression": "p = :p AND begins_with(s, :f)" if prefix else "p = :p",
             "ExpressionAttributeValues": {":p": text(partition)},
-            "ConsistentRead": True,
             "Limit": limit,
         }
         if prefix:
             request["ExpressionAttributeValues"][":f"] = text(prefix)
-        if start is not None:
-            request["ExclusiveStartKey"] = start
-        answer = await self._call("Query", **request)
-        return Page(answer["Items"], answer.get("LastEvaluatedKey"))
+        return await self._query(request, start)
 
     async def all_keys(self, partition: str, attribute: str) -> AsyncIterator[Sequence[Item]]:
         """The keys of a partition in ascending order, a page at a time, with one attribute more."""
-        start = None
-        while True:
-            request: dict[str, Any] = {
-                "KeyConditionExpression": "p = :p",
-                "ExpressionAttributeValues": {":p": text(partition)},
-                "ProjectionExpression": f"p, s, {attribute}",
-                "ConsistentRead": True,
-            }
-            if start is not None:
-                request["ExclusiveStartKey"] = start
-            answer = await self._call("Query", **request)
-            yield answer["Items"]
-            start = answer.get("LastEvaluatedKey")
-            if start is None:
-                return
+        request = {
+            "KeyConditionExpression": "p = :p",
+            "ExpressionAttributeValues": {":p": text(partition)},
+            "ProjectionExpression": f"p, s, {attribute}",
+        }
+        page = await self._query(request)
+        yield page.items
+        while page.more is not None:
+            page = await self._query(request, page.more)
+            yield page.items
 
     async def due(self, partition: str, now: int, limit: int) -> Sequence[Key]:
         """The keys of what is due by now; eventually consistent, as every index is."""
@@ -169,6 +148,12 @@ class Table:
                     pause = min(pause * 2, 1.0)
 
     # Inside
+
+    async def _query(self, request: Mapping[str, Any], start: Key | None = None) -> Page:
+        """A page, strongly consistent."""
+        paging = {} if start is None else {"ExclusiveStartKey": start}
+        answer = await self._call("Query", ConsistentRead=True, **request, **paging)
+        return Page(answer["Items"], answer.get("LastEvaluatedKey"))
 
     async def _call(self, operation: str, **request: Any) -> dict[str, Any]:
         if operation not in ("TransactWriteItems", "BatchWriteItem"):
