@@ -53,6 +53,13 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "bucket": ("bodies", "bodies"),
     "endpoint_url": ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
     "create_table": ("true", True),
+    "check_table": ("false", False),
+    "read_only": ("true", True),
+    "origin_secret": (
+        "arn:aws:secretsmanager:eu-west-1:1:secret:x",
+        "arn:aws:secretsmanager:eu-west-1:1:secret:x",
+    ),
+    "distribution": ("E1", "E1"),
     "connections": ("8", 8),
     "poll_fastest": ("0.1", 0.1),
     "poll_slowest": ("2", 2.0),

@@ -29,10 +29,12 @@ NOT_FOR_HTTP = {
     errors.BadSetting,
     errors.CannotListen,
     errors.DataDirectoryInUse,
+    errors.NotThroughTheEdge,
     errors.SlotTrimmed,
     errors.UnreadableData,
 }
-"""What goes wrong before there is a server to ask, or is said another way to its clients."""
+"""What goes wrong before there is a server to ask, is said another way to its clients, or is said
+only to those who go around the edge."""
 
 IGNORED_AS_PARAMETERS = {"Content-Type", "Authorization"}
 """OpenAPI has other places for these."""

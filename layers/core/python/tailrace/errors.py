@@ -49,6 +49,12 @@ class StreamTooHot(TailraceError):
     code = "STREAM_TOO_HOT"
 
 
+class NotThroughTheEdge(TailraceError):
+    """A request that did not come through CloudFront, where the rules about access are."""
+
+    code = "NOT_THROUGH_THE_EDGE"
+
+
 class BadRequest(TailraceError):
     """A request that no state of the stream could make right."""
 

@@ -26,9 +26,12 @@ def knob(
     least: float | None = None,
     most: float | None = None,
     choices: tuple[str, ...] = (),
+    serve: bool = True,
 ) -> Any:
-    """One setting: its default, the sentence the docs and `--help` show, and what it may be."""
-    metadata = {"doc": doc, "least": least, "most": most, "choices": choices}
+    """One setting: its default, the sentence the docs and `--help` show, and what it may be.
+
+    `serve`: whether `tailrace serve` has a flag for it; the others are for Lambda functions."""
+    metadata = {"doc": doc, "least": least, "most": most, "choices": choices, "serve": serve}
     return field(default=default, metadata=metadata)
 
 
@@ -50,6 +53,14 @@ class Settings:
     endpoint_url: str = knob("", "Endpoint of DynamoDB and S3; empty: as every AWS SDK finds it.")
     create_table: bool = knob(
         False, "Create the table and the bucket when missing; on a local endpoint always done."
+    )
+    check_table: bool = knob(
+        True,
+        "Look at the table when starting: that it is there, and made for Tailrace.",
+        serve=False,
+    )
+    read_only: bool = knob(
+        False, "Only read: writes get 405, nothing is swept, and no read renews a TTL."
     )
     connections: int = knob(
         64, "Most connections to DynamoDB, and so calls under way at once.", least=1, most=4096
@@ -116,12 +127,22 @@ class Settings:
     )
     sweep_interval: float = knob(
         30.0,
-        "Seconds between two sweeps for expired streams and orphaned files.",
-        least=0.05,
+        "Seconds between two sweeps for expired streams and orphaned files; 0: never.",
+        least=0,
         most=86_400,
     )
     shutdown_grace: float = knob(
         5.0, "Seconds that requests under way get to finish after SIGTERM.", least=0, most=3600
+    )
+    origin_secret: str = knob(
+        "",
+        "What CloudFront has to show: the ARN of a secret in Secrets Manager, or the value itself.",
+        serve=False,
+    )
+    distribution: str = knob(
+        "",
+        "Id of the CloudFront distribution that forgets what it has of deleted streams.",
+        serve=False,
     )
     log_level: str = knob(
         "info",

@@ -75,6 +75,7 @@ class Streams:
         self.draining = False
         """Set when the server stops: live readers get what there is and go."""
         self._chunk_bytes = settings.chunk_bytes
+        self._read_only = settings.read_only
 
     # Writing
 
@@ -298,11 +299,13 @@ class Streams:
             await self._renew(tail)
         if not expired(config, tail.accessed, self.clock()):
             return True
+        if self._read_only:
+            raise StreamNotFound(tail.stream.path)
         await self.store.drop(tail)
         return False
 
     async def _renew(self, tail: Tail) -> None:
-        if tail.stream.config.ttl is not None:
+        if tail.stream.config.ttl is not None and not self._read_only:
             await self.store.touch(tail, self.clock())
 
 

@@ -18,6 +18,8 @@ class Sweeper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        if not self._interval:
+            return
         self._task = asyncio.create_task(self._run(), name="tailrace-sweeper")
 
     async def stop(self) -> None:

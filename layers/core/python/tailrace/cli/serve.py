@@ -17,6 +17,8 @@ _METAVARS: Final = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 
 def settings_flags(command: Callable[..., None]) -> Callable[..., None]:
     for knob in reversed(fields(Settings)):
+        if not knob.metadata["serve"]:
+            continue
         flag = f"--{knob.name.replace('_', '-')}"
         default = f"default: {knob.default}; " if knob.default != "" else ""
         shape: dict[str, Any] = (

@@ -44,7 +44,7 @@ class Application:
         self.settings = settings
         self.streams = Streams(store or choose_store(settings, clock), settings, clock)
         self.routes = StreamRoutes(self.streams, settings)
-        self._sweeper = Sweeper(self.streams, settings.sweep_interval)
+        self._sweeper = Sweeper(self.streams, 0 if settings.read_only else settings.sweep_interval)
         self._api: App | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,6 +98,7 @@ class Application:
             scope["query_string"].decode("latin-1"),
             scope["headers"],
             body,
+            scope.get("scheme", "http"),
         )
         await _send(await self.routes.respond(request), scope["method"], receive, send)
 

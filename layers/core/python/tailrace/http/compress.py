@@ -11,18 +11,29 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-import brotli
-import zstandard
-
 THREAD_BYTES: Final = 32 << 10
 """Larger bodies are compressed in a thread, so that they do not hold up everybody else."""
 
 CACHE_BYTES: Final = 16 << 20
 """Memory for compressed bodies: many readers ask for the same chunk."""
 
+
+def _zstd(body: bytes) -> bytes:
+    # Imported when wanted: a Lambda function leaves compression to the edge and has neither.
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=3).compress(body)
+
+
+def _br(body: bytes) -> bytes:
+    import brotli
+
+    return bytes(brotli.compress(body, quality=4))
+
+
 _ENCODERS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "zstd": lambda body: zstandard.ZstdCompressor(level=3).compress(body),
-    "br": lambda body: bytes(brotli.compress(body, quality=4)),
+    "zstd": _zstd,
+    "br": _br,
     "gzip": lambda body: gzip.compress(body, compresslevel=5, mtime=0),
     "deflate": lambda body: zlib.compress(body, level=5),
 }

@@ -27,6 +27,7 @@ from tailrace.http.statuses import INTERNAL_ERROR, error_response
 from tailrace.http.wire import (
     METHODS,
     PREFLIGHT_HEADERS,
+    READ_METHODS,
     RawHeaders,
     Request,
     Response,
@@ -36,7 +37,7 @@ from tailrace.http.wire import (
 from tailrace.log import offsets
 from tailrace.log.content import Mode, joined
 from tailrace.log.cursor import next_cursor
-from tailrace.log.etag import etag, matches
+from tailrace.log.etag import cache_tag, etag, matches
 from tailrace.log.expiry import format_instant
 from tailrace.settings import Settings
 from tailrace.streams import Streams, View
@@ -71,12 +72,13 @@ class StreamRoutes:
         self.max_body_bytes = settings.max_body_bytes
         self._compressor = compress.Compressor()
         self._methods: dict[str, Callable[[Request, str], Awaitable[Answer]]] = {
-            "PUT": self._put,
-            "POST": self._post,
             "GET": self._get,
             "HEAD": self._head,
-            "DELETE": self._delete,
         }
+        self._allowed = READ_METHODS
+        if not settings.read_only:
+            self._methods |= {"PUT": self._put, "POST": self._post, "DELETE": self._delete}
+            self._allowed = METHODS
 
     async def respond(self, request: Request) -> Answer:
         """The answer to any request; never an exception."""
@@ -85,7 +87,7 @@ class StreamRoutes:
                 return Response(204, PREFLIGHT_HEADERS)
             method = self._methods.get(request.method)
             if method is None:
-                raise MethodNotAllowed(request.method, METHODS)
+                raise MethodNotAllowed(request.method, self._allowed)
             return await method(request, stream_path(request.raw_path))
         except TailraceError as error:
             return error_response(error)
@@ -128,7 +130,8 @@ class StreamRoutes:
 
     def _location(self, request: Request) -> bytes:
         host = request.header(b"host") or "localhost"
-        return f"{self._public_url or f'http://{host}'}{request.raw_path}".encode("latin-1")
+        base = self._public_url or f"{request.scheme}://{host}"
+        return f"{base}{request.raw_path}".encode("latin-1")
 
     # Reading
 
@@ -260,6 +263,7 @@ def _view_headers(view: View) -> RawHeaders:
     headers: RawHeaders = [
         (b"content-type", view.tail.stream.config.content_type.encode("latin-1")),
         (b"stream-next-offset", view.next_offset.encode()),
+        (b"cache-tag", cache_tag(view.tail.stream.id).encode()),
     ]
     if view.up_to_date:
         headers.append(_UP_TO_DATE)

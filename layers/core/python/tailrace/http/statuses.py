@@ -12,6 +12,7 @@ from tailrace.http.wire import RawHeaders, Response
 
 STATUSES: Final[dict[type[TailraceError], int]] = {
     errors.BadRequest: 400,
+    errors.NotThroughTheEdge: 403,
     errors.ProducerFenced: 403,
     errors.NotFound: 404,
     errors.StreamNotFound: 404,

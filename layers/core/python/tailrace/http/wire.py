@@ -45,6 +45,7 @@ RESPONSE_HEADERS: Final = (
     "Producer-Received-Seq",
 )
 METHODS: Final = "GET, POST, PUT, DELETE, HEAD, OPTIONS"
+READ_METHODS: Final = "GET, HEAD, OPTIONS"
 
 COMMON_HEADERS: Final[RawHeaders] = [
     (b"x-content-type-options", b"nosniff"),
@@ -64,16 +65,23 @@ PREFLIGHT_HEADERS: Final[RawHeaders] = [
 class Request:
     """A request with its whole body."""
 
-    __slots__ = ("body", "headers", "method", "query", "raw_path")
+    __slots__ = ("body", "headers", "method", "query", "raw_path", "scheme")
 
     def __init__(
-        self, method: str, raw_path: str, query: str, headers: RawHeaders, body: bytes
+        self,
+        method: str,
+        raw_path: str,
+        query: str,
+        headers: RawHeaders,
+        body: bytes,
+        scheme: str = "http",
     ) -> None:
         self.method = method
         self.raw_path = raw_path
         self.query = query
         self.headers = _combined(headers)
         self.body = body
+        self.scheme = scheme
 
     def header(self, name: bytes) -> str | None:
         value = self.headers.get(name)

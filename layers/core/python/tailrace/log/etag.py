@@ -1,4 +1,6 @@
-"""Entity tags: which bytes of which incarnation, and whether they are the last ones."""
+"""Entity tags: which bytes of which incarnation, and whether they are the last ones.
+
+Cache tags: which incarnation, for a cache that can forget all that it has of one."""
 
 from __future__ import annotations
 
@@ -18,6 +20,10 @@ def etag(
     mark = ":c" if closed else ":t" if tail else ""
     suffix = f";{encoding}" if encoding else ""
     return f'"{incarnation:x}:{start}:{end}{mark}{suffix}"'
+
+
+def cache_tag(incarnation: int) -> str:
+    return f"s-{incarnation:016x}"
 
 
 def matches(if_none_match: str, tag: str) -> bool:

@@ -67,6 +67,10 @@ HEADERS: Final[dict[str, Json]] = {
     "Vary": _header(
         "What else of a request a cache has to look at.", {"enum": ["accept-encoding", "accept"]}
     ),
+    "Cache-Tag": _header(
+        "Names the stream until it is deleted: a cache that knows tags can forget it as a whole.",
+        {"type": "string", "pattern": "^s-[0-9a-f]{16}$"},
+    ),
     "Cache-Control": _header("How long a cache may keep the answer.", _TEXT),
     "Retry-After": _header("Seconds to wait before a retry.", {"type": "integer", "minimum": 0}),
     "Allow": _header("The methods of this path.", _TEXT),

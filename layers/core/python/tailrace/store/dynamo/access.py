@@ -62,12 +62,12 @@ class Access(NamedTuple):
     """The credentials were refused as expired: look for newer ones when next asked for any."""
 
 
-def resolve(settings: Settings) -> Access:
-    """How DynamoDB is reached; `BadSetting` says what is missing."""
-    found = _find("dynamodb", settings)
+def resolve(settings: Settings, service: str = "dynamodb") -> Access:
+    """How a service is reached; `BadSetting` says what is missing."""
+    found = _find(service, settings)
     keys = _Keys(found.credentials, lambda: _credentials(_session(), found.local))
     return Access(
-        endpoint=found.endpoint or _default_endpoint(found.session, "dynamodb", found.region),
+        endpoint=found.endpoint or _default_endpoint(found.session, service, found.region),
         region=found.region,
         attempts=found.attempts,
         ca_bundle=found.session.get_config_variable("ca_bundle"),
@@ -115,7 +115,7 @@ def _find(service: str, settings: Settings) -> _Found:
     session = _session()
     try:
         endpoint = _endpoint(session, service, settings)
-        local = endpoint is not None and _is_loopback(endpoint)
+        local = endpoint is not None and is_loopback(endpoint)
         region = _region(session) or (LOCAL_REGION if local else None)
         if region is None:
             raise BadSetting(_NO_REGION)
@@ -186,7 +186,7 @@ def _default_endpoint(session: Any, service: str, region: str) -> str:
     return f"https://{found['hostname']}"
 
 
-def _is_loopback(endpoint: str) -> bool:
+def is_loopback(endpoint: str) -> bool:
     host = urlsplit(endpoint).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -33,7 +33,7 @@ from tailrace.store.dynamo.failures import (
     TransactionCanceled,
     Unavailable,
 )
-from tailrace.store.dynamo.signing import Signer
+from tailrace.store.dynamo.signing import DYNAMODB, Service, Signer
 
 PAUSE: Final = 0.025
 """Seconds that the first pause lasts at most; each next one doubles that."""
@@ -76,7 +76,11 @@ class Call(NamedTuple):
 
 class Client:
     def __init__(
-        self, access: Access, connections: int, meter: Callable[[Call], None] | None = None
+        self,
+        access: Access,
+        connections: int,
+        meter: Callable[[Call], None] | None = None,
+        service: Service = DYNAMODB,
     ) -> None:
         endpoint = urlsplit(access.endpoint)
         host = endpoint.hostname or ""
@@ -86,7 +90,7 @@ class Client:
         shown = f"[{host}]" if ":" in host else host
         self._access = access
         self._meter = meter
-        self._signer = Signer(shown if port == usual else f"{shown}:{port}", access.region)
+        self._signer = Signer(shown if port == usual else f"{shown}:{port}", access.region, service)
         self._pool = Pool(host, port, _tls(access.ca_bundle) if secure else None, connections)
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:

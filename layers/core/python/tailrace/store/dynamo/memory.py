@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from tailrace.store.dynamo.chain import Chain
+from tailrace.store.dynamo.chain import UNKNOWN, Chain
 
 
 class Memory:
@@ -40,6 +40,11 @@ class Memory:
         if self._chains.get(chain.stream.path) is chain:
             del self._chains[chain.stream.path]
         chain.wake(everybody=True)
+
+    def distrust(self) -> None:
+        """Whoever writes next asks for the tail first."""
+        for chain in self._chains.values():
+            chain.known = UNKNOWN
 
     def wake(self) -> None:
         for chain in self._chains.values():

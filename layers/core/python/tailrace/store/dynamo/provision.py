@@ -13,6 +13,7 @@ from tailrace.store.dynamo.access import Access, boto_client, resolve
 from tailrace.store.dynamo.bodies import Bucket, S3Bucket
 from tailrace.store.dynamo.client import Call, Client
 from tailrace.store.dynamo.failures import Refused, Throttled, Unavailable
+from tailrace.store.dynamo.function_access import function_access
 from tailrace.store.dynamo.layout import DUE_INDEX
 from tailrace.store.dynamo.table import Caller
 
@@ -38,13 +39,16 @@ class Backend(NamedTuple):
 
 
 async def connect(settings: Settings, meter: Callable[[Call], None] | None = None) -> Backend:
-    access = await asyncio.to_thread(resolve, settings)
+    access = function_access(settings)
+    if access is None:
+        access = await asyncio.to_thread(resolve, settings)
     client = Client(access, settings.connections, meter)
-    try:
-        await _ensure_table(client, access, settings)
-    except BaseException:
-        await client.close()
-        raise
+    if settings.check_table:
+        try:
+            await _ensure_table(client, access, settings)
+        except BaseException:
+            await client.close()
+            raise
     return Backend(client, _bucket(access, settings))
 
 

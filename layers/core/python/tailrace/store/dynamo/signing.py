@@ -1,6 +1,6 @@
-"""Requests to DynamoDB, signed with AWS Signature Version 4.
+"""Requests to DynamoDB and its like, signed with AWS Signature Version 4.
 
-Only what this one service needs: always a POST to `/`, always the same header fields. A test
+Only what services that speak JSON need: always a POST to `/`, always the same header fields. A test
 compares every signature with botocore's.
 """
 
@@ -9,24 +9,33 @@ from __future__ import annotations
 import time
 from hashlib import sha256
 from hmac import digest
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.store.dynamo.access import Credentials
-
-CONTENT_TYPE: Final = "application/x-amz-json-1.0"
-TARGET: Final = "DynamoDB_20120810."
 
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _SIGNED: Final = "content-type;host;x-amz-date;x-amz-target"
 _SIGNED_TEMPORARY: Final = "content-type;host;x-amz-date;x-amz-security-token;x-amz-target"
 
 
+class Service(NamedTuple):
+    name: str
+    target: str
+    """What stands before the operation's name."""
+    content_type: str
+
+
+DYNAMODB: Final = Service("dynamodb", "DynamoDB_20120810.", "application/x-amz-json-1.0")
+SECRETS: Final = Service("secretsmanager", "secretsmanager.", "application/x-amz-json-1.1")
+
+
 class Signer:
     """Makes whole requests for one host in one region."""
 
-    def __init__(self, host: str, region: str) -> None:
+    def __init__(self, host: str, region: str, service: Service = DYNAMODB) -> None:
         self._host = host
         self._region = region
+        self._service = service
         self._key_of = ("", "")
         """The secret and the day that `_key` is made of; making it costs as much as a signature."""
         self._key = b""
@@ -39,14 +48,14 @@ class Signer:
         token_line = f"x-amz-security-token:{token}\n" if token else ""
         signed = _SIGNED_TEMPORARY if token else _SIGNED
         fields = (
-            f"content-type:{CONTENT_TYPE}\n"
+            f"content-type:{self._service.content_type}\n"
             f"host:{self._host}\n"
             f"x-amz-date:{moment}\n"
             f"{token_line}"
-            f"x-amz-target:{TARGET}{operation}\n"
+            f"x-amz-target:{self._service.target}{operation}\n"
         )
         canonical = f"POST\n/\n\n{fields}\n{signed}\n{sha256(body).hexdigest()}"
-        scope = f"{day}/{self._region}/dynamodb/aws4_request"
+        scope = f"{day}/{self._region}/{self._service.name}/aws4_request"
         statement = f"{_ALGORITHM}\n{moment}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
         signature = digest(self._signing_key(secret_key, day), statement.encode(), "sha256").hex()
         # The fields' canonical form is valid HTTP, but for the ends of the lines.
@@ -63,7 +72,7 @@ class Signer:
     def _signing_key(self, secret_key: str, day: str) -> bytes:
         if self._key_of != (secret_key, day):
             key = f"AWS4{secret_key}".encode()
-            for part in (day, self._region, "dynamodb", "aws4_request"):
+            for part in (day, self._region, self._service.name, "aws4_request"):
                 key = digest(key, part.encode(), "sha256")
             self._key_of, self._key = (secret_key, day), key
         return self._key

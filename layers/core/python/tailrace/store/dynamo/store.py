@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple, cast
 
@@ -27,6 +27,7 @@ from tailrace.store.base import Chunk, Listed, Look, Tail
 from tailrace.store.dynamo import actions, layout, listing, sweeping
 from tailrace.store.dynamo.bodies import Bodies, Bucket
 from tailrace.store.dynamo.chain import Chain
+from tailrace.store.dynamo.client import Call
 from tailrace.store.dynamo.failures import ConditionFailed, Item, TransactionCanceled
 from tailrace.store.dynamo.memory import Memory
 from tailrace.store.dynamo.polling import Polls
@@ -37,6 +38,9 @@ from tailrace.store.dynamo.turns import Turns
 
 ROUNDS: Final = 100
 """Looks at a name that is just being deleted or created, before it is left at that."""
+
+PAUSE_SECONDS: Final = 1.0
+"""What the wall clock may gain on the loop's, by being corrected, before that counts as a pause."""
 
 logger = logging.getLogger("tailrace")
 
@@ -51,15 +55,23 @@ class _Sight(NamedTuple):
 
 class DynamoStore:
     def __init__(
-        self, settings: Settings, clock: Clock = system_clock, backend: Backend | None = None
+        self,
+        settings: Settings,
+        clock: Clock = system_clock,
+        backend: Backend | None = None,
+        meter: Callable[[Call], None] | None = None,
     ) -> None:
-        """`backend` stands for DynamoDB and S3 where these are not to be used."""
+        """`backend` stands for DynamoDB and S3 where these are not to be used; `meter` is told of
+        every call to DynamoDB."""
         self._settings = settings
         self._clock = clock
         self._backend = backend
+        self._meter = meter
         self._grace = settings.trim_grace * 1000
         self._chains = Memory(settings.open_streams)
         self._turns = Turns()
+        self._lag = 0.0
+        """How far the wall clock was ahead of the loop's after the last pause."""
         self.outcomes: Counter[str] = Counter()
         """What came of writes: appended, lost (to another writer), recovered (the answer)."""
 
@@ -68,7 +80,7 @@ class DynamoStore:
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         if self._backend is None:
-            self._backend = await connect(self._settings)
+            self._backend = await connect(self._settings, self._meter)
         self._table = Table(self._backend.client, self._settings.table)
         bucket: Bucket | None = self._backend.bucket
         self._bodies = None if bucket is None else Bodies(self._table, bucket, self._clock)
@@ -105,6 +117,7 @@ class DynamoStore:
         raise _restless(path)
 
     def held(self, path: str) -> Tail | None:
+        self._notice_pause()
         chain = self._chains.get(path)
         if chain is None or chain.buried or not chain.trusted(self._loop.time()):
             return None
@@ -345,6 +358,18 @@ class DynamoStore:
             pass  # The read or write that this is about says itself whether it can be done.
         else:
             chain.stored = max(chain.stored, now)
+
+    def _notice_pause(self) -> None:
+        """Trust no tail from before a pause that the loop's clock did not count.
+
+        A function is frozen between two requests, or restored from a snapshot, for as long as it
+        pleases the platform."""
+        lag = self._clock() / 1000 - self._loop.time()
+        if lag - self._lag > PAUSE_SECONDS:
+            self._chains.distrust()
+            self._lag = lag
+        else:
+            self._lag = min(self._lag, lag)
 
     def _learn(self, chain: Chain, state: State, seen: float) -> None:
         chain.learn(state, seen, max(0, self._clock() - state.at) / 1000)

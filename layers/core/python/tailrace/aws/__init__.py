@@ -1,0 +1,1 @@
+"""Tailrace as Lambda functions: what stands around the application there."""

@@ -1,0 +1,95 @@
+"""The secret that CloudFront shows to the functions, while it is being rotated too.
+
+Secrets Manager keeps the value of before and the value to come under names of their own. Which one
+CloudFront sends during a rotation depends on where its new configuration has arrived, so all of
+them count. In quiet times one call per function environment and hour is all that this costs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from hmac import compare_digest
+from typing import Final, Protocol
+
+from tailrace.errors import StoreUnavailable
+from tailrace.settings import Settings
+from tailrace.store.dynamo.access import resolve
+from tailrace.store.dynamo.client import Client
+from tailrace.store.dynamo.failures import CallFailed, Refused
+from tailrace.store.dynamo.function_access import function_access
+from tailrace.store.dynamo.signing import SECRETS
+
+STAGES: Final = ("AWSCURRENT", "AWSPENDING", "AWSPREVIOUS")
+
+KEEP_SECONDS: Final = 3600
+"""How long a value counts without being asked for again: a retired one is gone after that."""
+
+REFRESH_SECONDS: Final = 10
+"""Least time between two looks for other values: a stranger must not make us ask all the time."""
+
+
+class Secret(Protocol):
+    async def admits(self, shown: str) -> bool: ...
+
+
+class FixedSecret:
+    """A value that is known beforehand: for trying things out."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value.encode()
+
+    async def admits(self, shown: str) -> bool:
+        return compare_digest(shown.encode(), self._value)
+
+
+class StoredSecret:
+    """A secret in Secrets Manager."""
+
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._now = monotonic
+        self._values: list[bytes] = []
+        self._stages = 0
+        """How many of `STAGES` the values are of."""
+        self._asked = -float(KEEP_SECONDS)
+
+    async def admits(self, shown: str) -> bool:
+        age = self._now() - self._asked
+        if not self._values or age >= KEEP_SECONDS:
+            await self._ask(STAGES[:1])
+        if self._matches(shown):
+            return True
+        if self._stages < len(STAGES) or age >= REFRESH_SECONDS:
+            await self._ask(STAGES)
+        return self._matches(shown)
+
+    def _matches(self, shown: str) -> bool:
+        # Every value is compared: how long that takes tells nothing about any of them.
+        return sum(compare_digest(shown.encode(), value) for value in self._values) > 0
+
+    async def _ask(self, stages: tuple[str, ...]) -> None:
+        service = SECRETS.name
+        access = function_access(self._settings, service) or resolve(self._settings, service)
+        client = Client(access, 1, service=SECRETS)
+        try:
+            found = [await self._value(client, stage) for stage in stages]
+        except CallFailed as error:
+            raise StoreUnavailable(f"the origin secret cannot be read: {error}") from error
+        finally:
+            await client.close()
+        self._values = [value for value in found if value is not None]
+        self._stages, self._asked = len(stages), self._now()
+
+    async def _value(self, client: Client, stage: str) -> bytes | None:
+        """None: no rotation has made such a value."""
+        try:
+            answer = await client.call(
+                "GetSecretValue", {"SecretId": self._settings.origin_secret, "VersionStage": stage}
+            )
+        except Refused as error:
+            if stage == STAGES[0] or error.code != "ResourceNotFoundException":
+                raise
+            return None
+        value: str = answer["SecretString"]
+        return value.encode()
