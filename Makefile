@@ -10,7 +10,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-dynamodb test-dynamodb-local lint format bench bench-dynamodb soak demo clean
+.PHONY: help setup serve test test-dynamodb test-dynamodb-local lint format package aws-local deploy-local \
+	bench bench-dynamodb bench-coldstart soak demo clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,11 +41,23 @@ format: setup ## Format the code and fix what can be fixed
 	@$(RUN) ruff check --fix --quiet || true
 	@$(RUN) ruff format
 
+package: setup ## Build what a deployment uploads, in build/lambda
+	@$(RUN) scripts.package lambda
+
+aws-local: setup ## Run the deployed shape here: edge, cache, packaged functions, DynamoDB: ARGS="--port 8080"
+	@exec $(RUN) tests.e2e $(ARGS)
+
+deploy-local: setup ## Bootstrap, deploy, use, redeploy and destroy the stacks on ministack
+	@$(RUN) tests.deploy $(ARGS)
+
 bench: setup ## Measure against the reference server
 	@$(RUN) bench $(ARGS)
 
 bench-dynamodb: setup ## Count the DynamoDB store's calls and units and their cost: ARGS="--write"
 	@$(RUN) bench.dynamodb $(ARGS)
+
+bench-coldstart: setup ## Measure what functions do before their first request: ARGS="--write"
+	@$(RUN) bench.coldstart $(ARGS)
 
 soak: setup ## Load the server for long and watch memory and correctness
 	@$(RUN) bench.soak $(ARGS)
@@ -53,5 +66,5 @@ demo: setup ## Draw docs/demo.svg from a real run
 	@.venv/bin/python scripts/demo.py
 
 clean: ## Remove what set-up and the tools have made; keeps DATA
-	rm -rf .venv node_modules .engines .setup.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv node_modules .engines .setup.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist cdk.out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

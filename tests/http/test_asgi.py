@@ -188,3 +188,26 @@ async def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
     await run("lifespan.startup")
     assert said[-1]["type"] == "lifespan.startup.failed"
     assert str(tmp_path) in said[-1]["message"]
+
+
+async def test_a_location_has_the_scheme_that_the_client_used(application: Application) -> None:
+    put = Call(application, "PUT", "/v1/stream/b", headers={"host": "streams.example.com"})
+    put._scope["scheme"] = "https"
+    assert (await put.ended()).headers[b"location"] == b"https://streams.example.com/v1/stream/b"
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE"])
+async def test_a_server_that_only_reads_refuses_writes(
+    application: Application, tmp_path: Path, method: str
+) -> None:
+    await application.stop()
+    reader = Application(Settings(data=str(tmp_path / "data"), read_only=True))
+    await reader.start()
+    try:
+        refused = await Call(reader, method, "/v1/stream/a", b"x", headers=TEXT).ended()
+        assert refused.status == 405
+        assert refused.headers[b"allow"] == b"GET, HEAD, OPTIONS"
+        assert (await Call(reader, "GET", "/v1/stream/a").ended()).status == 200
+    finally:
+        await reader.stop()
+        await application.start()

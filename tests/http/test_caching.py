@@ -189,3 +189,22 @@ def test_a_condition_creates_nothing(client: httpx.Client, path: str) -> None:
     assert now.status_code == 200
     assert client.head(path, headers={"if-none-match": "*"}).status_code == 200
     assert client.put(path, headers=TEXT | {"if-none-match": "*"}).status_code == 200
+
+
+def test_what_a_cache_may_keep_is_tagged_with_the_streams_incarnation(
+    client: httpx.Client, path: str
+) -> None:
+    tags = []
+    for _ in range(2):
+        client.put(path, content=b"data", headers={"content-type": "text/plain"})
+        offset = client.head(path).headers["stream-next-offset"]
+        reads = [
+            client.get(path),
+            client.get(path, params={"offset": offset}),
+            client.get(path, params={"offset": "-1", "live": "long-poll"}),
+        ]
+        (tag,) = {read.headers["cache-tag"] for read in reads}
+        assert re.fullmatch("s-[0-9a-f]{16}", tag)
+        tags.append(tag)
+        client.delete(path)
+    assert tags[0] != tags[1]

@@ -231,3 +231,32 @@ async def test_a_large_body_costs_two_transactions(warm: Process) -> None:
     assert calls == {"TransactWriteItems": 2}
     assert written <= 10, "8: a claim in table and index 3, the entry and the claim's end 5"
     assert (await warm.streams.view("a", 1)).bodies == [body]
+
+
+async def test_who_was_frozen_asks_for_the_tail_again(start: Start) -> None:
+    """The loop's clock may stand still while a function is frozen; the wall clock does not."""
+    now = [1_700_000_000_000]
+    process = await start(clock=lambda: now[0])
+    await process.streams.create("a", TEXT)
+    await process.streams.append("a", PLAIN)
+    process.spent()
+    now[0] += 900
+    await process.streams.append("a", PLAIN)
+    assert process.spent()[0] == {"PutItem": 1}
+    now[0] += 900
+    await process.streams.append("a", PLAIN)
+    assert process.spent()[0] == {"GetItem": 1, "Query": 1, "PutItem": 1}
+
+
+async def test_a_reader_that_may_not_write_does_not(start: Start) -> None:
+    now = [1_700_000_000_000]
+    writer = await start(clock=lambda: now[0])
+    reader = await start(clock=lambda: now[0], read_only=True)
+    await writer.streams.create("a", Create(content_type="text/plain", ttl=10))
+    now[0] += 9_000
+    await reader.streams.view("a", 0)
+    now[0] += 9_000
+    with pytest.raises(StreamNotFound):
+        await reader.streams.view("a", 0)
+    assert set(reader.spent()[0]) == {"GetItem", "Query"}
+    assert await writer.items("N"), "it was not the reader's to remove"

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Final, Protocol, TypeVar
 
 from tailrace.errors import StoreUnavailable
+from tailrace.store.waiting import settle
 
 T = TypeVar("T")
 
@@ -125,13 +126,3 @@ class _Barrier:
 
     def done(self, error: StoreUnavailable | None) -> None:
         settle(self.future, None, error)
-
-
-def settle(future: asyncio.Future[T], result: T, error: StoreUnavailable | None = None) -> None:
-    """End a wait, unless whoever waited has gone."""
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)

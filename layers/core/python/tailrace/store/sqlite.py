@@ -27,9 +27,10 @@ from tailrace.settings import Settings
 from tailrace.store import queries, schema
 from tailrace.store.base import Chunk, Listed, Look, Tail, read_through
 from tailrace.store.chain import Chain
-from tailrace.store.commit import GroupCommit, settle
+from tailrace.store.commit import GroupCommit
 from tailrace.store.files import BodyFiles
 from tailrace.store.hot import Budget
+from tailrace.store.waiting import settle
 from tailrace.store.writes import BodyFile, Operation, Put, Then, entry_row, grouped
 
 T = TypeVar("T")

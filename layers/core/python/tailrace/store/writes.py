@@ -13,7 +13,8 @@ from tailrace.errors import StoreUnavailable
 from tailrace.log.state import Entry
 from tailrace.store import queries, schema
 from tailrace.store.chain import Chain
-from tailrace.store.commit import Write, settle
+from tailrace.store.commit import Write
+from tailrace.store.waiting import settle
 
 T = TypeVar("T")
 Then = Callable[[T, StoreUnavailable | None], None]

@@ -11,10 +11,10 @@ from typing import Final
 
 from tailrace.clock import Clock
 from tailrace.errors import StoreUnavailable, StreamTooHot
-from tailrace.store.commit import settle
 from tailrace.store.dynamo import layout
 from tailrace.store.dynamo.chain import Chain
 from tailrace.store.dynamo.table import Table
+from tailrace.store.waiting import settle
 
 SHARE: Final = 0.1
 """Of the silence so far: how late an entry may be noticed."""

@@ -1,0 +1,20 @@
+"""How a wait ends, in either store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from tailrace.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+
+def settle(future: asyncio.Future[T], result: T, error: StoreUnavailable | None = None) -> None:
+    """End a wait, unless whoever waited has gone."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

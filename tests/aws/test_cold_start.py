@@ -1,0 +1,30 @@
+"""What a function loads before its first request: a budget that is kept by not importing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.coldstart import INIT, run
+from scripts.package import build
+
+HEAVY = {"fastapi", "starlette", "pydantic", "boto3", "botocore.session", "aws_xray_sdk", "sqlite3"}
+"""Each costs as much as everything else together, and no request for a stream needs it."""
+
+
+@pytest.fixture(scope="module")
+def assets() -> Path:
+    return build("host")
+
+
+@pytest.mark.parametrize("function", ["http", "live"])
+def test_the_init_of_a_function_loads_nothing_heavy(assets: Path, function: str) -> None:
+    modules = run(assets, function, INIT[function]).modules
+    assert modules >= {"tailrace.http.routes", "aws_lambda_powertools.metrics", "handler"}
+    assert modules & HEAVY == set()
+
+
+def test_the_live_function_has_no_adapter_and_the_http_function_no_runtime(assets: Path) -> None:
+    assert "mangum" not in run(assets, "live", INIT["live"]).modules
+    assert "asgi_stream" not in run(assets, "http", INIT["http"]).modules
