@@ -1,0 +1,163 @@
+"""The sample events, sent to the packaged functions as Lambda would send them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from scripts.package import LAYERS, build
+from tailrace.store.dynamo.provision import table_definition
+from tests.e2e.environments import Answer, Configuration
+from tests.e2e.functions import Function
+from tests.engines import Engine, Ministack, fresh_name
+
+EVENTS = Path(__file__).resolve().parents[2] / "events"
+CASES = sorted(path.relative_to(EVENTS).with_suffix("") for path in EVENTS.glob("*/*.json"))
+
+HTTP = [
+    ("create", 201),
+    ("create", 200),
+    ("append", 200),
+    ("append", 204),
+    ("read", 200),
+    ("read_from", 200),
+    ("head", 200),
+    ("long_poll", 200),
+    ("list", 200),
+    ("close", 204),
+    ("delete", 204),
+    ("read", 404),
+    ("create_binary", 201),
+    ("append_binary", 204),
+    ("encoded_name", 201),
+    ("health", 200),
+    ("preflight", 204),
+    ("no_secret", 403),
+]
+"""In this order, each with the status that it is answered with."""
+
+Start = Callable[..., Awaitable[Function]]
+
+
+def event(function: str, case: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((EVENTS / function / f"{case}.json").read_text())
+    return loaded
+
+
+async def whole(answer: Answer) -> bytes:
+    body = b"".join([piece async for piece in answer.body()])
+    assert answer.failure is None, answer.failure
+    return body
+
+
+@pytest.fixture
+async def start(aws: Engine, ministack: Ministack, tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts packaged functions over one table."""
+    table = fresh_name("events")
+    boto3.client(
+        "dynamodb",
+        endpoint_url=aws.url,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    ).create_table(**table_definition(table))
+    assets = build("host")
+    async with AsyncExitStack() as stack:
+
+        async def start(name: str, handler: str = "handler.handler", **env: str) -> Function:
+            function = Function(
+                Configuration(
+                    name=name,
+                    code=assets / "functions" / name,
+                    handler=handler,
+                    layers=tuple(assets / "layers" / layer for layer in LAYERS[name]),
+                    seconds=20,
+                    environment={
+                        "AWS_ENDPOINT_URL": ministack.url,
+                        "AWS_ENDPOINT_URL_DYNAMODB": aws.url,
+                        "TAILRACE_TABLE": table,
+                        "TAILRACE_ORIGIN_SECRET": "sample-origin-secret",
+                        **env,
+                    },
+                ),
+                tmp_path,
+            )
+            await function.start()
+            stack.push_async_callback(function.close)
+            return function
+
+        yield start
+
+
+async def test_the_http_function_answers_each_of_its_events(start: Start) -> None:
+    function = await start("http")
+    bodies = {}
+    for case, status in HTTP:
+        result = json.loads(await whole(await function.invoke(event("http", case))))
+        assert (case, result["statusCode"]) == (case, status), result
+        bodies[case, status] = base64.b64decode(result["body"])
+        if case == "create" and status == 201:
+            location = result["headers"]["location"]
+    assert location == "https://streams.example.com/v1/stream/chat/room-1"
+    assert bodies["read", 200] == b'[{"from":"ada","text":"hello"}]'
+    assert bodies["read_from", 200] == b"[]"
+    listed = json.loads(bodies["list", 200])["streams"]
+    assert [each["path"] for each in listed] == ["chat/room-1"]
+    assert {case for case, _ in HTTP} == {path.name for path in CASES if path.parts[0] == "http"}
+    assert function.cold_starts == 1
+
+
+async def test_the_live_function_answers_each_of_its_events(start: Start) -> None:
+    http = await start("http")
+    for case in ("create", "append", "close"):
+        await whole(await http.invoke(event("http", case)))
+    live = await start("live", "handler.app", AWS_LAMBDA_EXEC_WRAPPER="/opt/asgi-stream")
+    told = {}
+    for case in ("sse", "sse_missing", "no_secret"):
+        prelude, _, body = (await whole(await live.invoke(event("live", case)))).partition(bytes(8))
+        told[case] = json.loads(prelude), body
+    assert {case: head["statusCode"] for case, (head, _) in told.items()} == {
+        "sse": 200,
+        "sse_missing": 404,
+        "no_secret": 403,
+    }
+    head, body = told["sse"]
+    assert head["headers"]["content-type"] == "text/event-stream"
+    assert b'data:[{"from":"ada","text":"hello"}]' in body
+    assert b'"streamClosed":true' in body
+
+
+async def test_the_dispatch_function_answers_each_of_its_events(
+    start: Start, distribution: str, cloudfront: Any
+) -> None:
+    function = await start("dispatch", TAILRACE_DISTRIBUTION=distribution)
+    for case in ("append", "delete"):
+        result = json.loads(await whole(await function.invoke(event("dispatch", case))))
+        assert result == {"batchItemFailures": []}
+    listed = cloudfront.list_invalidations(DistributionId=distribution)["InvalidationList"]
+    assert listed["Quantity"] == 1
+
+
+async def test_the_rotate_function_answers_each_of_its_events(
+    start: Start, secret: str, distribution: str, secrets_manager: Any
+) -> None:
+    function = await start(
+        "rotate", TAILRACE_ORIGIN_SECRET=secret, TAILRACE_DISTRIBUTION=distribution
+    )
+    for case in ("create", "set", "test", "finish"):
+        result = await whole(await function.invoke({**event("rotate", case), "SecretId": secret}))
+        assert json.loads(result) is None
+    assert secrets_manager.get_secret_value(SecretId=secret)["SecretString"] != "first"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_an_event_is_written_as_json_and_named_after_its_function(case: Path) -> None:
+    assert case.parts[0] in LAYERS
+    assert isinstance(event(*case.parts), dict)
