@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any, Self
 
 from tailrace.aws.door import Door, origin_secret
@@ -25,8 +26,13 @@ class Function:
         self._application = Application(settings, store)
         door = Door(self._application, origin_secret(settings))
         self._app = Observed(door, observer, store.outcomes)
+        self._fresh = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._fresh and scope["type"] == "http":
+            # Environments restored from one snapshot would back off in step with each other.
+            random.seed()
+            self._fresh = False
         await self._app(scope, receive, send)
 
     def started(self) -> Self:
