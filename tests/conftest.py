@@ -198,18 +198,22 @@ class VitestTest:
         return "\n".join([self.name, *(f"    {m}".replace("\n", "\n    ") for m in self.messages)])
 
 
+def find_node() -> str:
+    """The Node of set-up, or else the machine's own."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    node = shutil.which("node", path=path)
+    assert node is not None, "Node is missing; `make setup` brings it"
+    return node
+
+
 def run_vitest(
     root: Path, report: Path, env: Mapping[str, str], *, seconds: float
 ) -> list[VitestTest]:
     """Runs the test files below `root`, each test's outcome in their order."""
     vitest = ROOT / "node_modules" / "vitest" / "vitest.mjs"
-    node = shutil.which(
-        "node", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    )
-    assert node is not None, "Node is missing; `make setup` brings it"
     assert vitest.exists(), "node_modules is missing; `make setup` brings it"
     done = subprocess.run(
-        [node, vitest, "run", "--root", root, "--reporter=json", f"--outputFile={report}"],
+        [find_node(), vitest, "run", "--root", root, "--reporter=json", f"--outputFile={report}"],
         env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,

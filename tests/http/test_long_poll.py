@@ -40,7 +40,7 @@ def waiting(connection: Connection, path: str, offset: str = "now") -> Connectio
 
 def assert_live(answer: Answer) -> None:
     assert answer.headers["stream-cursor"].isdigit()
-    assert answer.headers["cache-control"] == "public, max-age=1"
+    assert answer.headers["cache-control"] == "public, max-age=1, stale-if-error=0"
 
 
 def test_data_after_the_offset_is_there_at_once(client: httpx.Client, path: str) -> None:

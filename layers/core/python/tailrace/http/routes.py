@@ -47,10 +47,11 @@ Answer = Response | Streaming
 CHUNK_CACHING: Final = b"public, max-age=60, stale-while-revalidate=300"
 """A chunk that is followed by another one, or ends a closed stream, never changes."""
 
-TAIL_CACHING: Final = b"public, no-cache"
-"""The tail grows: a cache may keep it, but asks each time whether it still is the tail."""
+TAIL_CACHING: Final = b"public, no-cache, stale-if-error=0"
+"""The tail grows: a cache may keep it, but asks each time whether it still is the tail, and when it
+gets no answer it does not say that an old one is."""
 
-LIVE_CACHING: Final = b"public, max-age=1"
+LIVE_CACHING: Final = b"public, max-age=1, stale-if-error=0"
 """Long enough for a cache to give one answer to all who waited for it together."""
 
 _CLOSED: Final = (b"stream-closed", b"true")

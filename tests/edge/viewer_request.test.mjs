@@ -1,0 +1,279 @@
+// The viewer-request function as CloudFront would run it: npx vitest run --root tests/edge
+import fc from "fast-check"
+import { readFileSync } from "node:fs"
+import { describe, expect, it } from "vitest"
+
+import { fromRequest, toEvent } from "./event.mjs"
+import { loadFunction } from "./runtime.mjs"
+
+const CODE = readFileSync(new URL("../../infra/edge/viewer_request.js", import.meta.url), "utf8")
+const viewerRequest = loadFunction(CODE, { origins: ["http", "live"] })
+
+const HOST = "streams.example.com"
+const TOKEN = "0000000000000007_0000000000000123"
+const STREAM = "/v1/stream/a/b"
+
+/** What CloudFront goes on with: method, path, query, headers by name, and the origin's id. */
+async function edge(target, { method = "GET", headers = {}, id = "request-1" } = {}) {
+  const [path, ...rest] = target.split("?")
+  const query = rest.join("?")
+  const given = Object.entries({ host: HOST, ...headers }).flatMap(([name, value]) =>
+    [value].flat().map((each) => [name, each]),
+  )
+  const event = toEvent({ method, path, query, headers: given }, { requestId: id })
+  const { request, origin = "http", response } = await viewerRequest.run(event)
+  if (response) return { response }
+  const sent = fromRequest(request, event, query)
+  const url = sent.query === "" ? sent.path : `${sent.path}?${sent.query}`
+  return { url, origin, headers: Object.fromEntries(sent.headers) }
+}
+
+const urlOf = async (target, options) => (await edge(target, options)).url
+const queryOf = async (query) => (await urlOf(`${STREAM}?${query}`)).slice(STREAM.length)
+
+describe("the query of a read", () => {
+  it.each([
+    ["has offset, live and cursor in this order", `cursor=12&live=sse&offset=${TOKEN}`, `?offset=${TOKEN}&live=sse&cursor=12`],
+    ["loses every other parameter", `a=1&offset=${TOKEN}&signed=x--y&jid=z&b`, `?offset=${TOKEN}`],
+    ["keeps no cursor of a catch-up read", `offset=${TOKEN}&cursor=12`, `?offset=${TOKEN}`],
+    ["keeps no cursor where live is unknown", "offset=-1&live=ws&cursor=12", "?offset=-1&live=ws"],
+    ["keeps a cursor of 18 digits", `offset=now&live=long-poll&cursor=${"9".repeat(18)}`, `?offset=now&live=long-poll&cursor=${"9".repeat(18)}`],
+    ["loses a cursor of 19 digits", `offset=now&live=long-poll&cursor=${"9".repeat(19)}`, "?offset=now&live=long-poll"],
+    ["loses a cursor that is no number", "offset=now&live=long-poll&cursor=x1", "?offset=now&live=long-poll"],
+    ["loses a cursor of other digits than 0 to 9", "offset=now&live=sse&cursor=%D9%A3", "?offset=now&live=sse"],
+    ["loses an empty cursor", "offset=now&live=sse&cursor=", "?offset=now&live=sse"],
+    ["loses an empty live", `offset=${TOKEN}&live=`, `?offset=${TOKEN}`],
+    ["loses a live without =", `offset=${TOKEN}&live`, `?offset=${TOKEN}`],
+    ["loses the offset -1 of a catch-up read", "offset=-1", ""],
+    ["keeps the offset -1 of a live read", "offset=-1&live=long-poll", "?offset=-1&live=long-poll"],
+    ["keeps an empty offset, which the app refuses", "offset=", "?offset="],
+    ["keeps repeated offsets, which the app refuses", "offset=-1&live=sse&offset=now", "?offset=-1&offset=now&live=sse"],
+    ["keeps the offset -1 where it is repeated", "offset=-1&offset=-1", "?offset=-1&offset=-1"],
+    ["takes the last live", "offset=now&live=sse&live=long-poll", "?offset=now&live=long-poll"],
+    ["takes the last live even if it is empty", "offset=now&live=sse&live=", "?offset=now"],
+    ["takes the last cursor", "cursor=1&offset=now&live=sse&cursor=2", "?offset=now&live=sse&cursor=2"],
+    ["has one spelling of a value", "offset=%6Eow&live=long%2Dpoll&cursor=%31", "?offset=now&live=long-poll&cursor=1"],
+    ["has one spelling of a name", "%6Fffset=now", "?offset=now"],
+    ["keeps a broken encoding broken", "offset=%zz&live=%", "?offset=%25zz&live=%25"],
+    ["survives names that every object has", "constructor=1&__proto__=2&hasOwnProperty=3", ""],
+  ])("%s", async (_, given, wanted) => {
+    expect(await queryOf(given)).toBe(wanted)
+  })
+
+  const values = {
+    offset: fc.constantFrom("-1", "now", TOKEN, "", "7", "%2D1", "n%6Fw", "%zz", "a+b"),
+    live: fc.constantFrom("sse", "long-poll", "", "ws", "%73se", "long%2dpoll"),
+    cursor: fc.constantFrom("1", "123456", "x", "", "9".repeat(19), "%31"),
+    other: fc.constantFrom("1", "", "offset", "%26"),
+  }
+  const parameter = fc
+    .constantFrom("offset", "live", "cursor", "signed", "toString")
+    .chain((name) => {
+      const of = Object.hasOwn(values, name) ? values[name] : values.other
+      return of.map((value) => `${name}=${value}`)
+    })
+  const queries = fc.array(parameter, { maxLength: 6 })
+  const holds = (property) => fc.assert(property, { numRuns: 500 })
+
+  it("is normalised once and for all", () =>
+    holds(
+      fc.asyncProperty(queries, async (parts) => {
+        const once = await queryOf(parts.join("&"))
+        expect(await queryOf(once.slice(1))).toBe(once)
+      }),
+    ))
+
+  it("does not depend on the order in which different parameters came", () =>
+    holds(
+      fc.asyncProperty(
+        fc.uniqueArray(parameter, { selector: (part) => part.split("=")[0] }),
+        fc.infiniteStream(fc.nat()),
+        async (parts, ranks) => {
+          const shuffled = parts
+            .map((part) => [ranks.next().value, part])
+            .sort(([a], [b]) => a - b)
+            .map(([, part]) => part)
+          expect(await queryOf(shuffled.join("&"))).toBe(await queryOf(parts.join("&")))
+        },
+      ),
+    ))
+
+  it("is the same where the app would answer alike, and only there", () =>
+    holds(
+      fc.asyncProperty(queries, queries, async (one, other) => {
+        const [first, second] = [one.join("&"), other.join("&")]
+        const alike = asTheAppReads(first) === asTheAppReads(second)
+        expect((await queryOf(first)) === (await queryOf(second))).toBe(alike)
+      }),
+    ))
+
+  it("means the same to the app as what the viewer sent", () =>
+    holds(
+      fc.asyncProperty(queries, async (parts) => {
+        const given = parts.join("&")
+        expect(asTheAppReads((await queryOf(given)).slice(1))).toBe(asTheAppReads(given))
+      }),
+    ))
+})
+
+/** The rules of `tailrace.http.routes`, as text: equal for two queries with one answer. */
+function asTheAppReads(query) {
+  const found = new URLSearchParams(query)
+  const offsets = found.getAll("offset")
+  const live = found.getAll("live").at(-1) ?? ""
+  const cursor = found.getAll("cursor").at(-1) ?? ""
+  const waits = live === "long-poll" || live === "sse"
+  return JSON.stringify({
+    offsets: !live && offsets.join() === "-1" ? [] : offsets,
+    live,
+    cursor: waits && /^[0-9]{1,18}$/.test(cursor) ? cursor : "",
+  })
+}
+
+describe("other methods", () => {
+  it.each(["POST", "PUT", "DELETE", "OPTIONS"])("%s has no query and keeps its path", async (method) => {
+    expect(await urlOf("/ds/a?offset=now&x=1", { method })).toBe("/ds/a")
+    expect(await urlOf("/v1/stream/a?offset=now", { method })).toBe("/v1/stream/a")
+  })
+
+  it.each(["POST", "PUT", "DELETE"])("%s goes to http whatever it asks for", async (method) => {
+    const { origin, headers } = await edge(`${STREAM}?offset=-1&live=sse`, { method })
+    expect(origin).toBe("http")
+    expect(headers).not.toHaveProperty("x-tailrace-reader")
+  })
+
+  it("keeps what the app reads of a write", async () => {
+    const given = { "content-type": "text/plain", "stream-seq": "7", "accept-encoding": "gzip" }
+    expect((await edge(STREAM, { method: "POST", headers: given })).headers).toMatchObject(given)
+  })
+})
+
+describe("the alias", () => {
+  it.each(["GET", "HEAD"])("is the same stream for %s", async (method) => {
+    expect(await urlOf("/ds/a%2Fb/c", { method })).toBe("/v1/stream/a%2Fb/c")
+  })
+
+  it("is replaced only where the path begins with it", async () => {
+    expect(await urlOf("/v1/stream/ds/a")).toBe("/v1/stream/ds/a")
+    expect(await urlOf("/dsx/a?b=1")).toBe("/dsx/a?b=1")
+  })
+})
+
+describe("the origin", () => {
+  it("is live for server-sent events", async () => {
+    expect((await edge(`${STREAM}?live=sse&offset=now`)).origin).toBe("live")
+    expect((await edge(`/ds/a?live=%73se&offset=now`)).origin).toBe("live")
+  })
+
+  it.each([`${STREAM}?offset=now&live=long-poll`, STREAM, "/health?live=sse"])("is http for %s", async (url) => {
+    expect((await edge(url)).origin).toBe("http")
+  })
+
+  it("is http for HEAD", async () => {
+    expect((await edge(`${STREAM}?live=sse&offset=now`, { method: "HEAD" })).origin).toBe("http")
+  })
+})
+
+describe("the headers", () => {
+  const all = {
+    cookie: "a=1; b=2",
+    "accept-encoding": "br, gzip",
+    "if-none-match": '"tag"',
+    "if-modified-since": "Mon, 16 Nov 2026 00:00:00 GMT",
+    "if-range": '"tag"',
+    range: "bytes=0-9",
+    authorization: "Bearer secret",
+  }
+  const kept = async (target, options) => {
+    const { headers } = await edge(target, { headers: all, ...options })
+    return Object.keys(all).filter((name) => name in headers)
+  }
+
+  it("of a catch-up read: what the app or the cache understands", async () => {
+    expect(await kept(STREAM)).toEqual(["accept-encoding", "if-none-match", "authorization"])
+  })
+
+  it.each(["long-poll", "sse"])("of live=%s: nothing that would part those who wait", async (live) => {
+    expect(await kept(`${STREAM}?offset=now&live=${live}`)).toEqual(["authorization"])
+  })
+
+  it.each(["GET", "HEAD", "POST"])("of a %s have no cookies", async (method) => {
+    expect(await kept(STREAM, { method })).not.toContain("cookie")
+  })
+
+  it("name the host that the viewer asked, and no other", async () => {
+    for (const target of [STREAM, "/health"]) {
+      const { headers } = await edge(target, { headers: { "x-forwarded-host": ["evil", "evil"] } })
+      expect(headers).toMatchObject({ host: HOST, "x-forwarded-host": HOST })
+    }
+  })
+
+  it.each([STREAM, "/health"])("of %s cannot forge ours", async (target) => {
+    const forged = { "x-tailrace-origin": "x", "X-Tailrace-Reader": ["y", "z"], "x-tailrace-": "" }
+    const { headers } = await edge(target, { headers: forged })
+    expect(Object.keys(headers).sort()).toEqual(["host", "x-forwarded-host"])
+  })
+})
+
+describe("x-tailrace-reader", () => {
+  const reader = async (target, options) => (await edge(target, options)).headers["x-tailrace-reader"]
+
+  it("keeps readers apart whose answer is for one only", async () => {
+    for (const [target, method] of [
+      [`${STREAM}?offset=now&live=sse`, "GET"],
+      [`${STREAM}?offset=now`, "GET"],
+      [STREAM, "HEAD"],
+    ]) {
+      expect(await reader(target, { method, id: "one" })).toBe("one")
+      expect(await reader(target, { method, id: "two" })).toBe("two")
+    }
+  })
+
+  it.each([STREAM, `${STREAM}?offset=${TOKEN}`, `${STREAM}?offset=now&live=long-poll`, "/health"])(
+    "is not on %s",
+    async (target) => {
+      const forged = { "x-tailrace-reader": "forged" }
+      expect(await reader(target, { headers: forged })).toBeUndefined()
+    },
+  )
+
+  it("cannot be chosen by a viewer", async () => {
+    const forged = { "x-tailrace-reader": "forged" }
+    expect(await reader(`${STREAM}?offset=now&live=sse`, { headers: forged })).toBe("request-1")
+  })
+})
+
+describe("other paths", () => {
+  it.each(["/health", "/v1/streams?prefix=a%20b&limit=2&after=", "/docs?x", "/openapi.json?b=2&a=1", "/v1/stream", "/ds"])(
+    "%s stays as it is",
+    async (target) => {
+      const { url, headers } = await edge(target, {
+        headers: { cookie: "a=1; b=2", "accept-encoding": "br", range: "bytes=0-1" },
+      })
+      expect(url).toBe(target)
+      expect(headers).toMatchObject({ cookie: "a=1; b=2", "accept-encoding": "br", range: "bytes=0-1" })
+    },
+  )
+})
+
+describe("admit", () => {
+  const withAccess = (body) =>
+    loadFunction(CODE.replace("return undefined;", body), { origins: ["live"], store: { key: "secret" } })
+
+  it("ends the request with the response it returns", async () => {
+    const guarded = withAccess("return { statusCode: 401, headers: { a: { value: 'b' } }, body: 'no' };")
+    const { response } = await guarded.run(toEvent({ method: "GET", path: STREAM, headers: [["host", HOST]] }))
+    expect(response).toEqual({ status: 401, headers: [["a", "b"]], body: Buffer.from("no") })
+  })
+
+  it("sees the request before anything is taken from it, and may ask the key-value store", async () => {
+    const guarded = withAccess(`
+      const key = await cf.kvs().get('key');
+      if (request.querystring.signed.value === key && request.cookies.a.value === '1') return undefined;
+      return { statusCode: 403 };`)
+    const event = (signed) =>
+      toEvent({ method: "GET", path: "/ds/a", query: `signed=${signed}`, headers: [["host", HOST], ["cookie", "a=1"]] })
+    expect((await guarded.run(event("secret"))).request.querystring).toBe("")
+    expect((await guarded.run(event("guess"))).response.status).toBe(403)
+  })
+})
