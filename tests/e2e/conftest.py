@@ -1,0 +1,41 @@
+"""The path that the tests of this folder share; they keep apart by the names of their streams."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+import httpx
+import pytest
+
+from tests.e2e.stack import AwsLocal, Missing
+from tests.engines import Ministack
+
+
+@pytest.fixture(scope="session")
+def aws_local(ministack: Ministack) -> Iterator[AwsLocal]:
+    # Live reads are shorter than deployed ones, so that waiting for their end costs no minutes.
+    variables = {"TAILRACE_LONG_POLL_TIMEOUT": "2", "TAILRACE_SSE_LIFETIME": "5"}
+    try:
+        with AwsLocal(variables=variables, ministack=ministack) as stack:
+            yield stack
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def viewer(aws_local: AwsLocal) -> Iterator[httpx.Client]:
+    """Somebody in front of the edge."""
+    with httpx.Client(base_url=aws_local.url, timeout=30, trust_env=False) as client:
+        yield client
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        stack = item.funcargs.get("aws_local")
+        if isinstance(stack, AwsLocal):
+            report.sections.append(("output of the path", stack.output()))
+    return report

@@ -1,0 +1,234 @@
+"""The whole AWS path on this machine: edge, cache, function URLs, functions, DynamoDB."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import boto3
+import httpx
+
+from bench.servers import allow_many_connections
+from tailrace.store.dynamo.provision import table_definition
+from tests.e2e.assembly import Assembly, synthesise
+from tests.e2e.cloudfront import CloudFrontApi
+from tests.e2e.environments import PYTHON, REGION
+from tests.e2e.event_source import EventSource
+from tests.e2e.function_url import FunctionUrl
+from tests.e2e.functions import Function
+from tests.edge.processes import VARNISH, Edge, Origin
+from tests.engines import Ministack
+
+SECRET: Final = "the-origin-secret-of-this-machine"
+SECRET_HEADER: Final = "x-tailrace-origin"
+DISTRIBUTION: Final = "ELOCAL"
+URLS: Final = ("http", "live")
+START_SECONDS: Final = 60.0
+
+T = TypeVar("T")
+
+
+class Missing(Exception):
+    """Something that the path needs is not on this machine."""
+
+
+class AwsLocal:
+    """Starts everything on loopback and ends it with the block.
+
+    `variables` replaces settings of the functions, `say` is told what is being done."""
+
+    def __init__(
+        self,
+        *,
+        variables: Mapping[str, str] | None = None,
+        ministack: Ministack | None = None,
+        port: int = 0,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="tailrace-aws-"))
+        self.functions: dict[str, Function] = {}
+        self.urls: dict[str, FunctionUrl] = {}
+        self.invalidations = CloudFrontApi(lambda tag: self.edge.purge(tag))
+        self._variables = dict(variables or {})
+        self._ministack = ministack
+        self._wanted_port = port
+        self._say = say
+        self._loop = asyncio.new_event_loop()
+        self._stack = contextlib.ExitStack()
+
+    @property
+    def url(self) -> str:
+        """What a viewer talks to."""
+        return self.edge.url
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def cold_starts(self) -> dict[str, int]:
+        return {name: function.cold_starts for name, function in self.functions.items()}
+
+    def requests(self, name: str) -> Counter[tuple[str, str]]:
+        """How often each method and target has reached the function's URL."""
+        return Counter(self.urls[name].requests)
+
+    def output(self) -> str:
+        """The end of every log, for a test that failed."""
+        parts = [f"--- {name} ---\n{each.output()}" for name, each in self.functions.items()]
+        return "\n".join([*parts, f"--- edge ---\n{self.edge.output()}"])
+
+    def __enter__(self) -> Self:
+        check_tools()
+        allow_many_connections()
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        enter = self._stack.enter_context
+        self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        self._say("Synthesising the stacks, and packaging the functions for this machine …")
+        assembly = synthesise(self.folder / "assembly")
+        if self._ministack is None:
+            self._say("Starting ministack: DynamoDB, S3, Secrets Manager …")
+            (self.folder / "ministack").mkdir()
+            self._ministack = enter(Ministack(self.folder / "ministack"))
+        stream, known = self._provision(self._ministack.url)
+        self._deploy(Assembly(assembly, known), stream)
+
+    def _deploy(self, assembly: Assembly, stream: str) -> None:
+        assert self._ministack is not None
+        enter = self._stack.enter_context
+        enter(self.invalidations)
+        self._run_loop()
+        variables = {
+            "AWS_ENDPOINT_URL": self._ministack.url,
+            "AWS_ENDPOINT_URL_CLOUDFRONT": self.invalidations.url,
+            **self._variables,
+        }
+        for name in ("http", "live", "dispatch"):
+            configuration = assembly.function(name, **variables)
+            self.functions[name] = self._call(
+                Function(configuration, self.folder / "functions").start()
+            )
+            self._stack.callback(self._end, self.functions[name].close)
+        for name in URLS:
+            domain = f"{name}.lambda-url.{REGION}.on.aws"
+            url = FunctionUrl(self.functions[name], domain, streaming=assembly.streams(name))
+            self.urls[name] = self._call(url.start())
+            self._stack.callback(self._end, url.close)
+        self._say("Starting the edge and the cache …")
+        origins = {
+            name: Origin(port=url.port, headers={SECRET_HEADER: SECRET})
+            for name, url in self.urls.items()
+        }
+        self.edge = enter(
+            Edge(self.folder / "edge", assembly.template, origins, port=self._wanted_port)
+        )
+        self._follow(assembly, stream)
+        self._say("Starting the first function environments …")
+        self._warm_up()
+
+    def _provision(self, endpoint: str) -> tuple[str, dict[str, str]]:
+        """Makes what the storage stack would; returns the table's stream and the names."""
+
+        def client(service: str) -> Any:
+            return boto3.client(
+                service,
+                endpoint_url=endpoint,
+                region_name=REGION,
+                aws_access_key_id="test",
+                aws_secret_access_key="test",
+            )
+
+        name = self.folder.name
+        table = client("dynamodb").create_table(**table_definition(name))["TableDescription"]
+        client("s3").create_bucket(Bucket=name.replace("_", "-").lower())
+        secret = client("secretsmanager").create_secret(Name=name, SecretString=SECRET)
+        self._streams = client("dynamodbstreams")
+        return table["LatestStreamArn"], {
+            "AWS::DynamoDB::GlobalTable": name,
+            "AWS::S3::Bucket": name.replace("_", "-").lower(),
+            "AWS::SecretsManager::Secret": secret["ARN"],
+            "AWS::CloudFront::Distribution": DISTRIBUTION,
+        }
+
+    def _follow(self, assembly: Assembly, stream: str) -> None:
+        (mapping,) = assembly.resources("AWS::Lambda::EventSourceMapping").values()
+        filters = [each["Pattern"] for each in mapping["FilterCriteria"]["Filters"]]
+        source = EventSource(self._streams, stream, filters, self.functions["dispatch"])
+        following = asyncio.run_coroutine_threadsafe(source.run(), self._loop)
+        following.add_done_callback(_tell)
+        self._stack.callback(following.cancel)
+
+    def _warm_up(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            answer = httpx.get(f"{self.url}/health", timeout=START_SECONDS, trust_env=False)
+            if answer.is_success:
+                return
+            if time.monotonic() > deadline or answer.status_code not in (429, 503, 504):
+                raise AssertionError(
+                    f"GET /health: {answer.status_code} {answer.text}\n{self.output()}"
+                )
+            time.sleep(0.1)
+
+    def _run_loop(self) -> None:
+        thread = threading.Thread(target=self._loop.run_forever, name="lambda", daemon=True)
+        thread.start()
+
+        def end() -> None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join()
+            self._loop.close()
+
+        self._stack.callback(end)
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
+
+    def _end(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._call(close())
+
+
+def _tell(following: Future[None]) -> None:
+    """Nobody waits for its end, so that what ended it would go unnoticed."""
+    if not following.cancelled() and (error := following.exception()) is not None:
+        print(f"the event source mapping ended: {error!r}", file=sys.stderr)
+
+
+def check_tools() -> None:
+    """Raises `Missing`, with what to do about it."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    if shutil.which("node", path=path) is None:
+        raise Missing("Node is missing; `make setup` brings it")
+    if not PYTHON.exists():
+        raise Missing("Lambda's Python is missing; `make setup` brings it")
+    if not VARNISH.exists():
+        raise Missing("Varnish, the cache, is missing; `make setup` brings it, or says why not")
+    if shutil.which("cc") is None:
+        raise Missing("Varnish needs a C compiler (Debian, Ubuntu: apt install gcc libc6-dev)")

@@ -1,0 +1,29 @@
+"""An audience costs what one reader costs: the cache lets one long-poll of each cycle through."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.collapsing import Result, measure, table
+from tests.e2e.stack import AwsLocal
+
+MOST = 2
+"""Origin requests of one cycle. One, and one more for clients who come when the answer, which is
+kept for a second, has been forgotten."""
+
+
+@pytest.mark.parametrize(("streams", "clients"), [(1, 1000), (5, 200)])
+async def test_long_polls_collapse_and_nobody_misses_a_message(
+    aws_local: AwsLocal, streams: int, clients: int
+) -> None:
+    name = f"audience-{streams}"
+    result = await measure(aws_local, name, streams=streams, clients=clients, writes=30, idle=5)
+    print(table([result]))
+    assert_collapsed(result)
+
+
+def assert_collapsed(result: Result) -> None:
+    assert result.wrong == 0
+    assert result.answered == result.streams * result.clients * result.writes
+    assert len(result.per_cycle) > result.streams * result.writes
+    assert max(result.per_cycle) <= MOST

@@ -1,0 +1,16 @@
+"""The official conformance suite of the protocol, through the whole AWS path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.test_conformance import check
+from tests.e2e.stack import AwsLocal
+
+
+@pytest.mark.timeout(600)
+def test_official_suite_passes_through_the_whole_path(aws_local: AwsLocal, tmp_path: Path) -> None:
+    check(aws_local, tmp_path)  # type: ignore[arg-type]  # It asks for no more than a URL.
+    assert sum(aws_local.requests("live").values()) > 0

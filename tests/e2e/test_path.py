@@ -1,0 +1,231 @@
+"""What a viewer sees, through edge, cache, function URL, packaged function and DynamoDB."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.e2e.stack import AwsLocal
+from tests.engines import fresh_name
+
+BYTES = {"content-type": "application/octet-stream"}
+TEXT = {"content-type": "text/plain"}
+JSON = {"content-type": "application/json"}
+MIB = 1 << 20
+
+
+@pytest.fixture
+def stream() -> str:
+    """The path of a stream that nobody else has."""
+    return f"/v1/stream/{fresh_name('path')}"
+
+
+def created(viewer: httpx.Client, path: str, kind: dict[str, str] = BYTES) -> httpx.Response:
+    answer = viewer.put(path, headers=kind)
+    assert answer.status_code == 201, answer.text
+    return answer
+
+
+def append(viewer: httpx.Client, path: str, body: bytes, kind: dict[str, str] = BYTES) -> str:
+    answer = viewer.post(path, headers=kind, content=body)
+    assert answer.status_code == 204, answer.text
+    return str(answer.headers["stream-next-offset"])
+
+
+def reads(aws_local: AwsLocal, path: str) -> int:
+    """How many reads of the stream have reached a function."""
+    found = [*aws_local.requests("http").items(), *aws_local.requests("live").items()]
+    return sum(
+        times for (method, target), times in found if method == "GET" and target.startswith(path)
+    )
+
+
+def events(answer: httpx.Response) -> Iterator[tuple[str, str]]:
+    kind = ""
+    for line in answer.iter_lines():
+        if line.startswith("event:"):
+            kind = line.removeprefix("event:").strip()
+        elif line.startswith("data:"):
+            yield kind, line.removeprefix("data:")
+
+
+def purged(aws_local: AwsLocal, tag: str) -> None:
+    """Waits for the table's stream, the dispatch function and the invalidation."""
+    deadline = time.monotonic() + 20
+    while tag not in aws_local.invalidations.purged:
+        assert time.monotonic() < deadline, f"{tag} was not purged: {aws_local.output()}"
+        time.sleep(0.05)
+
+
+def test_events_arrive_one_by_one_while_the_function_runs(
+    viewer: httpx.Client, stream: str
+) -> None:
+    created(viewer, stream, JSON)
+    with viewer.stream("GET", stream, params={"offset": "-1", "live": "sse"}) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        arriving = events(answer)
+        assert next(arriving)[0] == "control"
+        for number in range(3):
+            append(viewer, stream, json.dumps({"n": number}).encode(), JSON)
+            # It comes although the answer has not ended: the next one is not even written.
+            assert json.loads(next(e for k, e in arriving if k == "data")) == [{"n": number}]
+
+
+def test_readers_of_events_do_not_share_an_answer(
+    viewer: httpx.Client, aws_local: AwsLocal, stream: str
+) -> None:
+    created(viewer, stream, TEXT)
+    params = {"offset": "-1", "live": "sse"}
+    with (
+        viewer.stream("GET", stream, params=params) as one,
+        viewer.stream("GET", stream, params=params) as two,
+    ):
+        streams = events(one), events(two)
+        assert [next(each)[0] for each in streams] == ["control", "control"]
+        append(viewer, stream, b"hello", TEXT)
+        assert [next(e for k, e in each if k == "data") for each in streams] == ["hello", "hello"]
+    assert reads(aws_local, stream) == 2
+
+
+def test_answers_without_a_body_have_none(viewer: httpx.Client, stream: str) -> None:
+    created(viewer, stream)
+    end = append(viewer, stream, b"some")
+    head = viewer.head(stream)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["stream-next-offset"] == end
+    assert head.headers["cache-control"] == "no-store"
+    waited = viewer.get(stream, params={"offset": end, "live": "long-poll"})
+    assert (waited.status_code, waited.content) == (204, b"")
+    assert waited.headers["stream-up-to-date"] == "true"
+    read = viewer.get(stream)
+    again = viewer.get(stream, headers={"if-none-match": read.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_missing_stream_is_not_remembered(viewer: httpx.Client, stream: str) -> None:
+    assert viewer.get(stream).status_code == 404
+    created(viewer, stream)
+    assert viewer.get(stream).status_code == 200
+
+
+def test_what_was_written_can_be_read_at_once(viewer: httpx.Client, stream: str) -> None:
+    created(viewer, stream, TEXT)
+    for number in range(20):
+        append(viewer, stream, f"{number} ".encode(), TEXT)
+        assert viewer.get(stream).text.split() == [str(each) for each in range(number + 1)]
+
+
+def test_the_location_is_where_the_viewer_is(
+    viewer: httpx.Client, aws_local: AwsLocal, stream: str
+) -> None:
+    location = created(viewer, stream).headers["location"]
+    assert location == f"https://127.0.0.1:{aws_local.port}{stream}"
+
+
+def test_a_full_chunk_is_answered_by_the_cache(
+    viewer: httpx.Client, aws_local: AwsLocal, stream: str
+) -> None:
+    created(viewer, stream)
+    for _ in range(3):
+        append(viewer, stream, bytes(MIB // 2 + 1))
+    first = viewer.get(stream, params={"offset": "-1"})
+    assert "stream-up-to-date" not in first.headers
+    again = viewer.get(stream, params={"offset": "-1"})
+    known = viewer.get(
+        stream, params={"offset": "-1"}, headers={"if-none-match": first.headers["etag"]}
+    )
+    assert again.content == first.content
+    assert (known.status_code, known.content) == (304, b"")
+    assert reads(aws_local, stream) == 1
+
+
+def test_every_answer_is_open_to_other_origins(viewer: httpx.Client, stream: str) -> None:
+    asked = {"origin": "https://example.com", "access-control-request-method": "PUT"}
+    preflight = viewer.options(stream, headers=asked)
+    assert preflight.status_code == 204
+    assert "PUT" in preflight.headers["access-control-allow-methods"]
+    for answer in (
+        preflight,
+        created(viewer, stream),
+        viewer.get(stream),
+        viewer.get("/v1/stream/"),
+    ):
+        assert answer.headers.get_list("access-control-allow-origin") == ["*"]
+        assert "Stream-Next-Offset" in answer.headers["access-control-expose-headers"]
+
+
+def test_a_body_of_three_megabytes_goes_through_and_more_is_refused(
+    viewer: httpx.Client, stream: str
+) -> None:
+    created(viewer, stream)
+    body = bytes(range(256)) * (3 * MIB // 256)
+    append(viewer, stream, body)
+    assert viewer.get(stream).content == body
+    assert viewer.post(stream, headers=BYTES, content=body + b"1").status_code == 413
+    assert viewer.post(stream, headers=BYTES, content=bytes(7 * MIB)).status_code == 413
+    assert viewer.get(stream).content == body
+
+
+@pytest.mark.parametrize("name", ["a%2Fb", "a/b", "a%20b", "caf%C3%A9", "a%2520b", "a+b"])
+def test_a_name_is_the_one_that_was_sent(viewer: httpx.Client, stream: str, name: str) -> None:
+    path = f"{stream}-{name}"
+    assert created(viewer, path, TEXT).headers["location"].endswith(path)
+    append(viewer, path, name.encode(), TEXT)
+    assert viewer.get(path).text == name
+
+
+def test_a_slash_and_its_code_name_two_streams(viewer: httpx.Client, stream: str) -> None:
+    created(viewer, f"{stream}/b")
+    assert viewer.get(f"{stream}%2Fb").status_code == 404
+
+
+def test_both_prefixes_lead_to_the_same_stream(viewer: httpx.Client, stream: str) -> None:
+    created(viewer, stream, TEXT)
+    append(viewer, stream, b"one", TEXT)
+    assert viewer.get(stream.replace("/v1/stream/", "/ds/")).text == "one"
+
+
+@pytest.mark.parametrize("name", ["http", "live"])
+def test_who_asks_the_function_itself_is_refused(
+    aws_local: AwsLocal, stream: str, name: str
+) -> None:
+    url = aws_local.urls[name].url
+    for headers in ({}, {"x-tailrace-origin": "guess"}):
+        answer = httpx.get(f"{url}{stream}?offset=-1&live=sse", headers=headers, trust_env=False)
+        assert answer.status_code == 403
+
+
+def test_the_viewer_cannot_choose_what_the_edge_says_to_the_function(
+    viewer: httpx.Client, aws_local: AwsLocal, stream: str
+) -> None:
+    said = {"x-tailrace-origin": "guess", "x-forwarded-host": "evil.example"}
+    answer = viewer.put(stream, headers={**BYTES, **said})
+    assert answer.status_code == 201
+    assert answer.headers["location"].startswith(f"https://127.0.0.1:{aws_local.port}/")
+
+
+def test_a_stream_that_was_deleted_and_made_again_is_the_new_one(
+    viewer: httpx.Client, aws_local: AwsLocal, stream: str
+) -> None:
+    created(viewer, stream, TEXT)
+    for _ in range(3):
+        append(viewer, stream, b"o" * (MIB // 2 + 1), TEXT)
+    old = viewer.get(stream, params={"offset": "-1"})
+    assert viewer.get(stream, params={"offset": "-1"}).headers["etag"] == old.headers["etag"]
+    assert reads(aws_local, stream) == 1
+    assert viewer.delete(stream).status_code == 204
+    purged(aws_local, old.headers["cache-tag"])
+    assert viewer.get(stream, params={"offset": "-1"}).status_code in (404, 410)
+    created(viewer, stream, TEXT)
+    append(viewer, stream, b"new", TEXT)
+    assert viewer.get(stream, params={"offset": "-1"}).text == "new"
+
+
+def test_documents_come_from_the_function_too(viewer: httpx.Client) -> None:
+    assert viewer.get("/health").json()["status"] == "ok"
+    assert "/v1/stream/{path}" in json.dumps(viewer.get("/openapi.json").json())
+    assert "<html" in viewer.get("/docs").text
