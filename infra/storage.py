@@ -7,13 +7,18 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.stage import Stage
+from infra.findings import acknowledge
+from infra.stage import Plan
 
 
 class Storage(cdk.Stack):
-    def __init__(self, scope: Construct, name: str, *, stage: Stage) -> None:
-        super().__init__(scope, name)
-        removal = cdk.RemovalPolicy.RETAIN if stage.keeps_data else cdk.RemovalPolicy.DESTROY
+    def __init__(self, scope: Construct, *, plan: Plan) -> None:
+        super().__init__(
+            scope,
+            f"{plan.name}-storage",
+            env=plan.environment,
+            description="Tailrace: the log",
+        )
         self.table = dynamodb.TableV2(
             self,
             "Log",
@@ -33,8 +38,8 @@ class Storage(cdk.Stack):
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
-            deletion_protection=stage.keeps_data,
-            removal_policy=removal,
+            deletion_protection=plan.deletion_protection,
+            removal_policy=plan.removal,
         )
         self.bucket = s3.Bucket(
             self,
@@ -46,9 +51,17 @@ class Storage(cdk.Stack):
             lifecycle_rules=[
                 s3.LifecycleRule(abort_incomplete_multipart_upload_after=cdk.Duration.days(1))
             ],
-            removal_policy=removal,
-            auto_delete_objects=False,
+            removal_policy=plan.removal,
+            # CloudFormation removes only empty buckets. Local engines cannot run what empties them.
+            auto_delete_objects=not plan.stage.keeps_data and plan.platform == "lambda",
         )
+        acknowledge(
+            self.bucket,
+            "AwsSolutions-S1",
+            "Only two functions reach the objects, and each of their requests is logged there.",
+        )
+        self.bucket_finding = f"{self.stack_name}:ExportsOutputFnGetAttHistoryC127576EArnC54CDD58"
+        """How the security rules call the bucket's ARN: by CDK's export of it."""
         cdk.CfnOutput(self, "TableName", value=self.table.table_name)
         cdk.CfnOutput(self, "BucketName", value=self.bucket.bucket_name)
 

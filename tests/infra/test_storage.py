@@ -1,73 +1,69 @@
-"""The synthesised storage stack: what a deployment would create."""
+"""The table and the bucket that a deployment would create."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import aws_cdk as cdk
 import pytest
-from aws_cdk.assertions import Match, Template
 
-from infra.app import build
 from tailrace.store.dynamo.provision import table_definition
+from tests.infra.conftest import Synthesise
+from tests.infra.stacks import Stacks
+
+TABLE = "AWS::DynamoDB::GlobalTable"
+BUCKET = "AWS::S3::Bucket"
 
 
-def synthesised(stage: str) -> Template:
-    app = build(cdk.App(context={"stage": stage}))
-    return Template.from_stack(app.node.find_child(f"tailrace-{stage}-storage"))  # type: ignore[arg-type]
-
-
-def test_the_table_streams_and_can_be_recovered() -> None:
-    synthesised("prod").has_resource_properties(
-        "AWS::DynamoDB::GlobalTable",
-        {
-            "BillingMode": "PAY_PER_REQUEST",
-            "StreamSpecification": {"StreamViewType": "NEW_IMAGE"},
-        },
+def test_the_table_is_the_one_that_the_store_would_create(dev: Stacks) -> None:
+    table, wanted = dev.only(TABLE), table_definition("any")
+    for name in ("KeySchema", "GlobalSecondaryIndexes", "BillingMode"):
+        assert table[name] == wanted[name]
+    assert sorted(table["AttributeDefinitions"], key=str) == sorted(
+        wanted["AttributeDefinitions"], key=str
     )
 
 
-def test_the_table_is_the_one_that_the_store_would_create() -> None:
-    wanted = table_definition("any")
-    synthesised("dev").has_resource_properties(
-        "AWS::DynamoDB::GlobalTable",
-        {
-            "KeySchema": wanted["KeySchema"],
-            "AttributeDefinitions": Match.array_with(wanted["AttributeDefinitions"]),
-            "GlobalSecondaryIndexes": wanted["GlobalSecondaryIndexes"],
-            "BillingMode": wanted["BillingMode"],
-        },
-    )
+def test_the_table_streams_and_can_be_recovered(prod: Stacks) -> None:
+    table = prod.only(TABLE)
+    (replica,) = table["Replicas"]
+    assert table["StreamSpecification"] == {"StreamViewType": "NEW_IMAGE"}
+    assert replica["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
 
 
 @pytest.mark.parametrize(
     ("stage", "policy", "protected"), [("dev", "Delete", False), ("prod", "Retain", True)]
 )
-def test_only_prod_keeps_its_data(stage: str, policy: str, protected: bool) -> None:
-    template = synthesised(stage)
-    for kind in ("AWS::DynamoDB::GlobalTable", "AWS::S3::Bucket"):
-        template.has_resource(kind, {"DeletionPolicy": policy})
-    (table,) = template.find_resources("AWS::DynamoDB::GlobalTable").values()
-    (replica,) = table["Properties"]["Replicas"]
+def test_only_prod_keeps_its_data(
+    synthesise: Synthesise, stage: str, policy: str, protected: bool
+) -> None:
+    stacks = synthesise(stage)
+    storage = stacks.templates[f"tailrace-{stage}-storage"]["Resources"].values()
+    kept = {
+        resource["Type"]: resource["DeletionPolicy"]
+        for resource in storage
+        if resource["Type"] in (TABLE, BUCKET)
+    }
+    (replica,) = stacks.only(TABLE)["Replicas"]
+    assert kept == {TABLE: policy, BUCKET: policy}
     assert replica["DeletionProtectionEnabled"] is protected
-    assert replica["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
 
 
-def test_the_bucket_is_private_and_takes_only_tls() -> None:
-    template = synthesised("prod")
-    template.has_resource_properties(
-        "AWS::S3::Bucket",
-        {
-            "PublicAccessBlockConfiguration": {
-                "BlockPublicAcls": True,
-                "BlockPublicPolicy": True,
-                "IgnorePublicAcls": True,
-                "RestrictPublicBuckets": True,
-            }
-        },
-    )
-    (policy,) = template.find_resources("AWS::S3::BucketPolicy").values()
-    statements: list[Any] = policy["Properties"]["PolicyDocument"]["Statement"]
+def test_a_bucket_of_dev_is_emptied_so_that_it_can_be_removed(dev: Stacks, prod: Stacks) -> None:
+    assert len(dev.resources("Custom::S3AutoDeleteObjects")) == 1
+    assert not prod.resources("Custom::S3AutoDeleteObjects")
+
+
+def test_the_bucket_is_private_encrypted_and_takes_only_tls(prod: Stacks) -> None:
+    bucket = prod.only(BUCKET)
+    assert bucket["PublicAccessBlockConfiguration"] == {
+        "BlockPublicAcls": True,
+        "BlockPublicPolicy": True,
+        "IgnorePublicAcls": True,
+        "RestrictPublicBuckets": True,
+    }
+    (encryption,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert encryption["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
+    statements: list[Any] = prod.only("AWS::S3::BucketPolicy")["PolicyDocument"]["Statement"]
     assert any(
         statement["Effect"] == "Deny"
         and statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
@@ -75,12 +71,8 @@ def test_the_bucket_is_private_and_takes_only_tls() -> None:
     )
 
 
-def test_everything_is_tagged() -> None:
-    (bucket,) = synthesised("dev").find_resources("AWS::S3::Bucket").values()
-    tags = {tag["Key"]: tag["Value"] for tag in bucket["Properties"]["Tags"]}
-    assert tags == {"application": "tailrace", "stage": "dev"}
-
-
-def test_an_unknown_stage_is_named() -> None:
-    with pytest.raises(SystemExit, match="dev or prod, not 'qa'"):
-        synthesised("qa")
+def test_objects_have_one_version_and_unfinished_uploads_go(prod: Stacks) -> None:
+    bucket = prod.only(BUCKET)
+    (rule,) = bucket["LifecycleConfiguration"]["Rules"]
+    assert "VersioningConfiguration" not in bucket
+    assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}

@@ -1,0 +1,72 @@
+"""What `cdk -c name=value` and cdk.json say, read one switch at a time."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NoReturn
+
+_SWITCH: Final = re.compile(r"[a-z_]+")
+"""The names of context that is CDK's own have a colon, a slash or a dash."""
+
+_FLAGS: Final = {"true": True, "false": False}
+
+
+class Context:
+    """Each switch is asked for once; a value that it does not take ends the synthesis."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = {
+            name: str(value).strip()
+            for name, value in values.items()
+            if value is not None and _SWITCH.fullmatch(name)
+        }
+        self._known: list[str] = []
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self._take(name, str(default)).lower()
+        if value not in _FLAGS:
+            _refuse(name, value, "true or false")
+        return _FLAGS[value]
+
+    def choice(self, name: str, default: str, choices: Collection[str]) -> str:
+        value = self._take(name, default)
+        if value not in choices:
+            _refuse(name, value, " or ".join(choices))
+        return value
+
+    def count(self, name: str, default: int, least: int = 0) -> int:
+        value = self._take(name, str(default))
+        if not value.isdecimal() or int(value) < least:
+            _refuse(name, value, f"a whole number, at least {least}")
+        return int(value)
+
+    def text(self, name: str, wanted: str, pattern: str) -> str | None:
+        value = self._take(name, "")
+        if value and not re.fullmatch(pattern, value):
+            _refuse(name, value, wanted)
+        return value or None
+
+    def networks(self, name: str) -> tuple[str, ...]:
+        value = self._take(name, "")
+        try:
+            return tuple(
+                str(ipaddress.ip_network(part.strip())) for part in value.split(",") if part
+            )
+        except ValueError:
+            _refuse(name, value, "addresses or networks such as 203.0.113.0/24,2001:db8::/32")
+
+    def end(self) -> None:
+        """Everything was asked for: what is left is a switch that does not exist."""
+        for name in self._values.keys() - set(self._known):
+            known = ", ".join(sorted(self._known))
+            raise SystemExit(f"there is no switch {name!r}; there are {known}")
+
+    def _take(self, name: str, default: str) -> str:
+        self._known.append(name)
+        return self._values.get(name, default)
+
+
+def _refuse(name: str, value: str, wanted: str) -> NoReturn:
+    raise SystemExit(f"{name} must be {wanted}, not {value!r}: cdk … -c {name}=…")

@@ -1,0 +1,114 @@
+"""The dashboard: what one likes to look at, from the readers down to the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from constructs import Construct
+
+from infra.dispatch import Dispatch
+from infra.edge import Edge
+from infra.functions import COMMON, Function, Functions
+from infra.observe import PERIOD, edge_metric
+from infra.stage import Plan
+from infra.storage import Storage
+
+WIDTH: Final = 12
+"""Two graphs side by side."""
+
+
+def dashboard(
+    scope: Construct,
+    name: str,
+    *,
+    plan: Plan,
+    storage: Storage,
+    functions: Functions,
+    edge: Edge,
+    dispatch: Dispatch,
+) -> str:
+    """The address of the new dashboard."""
+    http, live = functions.http, functions.live
+    graphs = [
+        _graph("Requests at the edge", [edge_metric(edge, "Requests", "sum")]),
+        _graph(
+            "Failures at the edge, %",
+            [edge_metric(edge, name, "avg") for name in ("4xxErrorRate", "5xxErrorRate")],
+        ),
+        _graph(
+            "Reads that reached a function",
+            [
+                _own("ds_requests_total", "http"),
+                _own("ds_poll_requests_total", "http"),
+                _own("ds_sse_requests_total", "live"),
+            ],
+        ),
+        _graph(
+            "Readers waiting in one environment",
+            [
+                _own("ds_poll_clients_num", "http", "max"),
+                _own("ds_sse_clients_num", "live", "max"),
+            ],
+        ),
+        _graph("Answers", [_own(f"answers_{status}xx_total", "http") for status in (2, 3, 4, 5)]),
+        _graph(
+            "Appends",
+            [_own(f"appends_{came}_total", "http") for came in ("appended", "lost", "recovered")],
+        ),
+        _graph(
+            "Time of a request, ms", [_own("request_ms", "http", each) for each in ("p50", "p99")]
+        ),
+        _graph("Concurrency", [_concurrency(http), _concurrency(live)]),
+        _graph(
+            "Turned away or failed",
+            [each.function.metric_throttles(period=PERIOD) for each in (http, live)]
+            + [each.function.metric_errors(period=PERIOD) for each in (http, live)],
+        ),
+        _graph(
+            "DynamoDB units",
+            [
+                storage.table.metric_consumed_read_capacity_units(period=PERIOD),
+                storage.table.metric_consumed_write_capacity_units(period=PERIOD),
+            ],
+        ),
+        _graph(
+            "Age of the oldest change not dispatched, ms",
+            [dispatch.dispatch.function.metric("IteratorAge", statistic="max", period=PERIOD)],
+        ),
+        _graph("Streams purged from the edge", [_own("purged_streams_total", "dispatch")]),
+    ]
+    if plan.edge_metrics:
+        graphs[2:2] = [
+            _graph("Answered by the edge itself, %", [edge_metric(edge, "CacheHitRate", "avg")]),
+            _graph("Waiting for the origin, ms", [edge_metric(edge, "OriginLatency", "p99")]),
+        ]
+    rows = [graphs[i : i + 2] for i in range(0, len(graphs), 2)]
+    made = cloudwatch.Dashboard(scope, name, widgets=rows)
+    region = cdk.Stack.of(scope).region
+    return (
+        f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}"
+        f"#dashboards/dashboard/{made.dashboard_name}"
+    )
+
+
+def _graph(title: str, metrics: Sequence[cloudwatch.IMetric]) -> cloudwatch.GraphWidget:
+    return cloudwatch.GraphWidget(title=title, left=list(metrics), width=WIDTH, period=PERIOD)
+
+
+def _own(name: str, function: str, statistic: str = "sum") -> cloudwatch.IMetric:
+    """A metric that `tailrace.aws.observe` publishes."""
+    return cloudwatch.Metric(
+        namespace=COMMON["POWERTOOLS_METRICS_NAMESPACE"],
+        metric_name=name,
+        dimensions_map={"function": function, "service": COMMON["POWERTOOLS_SERVICE_NAME"]},
+        statistic=statistic,
+        label=f"{name} {statistic}" if statistic.startswith("p") else name,
+        period=PERIOD,
+    )
+
+
+def _concurrency(function: Function) -> cloudwatch.IMetric:
+    return function.function.metric("ConcurrentExecutions", statistic="max", period=PERIOD)

@@ -1,0 +1,171 @@
+"""What happens without a request: deleted streams leave the edge, and the secret is rotated."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from infra.assets import Assets
+from infra.edge import Edge
+from infra.findings import acknowledge
+from infra.functions import Function, allow
+from infra.stage import Plan
+from infra.storage import Storage
+
+DISPATCH_SECONDS: Final = 60
+ROTATE_SECONDS: Final = 900
+"""As long as there is: a change of the distribution takes minutes to be everywhere."""
+
+MEGABYTES: Final = 256
+
+WAKES: Final[list[dict[str, Any]]] = [
+    {
+        "dynamodb": {
+            "Keys": {"p": {"S": [{"prefix": "C"}]}},
+            "NewImage": {"r": {"S": [{"suffix": '"g":1}'}]}},
+        }
+    }
+]
+"""The changes of the table that the function hears of: entries whose state is `gone`, for that is
+the last thing that `tailrace.store.codec.rest_of` writes. Everything else costs nothing."""
+
+BATCH: Final = 100
+WINDOW_SECONDS: Final = 1
+"""A purge costs the same for one stream as for many."""
+
+ATTEMPTS: Final = 10
+HOURS: Final = 6
+"""Then a batch that cannot be worked on goes to the queue, and those behind it go on."""
+
+
+class Dispatch(Construct):
+    def __init__(
+        self,
+        scope: Construct,
+        name: str,
+        *,
+        plan: Plan,
+        assets: Assets,
+        storage: Storage,
+        edge: Edge,
+    ) -> None:
+        super().__init__(scope, name)
+        stream = storage.table.table_stream_arn
+        assert stream is not None
+        self.failed = sqs.Queue(
+            self,
+            "Failed",
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=cdk.Duration.days(14),
+        )
+        acknowledge(self.failed, "AwsSolutions-SQS3", "It is where failed batches end up itself.")
+        self.dispatch = Function(
+            self,
+            "dispatch",
+            plan=plan,
+            assets=assets,
+            seconds=DISPATCH_SECONDS,
+            megabytes=MEGABYTES,
+            environment={"TAILRACE_DISTRIBUTION": edge.id},
+            allowed=[
+                allow(
+                    [
+                        "dynamodb:DescribeStream",
+                        "dynamodb:GetRecords",
+                        "dynamodb:GetShardIterator",
+                        "dynamodb:ListStreams",
+                    ],
+                    stream,
+                ),
+                allow(["cloudfront:CreateInvalidation"], edge.arn),
+                allow(["sqs:SendMessage"], self.failed.queue_arn),
+            ],
+        )
+        lambda_.CfnEventSourceMapping(
+            self,
+            "Changes",
+            function_name=self.dispatch.function.function_arn,
+            event_source_arn=stream,
+            starting_position="TRIM_HORIZON",
+            batch_size=BATCH,
+            maximum_batching_window_in_seconds=WINDOW_SECONDS,
+            bisect_batch_on_function_error=True,
+            function_response_types=["ReportBatchItemFailures"],
+            maximum_retry_attempts=ATTEMPTS,
+            maximum_record_age_in_seconds=HOURS * 3600,
+            destination_config={"onFailure": {"destination": self.failed.queue_arn}},
+            filter_criteria={"filters": [{"pattern": json.dumps(wake)} for wake in WAKES]},
+        )
+
+
+class Rotation(Construct):
+    """A new origin secret from time to time, without a request being refused."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        name: str,
+        *,
+        plan: Plan,
+        assets: Assets,
+        secret: secretsmanager.ISecret,
+        edge: Edge,
+    ) -> None:
+        super().__init__(scope, name)
+        self.rotate = Function(
+            self,
+            "rotate",
+            plan=plan,
+            assets=assets,
+            seconds=ROTATE_SECONDS,
+            megabytes=MEGABYTES,
+            environment={
+                "TAILRACE_DISTRIBUTION": edge.id,
+                "TAILRACE_ORIGIN_SECRET": secret.secret_arn,
+            },
+            allowed=[
+                allow(
+                    [
+                        "secretsmanager:DescribeSecret",
+                        "secretsmanager:GetSecretValue",
+                        "secretsmanager:PutSecretValue",
+                        "secretsmanager:UpdateSecretVersionStage",
+                    ],
+                    secret.secret_arn,
+                ),
+                allow(
+                    [
+                        "cloudfront:GetDistribution",
+                        "cloudfront:GetDistributionConfig",
+                        "cloudfront:UpdateDistribution",
+                    ],
+                    edge.arn,
+                ),
+            ],
+        )
+        permission = lambda_.CfnPermission(
+            self,
+            "Permission",
+            action="lambda:InvokeFunction",
+            function_name=self.rotate.function.function_arn,
+            principal="secretsmanager.amazonaws.com",
+            source_account=cdk.Aws.ACCOUNT_ID,
+            source_arn=secret.secret_arn,
+        )
+        if plan.rotation_days is None:
+            acknowledge(secret, "AwsSolutions-SMG4", "Rotation was turned off by rotation_days=0.")
+            return
+        secretsmanager.CfnRotationSchedule(
+            self,
+            "Schedule",
+            secret_id=secret.secret_arn,
+            rotation_lambda_arn=self.rotate.function.function_arn,
+            rotation_rules={"automaticallyAfterDays": plan.rotation_days},
+        ).node.add_dependency(permission)

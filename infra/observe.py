@@ -1,0 +1,174 @@
+"""Alarms: what somebody has to look at. The dashboard is in `infra.dashboard`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from infra.dispatch import Dispatch, Rotation
+from infra.edge import Edge
+from infra.functions import Function, Functions
+from infra.stage import EDGE_REGION, Plan
+from infra.storage import Storage
+
+PERIOD: Final = cdk.Duration.minutes(5)
+
+FEW: Final = 5
+"""Failures in five minutes that nobody has to get up for are fewer."""
+
+NEARLY: Final = 0.9
+"""How much of a limit may be used before somebody should know."""
+
+LATE_MINUTES: Final = 5
+"""Deleted streams leave the edge within seconds; this is too long."""
+
+OPERATIONS: Final = {"Read": "Query", "Write": "PutItem"}
+"""Every read of a stream has the one, every append the other."""
+
+
+class Alarms(Construct):
+    def __init__(
+        self,
+        scope: Construct,
+        name: str,
+        *,
+        plan: Plan,
+        storage: Storage,
+        functions: Functions,
+        edge: Edge,
+        dispatch: Dispatch,
+        rotation: Rotation,
+    ) -> None:
+        super().__init__(scope, name)
+        self._topic = sns.Topic(self, "Topic", enforce_ssl=True, display_name=plan.name)
+        # The policy for TLS takes the place of one that lets CloudWatch in.
+        self._topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[self._topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}},
+            )
+        )
+        if plan.alarm_email is not None:
+            self._topic.add_subscription(subscriptions.EmailSubscription(plan.alarm_email))
+        for title, function in (("Http", functions.http), ("Live", functions.live)):
+            self._watch(title, function)
+        if plan.live_concurrency is not None:
+            self._alarm(
+                "LiveConcurrency",
+                functions.live.function.metric(
+                    "ConcurrentExecutions", statistic="max", period=PERIOD
+                ),
+                plan.live_concurrency * NEARLY,
+                "Hardly another SSE reader has room: raise live_concurrency.",
+            )
+        if plan.at_the_edge:
+            # An alarm sees the metrics of its own region only, and CloudFront has one region.
+            self._alarm(
+                "EdgeErrors",
+                edge_metric(edge, "5xxErrorRate", "avg"),
+                1,
+                "More than one request in a hundred got a 5xx from the distribution.",
+                periods=3,
+            )
+        self._alarm(
+            "DispatchLag",
+            dispatch.dispatch.function.metric("IteratorAge", statistic="max", period=PERIOD),
+            LATE_MINUTES * 60_000,
+            "Deleted streams do not leave the edge: look at the log of the dispatch function.",
+        )
+        self._alarm(
+            "DispatchFailed",
+            dispatch.failed.metric_approximate_number_of_messages_visible(
+                statistic="max", period=PERIOD
+            ),
+            1,
+            "Changes of the log were given up; the queue says which.",
+        )
+        self._alarm(
+            "RotationFailed",
+            rotation.rotate.function.metric_errors(period=PERIOD),
+            1,
+            "The origin secret could not be rotated; the old one still works.",
+        )
+        for title, operation in OPERATIONS.items():
+            self._alarm(
+                f"Table{title}Throttles",
+                storage.table.metric(f"{title}ThrottleEvents", statistic="sum", period=PERIOD),
+                2 * FEW,
+                "DynamoDB turns calls away: a stream is too hot, or the table grows too fast.",
+            )
+            self._alarm(
+                f"Table{title}Errors",
+                storage.table.metric(
+                    "SystemErrors",
+                    statistic="sum",
+                    period=PERIOD,
+                    dimensions_map={
+                        "TableName": storage.table.table_name,
+                        "Operation": operation,
+                    },
+                ),
+                FEW,
+                "DynamoDB itself fails.",
+            )
+
+    def _watch(self, title: str, function: Function) -> None:
+        watched = function.function
+        self._alarm(
+            f"{title}Errors",
+            watched.metric_errors(period=PERIOD),
+            FEW,
+            "Requests ended without an answer of ours: look at the function's log.",
+        )
+        self._alarm(
+            f"{title}Throttles",
+            watched.metric_throttles(period=PERIOD),
+            1,
+            "Lambda turned requests away: the reserved, or the account's, concurrency is used up.",
+        )
+        self._alarm(
+            f"{title}Duration",
+            watched.metric_duration(statistic="max", period=PERIOD),
+            function.seconds * 1000 * NEARLY,
+            "A request took nearly as long as it may.",
+        )
+
+    def _alarm(
+        self,
+        name: str,
+        metric: cloudwatch.IMetric,
+        threshold: float,
+        description: str,
+        *,
+        periods: int = 1,
+    ) -> None:
+        cloudwatch.Alarm(
+            self,
+            name,
+            alarm_description=description,
+            metric=metric,
+            threshold=threshold,
+            evaluation_periods=periods,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        ).add_alarm_action(actions.SnsAction(self._topic))
+
+
+def edge_metric(edge: Edge, name: str, statistic: str) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace="AWS/CloudFront",
+        metric_name=name,
+        dimensions_map={"DistributionId": edge.id, "Region": "Global"},
+        statistic=statistic,
+        period=PERIOD,
+        region=EDGE_REGION,
+    )

@@ -1,0 +1,91 @@
+"""What the edge keeps, passes on and adds: the policies of the distribution's behaviours."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudfront as cloudfront
+from constructs import Construct
+
+from tailrace.http.wire import METHODS, REQUEST_HEADERS, RESPONSE_HEADERS
+
+QUERY: Final = ("offset", "live", "cursor")
+"""What, beside the path, tells answers apart. Of a stream's query nothing else is passed on."""
+
+READER: Final = "x-tailrace-reader"
+"""The viewer function sets it on SSE reads, to each its own: nobody shares their answers."""
+
+DAY: Final = cdk.Duration.days(1)
+YEAR: Final = cdk.Duration.days(365)
+
+
+class Policies(Construct):
+    def __init__(self, scope: Construct, name: str) -> None:
+        super().__init__(scope, name)
+        stack = cdk.Stack.of(self)
+        # Names are unique in the account, and a stage may be in several regions.
+        self._prefix = f"{stack.stack_name}-{stack.region}"
+        self.stream_cache = cloudfront.CachePolicy(
+            self,
+            "StreamCache",
+            cache_policy_name=f"{self._prefix}-stream-cache",
+            comment="An answer is kept as long as it says, and not at all when it says nothing.",
+            # More than 0 as the least would keep even what must not be stored.
+            min_ttl=cdk.Duration.seconds(0),
+            default_ttl=cdk.Duration.seconds(0),
+            max_ttl=YEAR,
+            query_string_behavior=cloudfront.CacheQueryStringBehavior.allow_list(*QUERY),
+            header_behavior=cloudfront.CacheHeaderBehavior.allow_list(READER),
+            # With cookies CloudFront would let no two readers share a request.
+            cookie_behavior=cloudfront.CacheCookieBehavior.none(),
+            enable_accept_encoding_gzip=True,
+            enable_accept_encoding_brotli=True,
+        ).cache_policy_id
+        self.no_cache = cloudfront.CachePolicy.CACHING_DISABLED.cache_policy_id
+        self.stream_request = self._request_policy(
+            "stream-request", cloudfront.OriginRequestQueryStringBehavior.none()
+        )
+        self.other_request = self._request_policy(
+            "other-request", cloudfront.OriginRequestQueryStringBehavior.all()
+        )
+        self.answer = self._answer_policy()
+
+    def _request_policy(self, name: str, query: cloudfront.OriginRequestQueryStringBehavior) -> str:
+        return cloudfront.OriginRequestPolicy(
+            self,
+            name.title().replace("-", ""),
+            origin_request_policy_name=f"{self._prefix}-{name}",
+            # By Host a function URL knows which function is meant.
+            header_behavior=cloudfront.OriginRequestHeaderBehavior.deny_list("host"),
+            query_string_behavior=query,
+            cookie_behavior=cloudfront.OriginRequestCookieBehavior.none(),
+        ).origin_request_policy_id
+
+    def _answer_policy(self) -> str:
+        return cloudfront.ResponseHeadersPolicy(
+            self,
+            "Answer",
+            response_headers_policy_name=f"{self._prefix}-answer",
+            cors_behavior=cloudfront.ResponseHeadersCorsBehavior(
+                access_control_allow_origins=["*"],
+                access_control_allow_credentials=False,
+                access_control_allow_methods=METHODS.split(", "),
+                access_control_allow_headers=list(REQUEST_HEADERS),
+                access_control_expose_headers=list(RESPONSE_HEADERS),
+                access_control_max_age=DAY,
+                origin_override=True,
+            ),
+            security_headers_behavior=cloudfront.ResponseSecurityHeadersBehavior(
+                content_type_options=cloudfront.ResponseHeadersContentTypeOptions(override=True),
+                strict_transport_security=cloudfront.ResponseHeadersStrictTransportSecurity(
+                    access_control_max_age=YEAR, override=True
+                ),
+                frame_options=cloudfront.ResponseHeadersFrameOptions(
+                    frame_option=cloudfront.HeadersFrameOption.DENY, override=False
+                ),
+                referrer_policy=cloudfront.ResponseHeadersReferrerPolicy(
+                    referrer_policy=cloudfront.HeadersReferrerPolicy.NO_REFERRER, override=False
+                ),
+            ),
+        ).response_headers_policy_id

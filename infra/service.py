@@ -1,0 +1,84 @@
+"""The service: functions behind a distribution, and what keeps an eye on them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import aws_cdk as cdk
+from aws_cdk import aws_secretsmanager as secretsmanager
+from constructs import Construct
+
+from infra.assets import Assets
+from infra.dashboard import dashboard
+from infra.dispatch import Dispatch, Rotation
+from infra.edge import Edge
+from infra.functions import Functions
+from infra.observe import Alarms
+from infra.stage import Plan
+from infra.storage import Storage
+
+SECRET_LENGTH: Final = 48
+
+
+class Service(cdk.Stack):
+    def __init__(
+        self, scope: Construct, *, plan: Plan, storage: Storage, firewall: str | None
+    ) -> None:
+        super().__init__(
+            scope,
+            plan.name,
+            env=plan.environment,
+            cross_region_references=not plan.at_the_edge,
+            description="Tailrace: Durable Streams",
+        )
+        assets = Assets(self, "Layers", plan=plan)
+        secret = secretsmanager.Secret(
+            self,
+            "OriginSecret",
+            description=f"{plan.name}: what CloudFront shows to the functions",
+            generate_secret_string=secretsmanager.SecretStringGenerator(
+                password_length=SECRET_LENGTH, exclude_punctuation=True
+            ),
+        )
+        functions = Functions(
+            self, "Functions", plan=plan, assets=assets, storage=storage, secret=secret
+        )
+        edge = Edge(self, "Edge", plan=plan, functions=functions, secret=secret, firewall=firewall)
+        dispatch = Dispatch(self, "Dispatch", plan=plan, assets=assets, storage=storage, edge=edge)
+        rotation = Rotation(self, "Rotation", plan=plan, assets=assets, secret=secret, edge=edge)
+        Alarms(
+            self,
+            "Alarms",
+            plan=plan,
+            storage=storage,
+            functions=functions,
+            edge=edge,
+            dispatch=dispatch,
+            rotation=rotation,
+        )
+        seen = dashboard(
+            self,
+            "Dashboard",
+            plan=plan,
+            storage=storage,
+            functions=functions,
+            edge=edge,
+            dispatch=dispatch,
+        )
+        outputs = {
+            "Url": edge.url,
+            "DistributionId": edge.id,
+            "DistributionDomain": edge.domain,
+            "OriginSecretArn": secret.secret_arn,
+            "DashboardUrl": seen,
+        }
+        for title, made in {
+            "Http": functions.http,
+            "Live": functions.live,
+            "Dispatch": dispatch.dispatch,
+            "Rotate": rotation.rotate,
+        }.items():
+            outputs[f"{title}FunctionName"] = made.function.function_name
+            outputs[f"{title}LogGroup"] = made.log_group.log_group_name
+        for title, value in outputs.items():
+            cdk.CfnOutput(self, title, value=value)

@@ -1,0 +1,202 @@
+"""The assets of a deployment: the layers and functions of `build/<platform>`, made without Docker.
+
+`python -m scripts.package lambda` is for AWS: wheels for Lambda's Python and processor, which pip
+chooses by their names, so nothing has to run. `host` is for the local engines: the same versions
+for this machine's Python. The same inputs give the same bytes, and what is current stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from scripts.package_sizes import TooLarge, check, table
+
+Platform: TypeAlias = Literal["lambda", "host"]
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LAYERS = {
+    "http": ("core", "shared", "web"),
+    "live": ("core", "shared", "streaming"),
+    "dispatch": ("core", "shared"),
+    "rotate": ("core", "shared"),
+}
+"""The layers of each function."""
+
+PYTHON_VERSION = "3.14"
+"""The newest for which every package has a wheel: orjson has none for 3.15 yet."""
+
+MACHINE = "aarch64"
+"""Lambda's arm64: a fifth cheaper for each second than x86_64."""
+
+GLIBC = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
+"""What runs on Amazon Linux 2023, whose glibc is 2.34."""
+
+LEFT_OUT = (
+    # They need packages that no layer has.
+    "python/tailrace/cli",
+    "python/tailrace/__main__.py",
+    "python/tailrace/http/protocol.py",
+    "python/tailrace/server.py",
+    # Nothing that runs asks for these.
+    "python/bin",
+    "python/boto3/data",
+    "python/boto3/examples",
+    "python/aws_lambda_powertools/event_handler/openapi/swagger_ui/*.min.*",
+    "python/*/*.c",
+    # pip's notes to itself differ between machines. Entry points and licences stay.
+    *(f"python/*.dist-info/{note}" for note in ("RECORD", "INSTALLER", "REQUESTED", "WHEEL")),
+)
+"""What of its sources and packages an asset does without."""
+
+SERVICES = {"cloudfront", "dynamodb", "s3", "secretsmanager", "sts"}
+"""The services whose definitions botocore keeps; all of them would be 27 MB."""
+
+MOMENT = 315_532_800
+"""The time of every file: 1980-01-01, the earliest that a zip file can hold."""
+
+
+class NotInstalled(Exception):
+    """pip did not find or fetch a package."""
+
+
+def build(platform: Platform, into: Path = ROOT / "build") -> Path:
+    """Brings `into/<platform>` up to date and returns it; raises NotInstalled or TooLarge."""
+    place = into / platform
+    place.mkdir(parents=True, exist_ok=True)
+    with _turn(place):
+        stamp = place / ".stamp"
+        made: dict[str, str] = json.loads(stamp.read_bytes()) if stamp.exists() else {}
+        wanted = {asset: _inputs(asset, platform) for asset in _assets()}
+        if made != wanted:
+            stamp.unlink(missing_ok=True)  # a build that is broken off starts anew
+            for asset in made.keys() - wanted.keys():
+                shutil.rmtree(place / asset)
+            for asset in (a for a, inputs in wanted.items() if made.get(a) != inputs):
+                print(f"Packaging {asset} for {platform} …", file=sys.stderr)
+                _make(asset, platform, place)
+            check(place, LAYERS)
+            stamp.write_text(json.dumps(wanted))
+    return place
+
+
+def digest(tree: Path) -> str:
+    """Of every name, mode and byte below it."""
+    return _digest(tree, sorted(tree.rglob("*")))
+
+
+def _assets() -> Iterator[str]:
+    for layer in sorted({layer for layers in LAYERS.values() for layer in layers}):
+        yield f"layers/{layer}"
+    for handler in sorted(ROOT.glob("functions/*/handler.py")):
+        yield f"functions/{handler.parent.name}"
+
+
+def _inputs(asset: str, platform: Platform) -> str:
+    """The digest of everything that the asset is made from."""
+    script = Path(__file__)
+    python = sys.version if platform == "host" else PYTHON_VERSION
+    own = _digest(ROOT, _requirements(asset) or _sources(asset))
+    return f"{python} {_digest(script.parent, [script])} {own}"
+
+
+def _requirements(asset: str) -> list[Path]:
+    return [*ROOT.glob(f"requirements/{asset.replace('layers/', 'layer-')}.txt")]
+
+
+def _sources(asset: str) -> list[Path]:
+    return sorted(p for p in (ROOT / asset).rglob("*") if "__pycache__" not in p.parts)
+
+
+def _digest(root: Path, paths: Iterable[Path]) -> str:
+    whole = hashlib.sha256()
+    for file in (path for path in paths if path.is_file()):
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        whole.update(f"{file.relative_to(root)} {file.stat().st_mode:o} {content}\n".encode())
+    return whole.hexdigest()
+
+
+def _make(asset: str, platform: Platform, place: Path) -> None:
+    new = place / ".new"
+    shutil.rmtree(new, ignore_errors=True)
+    if requirements := _requirements(asset):
+        _install(requirements[0], new / "python", platform)
+    else:
+        shutil.copytree(ROOT / asset, new, ignore=shutil.ignore_patterns("__pycache__"))
+    _prune(new)
+    if platform == "host":
+        _compile(new)
+    _settle(new)
+    shutil.rmtree(place / asset, ignore_errors=True)
+    (place / asset).parent.mkdir(exist_ok=True)
+    new.rename(place / asset)
+
+
+def _install(requirements: Path, target: Path, platform: Platform) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-input", "--no-deps", "--no-compile", "--only-binary=:all:"]
+    if platform == "lambda":
+        command += ["--implementation=cp", f"--python-version={PYTHON_VERSION}"]
+        command += [f"--platform={glibc}_{MACHINE}" for glibc in GLIBC]
+    done = subprocess.run([*command, "--target", target, "--requirement", requirements])
+    if done.returncode:
+        raise NotInstalled(f"pip could not install {requirements.name} for {platform}")
+
+
+def _prune(tree: Path) -> None:
+    unwanted = [path for pattern in LEFT_OUT for path in tree.glob(pattern)]
+    services = tree.glob("python/botocore/data/*/")
+    for path in [*unwanted, *(service for service in services if service.name not in SERVICES)]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _compile(tree: Path) -> None:
+    """Adds bytecode that Python takes unasked, so that it writes none beside the sources."""
+    command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode=unchecked-hash"]
+    env = {**os.environ, "PYTHONHASHSEED": "0"}
+    subprocess.run([*command, "-s", tree, tree], env=env, check=True)
+
+
+def _settle(tree: Path) -> None:
+    """Gives files and folders one time and, but for executables, one mode."""
+    for path in [tree, *tree.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+        os.utime(path, (MOMENT, MOMENT))
+
+
+@contextmanager
+def _turn(place: Path) -> Iterator[None]:
+    """Two builds at once would spoil each other's work."""
+    with (place / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="scripts.package", description="Builds the Lambda assets."
+    )
+    parser.add_argument("platform", choices=get_args(Platform))
+    try:
+        place = build(parser.parse_args().platform)
+    except (NotInstalled, TooLarge) as failure:
+        raise SystemExit(str(failure)) from failure
+    print(f"In {place.relative_to(ROOT)}:\n{table(place, LAYERS)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""How large the assets of a deployment are, and how large they may be."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+Layers: TypeAlias = Mapping[str, Collection[str]]
+"""The layers of each function."""
+
+LARGEST_LAYER = {"core": 3, "shared": 22, "web": 18, "streaming": 1}
+"""Megabytes unzipped: room for the next versions, not for a package that slips in."""
+
+LARGEST_FUNCTION = {"http": 40, "live": 25, "dispatch": 25, "rotate": 25}
+"""Megabytes unzipped with the layers. Lambda allows 250, but a cold start has to fetch them."""
+
+MEGABYTE = 1_000_000
+
+
+class TooLarge(Exception):
+    """An asset outgrew its limit; names it and what is largest in it."""
+
+
+def check(place: Path, layers: Layers) -> None:
+    """Raises TooLarge."""
+    for layer, allowed in LARGEST_LAYER.items():
+        packages = place.glob(f"layers/{layer}/python/*")
+        _allow(f"layer {layer}", {path.name: unzipped(path) for path in packages}, allowed)
+    for function in layers:
+        assets = {asset: unzipped(place / asset) for asset in _whole(function, layers)}
+        _allow(f"function {function}", assets, LARGEST_FUNCTION[function])
+
+
+def table(place: Path, layers: Layers) -> str:
+    """The sizes of the layers, and of each function with its layers."""
+    sizes = {
+        f"{asset.parent.name}/{asset.name}": (unzipped(asset), zipped(asset))
+        for asset in sorted([*place.glob("layers/*"), *place.glob("functions/*")])
+    }
+    rows = {asset: size for asset, size in sizes.items() if asset.startswith("layers/")}
+    for function in layers:
+        whole = [sizes[asset] for asset in _whole(function, layers)]
+        rows[f"{function} with its layers"] = (sum(u for u, _ in whole), sum(z for _, z in whole))
+    lines = [f"{what:26}{_mb(u):>12}{_mb(z):>12}" for what, (u, z) in rows.items()]
+    return "\n".join([f"{'':26}{'unzipped':>12}{'zipped':>12}", *lines])
+
+
+def unzipped(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def zipped(tree: Path) -> int:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in tree.rglob("*"):
+            file.write(path, path.relative_to(tree))
+    return archive.tell()
+
+
+def _whole(function: str, layers: Layers) -> list[str]:
+    return [f"functions/{function}", *(f"layers/{layer}" for layer in layers[function])]
+
+
+def _allow(what: str, sizes: Mapping[str, int], megabytes: int) -> None:
+    size = sum(sizes.values())
+    if size > megabytes * MEGABYTE:
+        largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:5]
+        raise TooLarge(
+            f"{what} has {_mb(size)} unzipped, {megabytes} MB are allowed; the largest in it: "
+            + ", ".join(f"{name} {_mb(sizes[name])}" for name in largest)
+        )
+
+
+def _mb(size: int) -> str:
+    return f"{size / MEGABYTE:.2f} MB"

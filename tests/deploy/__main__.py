@@ -1,0 +1,35 @@
+"""`make deploy-local`: deploys into a ministack of its own, uses what it deployed, destroys it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.deploy.deployment import Deployment, wait_for
+from tests.engines import Ministack
+
+PATH = "/v1/stream/hello"
+
+
+def main() -> None:
+    with TemporaryDirectory() as directory, Ministack(Path(directory)) as ministack:
+        print(f"ministack is at {ministack.url}")
+        deployment = Deployment(ministack, Path(directory))
+        deployment.bootstrap()
+        deployment.deploy()
+        for stack, status in deployment.stacks().items():
+            print(f"{stack} {status}")
+        secret = deployment.secret()
+        deployment.request("PUT", PATH, "without the secret")
+        deployment.request("PUT", PATH, secret)
+        deployment.request("POST", PATH, secret, "Hello from a Lambda function")
+        print(deployment.request("GET", f"{PATH}?offset=-1", secret).text)
+        deployment.request("DELETE", PATH, secret)
+        wait_for(lambda: bool(deployment.invalidated()))
+        print(f"the edge was told to forget {', '.join(deployment.invalidated())}")
+        deployment.rotate()
+        deployment.destroy()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""A real `cdk bootstrap`, `deploy` and `destroy` into ministack, and what was deployed at work.
+
+The template, the assets and the settings of the functions are those of a deployment to AWS, but for
+the platform of the packages and the switches that `docs/deploying.md` names. ministack does not
+cover, and so neither do these tests:
+
+- the function `live`: ministack calls a handler and knows no exec wrapper; it gathers streamed
+  bodies (`tests/streaming` and `tests/e2e` run it against the Runtime API)
+- the distribution on the way of a request: no cache, no tags, and none of the module `cloudfront`
+  that the viewer function asks for (`tests/edge`)
+- permissions, signatures, the firewall, reserved concurrency, memory, SnapStart and traces: taken
+  from the template, and without effect
+- the schedule of the rotation, and functions on arm64 with Lambda's own Python
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.deploy.deployment import Deployment, wait_for
+from tests.engines import Ministack
+
+pytestmark = pytest.mark.timeout(300)
+"""The first test waits for the deployment, and for its packages if they are not made yet."""
+
+PATH = "/v1/stream/deployed/orders"
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    directory = tmp_path_factory.mktemp("deploy")
+    with Ministack(tmp_path_factory.mktemp("ministack")) as ministack:
+        deployed = Deployment(ministack, directory)
+        deployed.bootstrap()
+        deployed.deploy()
+        yield deployed
+
+
+def test_every_stack_is_complete(deployment: Deployment) -> None:
+    stacks = deployment.stacks()
+    assert {"tailrace-dev", "tailrace-dev-storage"} <= stacks.keys()
+    assert set(stacks.values()) == {"CREATE_COMPLETE"}
+
+
+def test_a_stream_is_created_appended_to_and_read(deployment: Deployment) -> None:
+    secret = deployment.secret()
+    assert deployment.request("PUT", PATH, secret).status_code == 201
+    assert deployment.request("POST", PATH, secret, "one").status_code == 204
+    assert deployment.request("POST", PATH, secret, "two").status_code == 204
+    read = deployment.request("GET", f"{PATH}?offset=-1", secret)
+    assert (read.status_code, read.text) == (200, "onetwo")
+    assert read.headers["cache-tag"].startswith("s-")
+
+
+def test_a_large_body_goes_through_the_bucket(deployment: Deployment) -> None:
+    secret, body = deployment.secret(), "x" * 700_000
+    assert deployment.request("PUT", f"{PATH}/large", secret, body).status_code == 201
+    assert deployment.request("GET", f"{PATH}/large?offset=-1", secret).text == body
+    stored = deployment.client("s3").list_objects_v2(Bucket=deployment.output("BucketName"))
+    assert stored["KeyCount"] == 1
+
+
+def test_nobody_comes_in_without_the_secret(deployment: Deployment) -> None:
+    for wrong in ("", "wrong", deployment.output("OriginSecretArn")):
+        assert deployment.request("GET", PATH, wrong).status_code == 403
+
+
+def test_the_distribution_sends_the_secret(deployment: Deployment) -> None:
+    assert deployment.origin_headers() == {deployment.secret()}
+
+
+def test_a_deletion_goes_through_the_tables_stream_to_a_purge(deployment: Deployment) -> None:
+    secret, path = deployment.secret(), f"{PATH}/deleted"
+    deployment.request("PUT", path, secret, "gone soon")
+    tag = deployment.request("GET", f"{path}?offset=-1", secret).headers["cache-tag"]
+    assert f"#{tag}" not in deployment.invalidated()
+    assert deployment.request("DELETE", path, secret).status_code == 204
+    wait_for(lambda: f"#{tag}" in deployment.invalidated())
+
+
+def test_a_rotation_reaches_the_distribution_and_the_functions(deployment: Deployment) -> None:
+    before, path = deployment.secret(), f"{PATH}/rotated"
+    assert deployment.request("PUT", path, before).status_code == 201
+    deployment.rotate()
+    after = deployment.secret()
+    assert after != before
+    assert deployment.origin_headers() == {after}
+    # A function that was just asked with a wrong secret looks for another only seconds later.
+    wait_for(lambda: deployment.request("GET", path, after).status_code == 200)
+    assert deployment.request("GET", path, before).status_code == 200
+
+
+def test_a_second_deployment_changes_nothing(deployment: Deployment) -> None:
+    said = deployment.deploy()
+    stacks = [stack for stack in deployment.stacks() if stack.startswith("tailrace-")]
+    assert [stack for stack in stacks if f"{stack} (no changes)" not in said] == []
+
+
+def test_nothing_is_left_after_destroying_it(deployment: Deployment) -> None:
+    deployment.destroy()
+    assert deployment.stacks().keys() == {"CDKToolkit"}
+    assert deployment.client("dynamodb").list_tables()["TableNames"] == []
+    assert deployment.client("lambda").list_functions()["Functions"] == []

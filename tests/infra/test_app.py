@@ -1,0 +1,113 @@
+"""The application as a whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.infra.conftest import VARIANTS, Synthesise
+from tests.infra.stacks import Stacks
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+OUTPUTS = {
+    "Url",
+    "DistributionId",
+    "DistributionDomain",
+    "OriginSecretArn",
+    "DashboardUrl",
+    "HttpFunctionName",
+    "LiveFunctionName",
+    "DispatchFunctionName",
+    "RotateFunctionName",
+    "HttpLogGroup",
+    "LiveLogGroup",
+    "DispatchLogGroup",
+    "RotateLogGroup",
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_security_rules_find_nothing(synthesise: Synthesise, variant: str) -> None:
+    assert synthesise(variant).findings == []
+
+
+def test_the_templates_are_what_cloudformation_takes(synthesise: Synthesise) -> None:
+    templates = [
+        str(file)
+        for variant in VARIANTS
+        for file in sorted(synthesise(variant).folder.glob("*.template.json"))
+    ]
+    # CDK itself names dependencies that a reference implies already.
+    command = [str(Path(sys.executable).with_name("cfn-lint")), "--ignore-checks", "W3005", "--"]
+    done = subprocess.run([*command, *templates], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_stacks_are_named_after_the_stage(dev: Stacks, prod: Stacks) -> None:
+    for stage, stacks in (("dev", dev), ("prod", prod)):
+        name = f"tailrace-{stage}"
+        assert stacks.templates.keys() == {name, f"{name}-firewall", f"{name}-storage"}
+
+
+def test_people_and_sam_find_the_functions_by_name(dev: Stacks) -> None:
+    resources = dev.templates["tailrace-dev"]["Resources"]
+    for name in ("HttpFunction", "LiveFunction", "DispatchFunction", "RotateFunction"):
+        assert resources[name]["Type"] == "AWS::Lambda::Function"
+
+
+@pytest.mark.parametrize("stage", ["dev", "prod"])
+def test_everything_that_can_be_is_tagged(synthesise: Synthesise, stage: str) -> None:
+    stacks = synthesise(stage)
+    tagged = 0
+    for template in stacks.templates.values():
+        for resource in template["Resources"].values():
+            tags = resource.get("Properties", {}).get("Tags")
+            if isinstance(tags, list):
+                tagged += 1
+                named = {tag["Key"]: tag["Value"] for tag in tags}
+                assert named.items() >= {"application": "tailrace", "stage": stage}.items()
+    assert tagged > 30
+
+
+def test_who_deploys_is_told_where_things_are(dev: Stacks) -> None:
+    assert dev.templates["tailrace-dev"]["Outputs"].keys() == OUTPUTS
+    storage = dev.templates["tailrace-dev-storage"]["Outputs"]
+    assert {"TableName", "BucketName"} <= storage.keys()
+
+
+def test_the_address_is_ones_own_where_there_is_one(dev: Stacks, afar: Stacks) -> None:
+    own = afar.templates["tailrace-prod"]["Outputs"]["Url"]["Value"]
+    given = dev.templates["tailrace-dev"]["Outputs"]["Url"]["Value"]
+    assert own == "https://streams.example.org"
+    assert given["Fn::Join"][1] == ["https://", {"Fn::GetAtt": ["Distribution", "DomainName"]}]
+
+
+def test_the_secret_is_in_no_template(dev: Stacks) -> None:
+    for template in dev.templates.values():
+        assert '"SecretString"' not in json.dumps(template)
+
+
+def test_the_command_of_cdk_json_synthesises(tmp_path: Path) -> None:
+    command = shlex.split(json.loads((ROOT / "cdk.json").read_bytes())["app"])
+    context = {"stage": "prod", "aws:cdk:disable-asset-staging": True}
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "CDK_OUTDIR": str(tmp_path),
+            "CDK_CONTEXT_JSON": json.dumps(context),
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "tailrace-prod.template.json").exists()

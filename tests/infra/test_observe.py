@@ -1,0 +1,105 @@
+"""Alarms and the dashboard."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tailrace.aws.observe import METRICS
+from tests.infra.stacks import Resource, Stacks
+
+ALARM = "AWS::CloudWatch::Alarm"
+
+EVERYWHERE = {
+    "HttpErrors",
+    "HttpThrottles",
+    "HttpDuration",
+    "LiveErrors",
+    "LiveThrottles",
+    "LiveDuration",
+    "DispatchLag",
+    "DispatchFailed",
+    "RotationFailed",
+    "TableReadThrottles",
+    "TableReadErrors",
+    "TableWriteThrottles",
+    "TableWriteErrors",
+}
+
+
+def alarms(stacks: Stacks) -> dict[str, Resource]:
+    """By the names that they have in the code."""
+    return {
+        name.removeprefix("Alarms")[:-8]: alarm for name, alarm in stacks.resources(ALARM).items()
+    }
+
+
+def test_there_is_an_alarm_for_all_that_somebody_has_to_look_at(
+    dev: Stacks, prod: Stacks, afar: Stacks
+) -> None:
+    assert alarms(dev).keys() == EVERYWHERE | {"EdgeErrors"}
+    assert alarms(prod).keys() == EVERYWHERE | {"EdgeErrors", "LiveConcurrency"}
+    assert alarms(afar).keys() == EVERYWHERE | {"LiveConcurrency"}
+
+
+def test_every_alarm_reaches_the_topic_and_says_what_it_is_about(prod: Stacks) -> None:
+    (topic,) = prod.resources("AWS::SNS::Topic")
+    for alarm in alarms(prod).values():
+        assert alarm["AlarmActions"] == [{"Ref": topic}]
+        assert alarm["AlarmDescription"].endswith(".")
+        assert alarm["TreatMissingData"] == "notBreaching"
+
+
+def test_cloudwatch_may_tell_the_topic(dev: Stacks) -> None:
+    statements = dev.only("AWS::SNS::TopicPolicy")["PolicyDocument"]["Statement"]
+    allowed = [each for each in statements if each["Effect"] == "Allow"]
+    assert [each["Principal"] for each in allowed] == [{"Service": "cloudwatch.amazonaws.com"}]
+
+
+def test_somebody_can_get_mail(dev: Stacks, afar: Stacks) -> None:
+    assert not dev.resources("AWS::SNS::Subscription")
+    subscription = afar.only("AWS::SNS::Subscription")
+    assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "somebody@example.org")
+
+
+def test_alarms_sound_before_the_limit_is_reached(prod: Stacks) -> None:
+    for name in ("http", "live"):
+        duration = alarms(prod)[f"{name.capitalize()}Duration"]
+        assert duration["Threshold"] == prod.function(name)["Timeout"] * 1000 * 0.9
+    reserved = prod.function("live")["ReservedConcurrentExecutions"]
+    assert alarms(prod)["LiveConcurrency"]["Threshold"] == reserved * 0.9
+
+
+# The dashboard
+
+
+def graphed(stacks: Stacks) -> set[tuple[str, str]]:
+    """Namespace and name of every metric on the dashboard."""
+    body = stacks.only("AWS::CloudWatch::Dashboard")["DashboardBody"]
+    text = "".join(each if isinstance(each, str) else "x" for each in body["Fn::Join"][1])
+    widgets: list[dict[str, Any]] = json.loads(text)["widgets"]
+    return {
+        (metric[0], metric[1]) for widget in widgets for metric in widget["properties"]["metrics"]
+    }
+
+
+def test_the_dashboard_shows_only_metrics_that_are_published(dev: Stacks) -> None:
+    own = {name for namespace, name in graphed(dev) if namespace == "Tailrace"}
+    assert own <= METRICS.keys()
+
+
+def test_the_dashboard_shows_every_reader(dev: Stacks) -> None:
+    own = {name for namespace, name in graphed(dev) if namespace == "Tailrace"}
+    assert own >= {name for name in METRICS if name.startswith("ds_")}
+
+
+def test_the_dashboard_goes_from_the_edge_to_the_table(dev: Stacks, prod: Stacks) -> None:
+    wanted = {
+        ("AWS/CloudFront", "Requests"),
+        ("AWS/Lambda", "ConcurrentExecutions"),
+        ("AWS/Lambda", "IteratorAge"),
+        ("AWS/DynamoDB", "ConsumedReadCapacityUnits"),
+        ("AWS/DynamoDB", "ConsumedWriteCapacityUnits"),
+    }
+    assert graphed(dev) >= wanted
+    assert graphed(prod) >= wanted | {("AWS/CloudFront", "CacheHitRate")}

@@ -1,0 +1,99 @@
+"""The switches: what `cdk -c name=value` takes, and what it says to anything else."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.stage import Plan, Stage
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CDK_DEFAULT_REGION", raising=False)
+
+
+def test_without_switches_it_is_dev() -> None:
+    plan = Plan.read({})
+    assert plan.stage is Stage.DEV
+    assert plan.name == "tailrace-dev"
+    assert plan.platform == "lambda"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"stage": "qa"}, "stage must be dev or prod, not 'qa'"),
+        ({"platform": "x86"}, "platform must be lambda or host, not 'x86'"),
+        ({"region": "Ireland"}, "region must be an AWS region, not 'Ireland'"),
+        ({"deletion_protection": "on"}, "deletion_protection must be true or false, not 'on'"),
+        ({"snap_start": "maybe"}, "snap_start must be true or false, not 'maybe'"),
+        ({"http_concurrency": "many"}, "http_concurrency must be a whole number, at least 0"),
+        ({"live_concurrency": "-1"}, "live_concurrency must be a whole number, at least 0"),
+        ({"firewall": "0"}, "firewall must be true or false, not '0'"),
+        ({"rate_limit": "9"}, "rate_limit must be a whole number, at least 10, not '9'"),
+        ({"addresses": "10.0.0.1/8"}, "addresses must be addresses or networks such as"),
+        ({"price_class": "300"}, "price_class must be 100 or 200 or all, not '300'"),
+        ({"origin_shield": "true"}, "origin_shield must be here, off or an AWS region"),
+        ({"edge_metrics": "1"}, "edge_metrics must be true or false, not '1'"),
+        ({"rotation_days": "monthly"}, "rotation_days must be a whole number, at least 0"),
+        ({"domain": "https://a.b"}, "domain must be a host name, not 'https://a.b'"),
+        (
+            {"certificate_arn": "arn:aws:acm:eu-west-1:123456789012:certificate/0a"},
+            "certificate_arn must be the ARN of a certificate in us-east-1",
+        ),
+        ({"alarm_email": "nobody"}, "alarm_email must be an e-mail address, not 'nobody'"),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+)
+def test_a_value_that_a_switch_does_not_take_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        Plan.read(given)
+    assert str(ended.value).startswith(said)
+    assert str(ended.value).endswith(f"-c {next(iter(given))}=…")
+
+
+def test_a_switch_that_does_not_exist_is_named() -> None:
+    with pytest.raises(SystemExit, match=r"no switch 'fire_wall'; there are .*firewall"):
+        Plan.read({"fire_wall": "false"})
+
+
+def test_context_of_the_cdk_itself_is_left_alone() -> None:
+    Plan.read({"@aws-cdk/core:x": True, "aws:cdk:y": 1, "availability-zones:account=1": []})
+
+
+@pytest.mark.parametrize(
+    "alone",
+    [
+        {"domain": "a.example.org"},
+        {"certificate_arn": "arn:aws:acm:us-east-1:123456789012:certificate/0a"},
+    ],
+    ids=["domain", "certificate"],
+)
+def test_a_domain_and_its_certificate_come_together(alone: dict[str, str]) -> None:
+    with pytest.raises(SystemExit, match="domain and certificate_arn belong together"):
+        Plan.read(alone)
+
+
+def test_addresses_need_a_firewall() -> None:
+    with pytest.raises(SystemExit, match="addresses needs the firewall"):
+        Plan.read({"addresses": "203.0.113.7", "firewall": "false"})
+
+
+def test_no_reservation_is_none() -> None:
+    plan = Plan.read({"stage": "prod", "http_concurrency": "0", "live_concurrency": 0})
+    assert (plan.http_concurrency, plan.live_concurrency) == (None, None)
+
+
+def test_the_region_is_that_of_the_command_line_unless_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Plan.read({}).at_the_edge
+    monkeypatch.setenv("CDK_DEFAULT_REGION", "eu-west-1")
+    assert Plan.read({}).region == "eu-west-1"
+    assert not Plan.read({}).at_the_edge
+    assert Plan.read({"region": "us-east-1"}).at_the_edge
+
+
+def test_values_from_a_file_may_be_of_their_own_type() -> None:
+    plan = Plan.read({"firewall": False, "rate_limit": 100})
+    assert (plan.firewall, plan.rate_limit) == (False, 100)

@@ -1,0 +1,119 @@
+"""What `scripts.package` makes: the layers and functions as they are deployed."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from scripts import package
+from scripts.package import LAYERS, PYTHON_VERSION, SERVICES, Platform, build, digest
+from scripts.package_sizes import LARGEST_FUNCTION, LARGEST_LAYER
+
+LAMBDA_PYTHON = package.ROOT / ".engines" / "lambda" / "bin" / "python"
+ELF_AARCH64 = 183
+"""The number of the processor in the head of a binary."""
+
+ENV = {
+    "LAMBDA_TASK_ROOT": "/var/task",
+    "AWS_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "TAILRACE_TABLE": "any",
+    "TAILRACE_ORIGIN_SECRET": "any",
+    "TAILRACE_DISTRIBUTION": "any",
+}
+"""What the functions find when they start."""
+
+HANDLERS = {name: "handler.app" if name == "live" else "handler.handler" for name in LAYERS}
+
+IMPORT_ALL = """
+import importlib, pkgutil, tailrace
+for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
+    importlib.import_module(module.name)
+"""
+
+
+@cache
+def assets(platform: Platform) -> Path:
+    return build(platform)
+
+
+def run(code: str, function: str) -> None:
+    """Runs it in Lambda's Python with nothing but the layers of a function."""
+    place = assets("host")
+    paths = [place / "functions" / function]
+    paths += [place / "layers" / layer / "python" for layer in LAYERS[function]]
+    done = subprocess.run(
+        [LAMBDA_PYTHON, "-c", code],
+        env={**ENV, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
+    once, again = assets("host"), build("host", tmp_path)
+    for kind in ("layers", "functions"):
+        assert digest(once / kind) == digest(again / kind)
+    newest = max(path.stat().st_mtime for path in (again / "layers").rglob("*"))
+    assert newest == package.MOMENT
+
+
+def test_nothing_tells_where_it_was_made() -> None:
+    made_here = [*assets("host").rglob("*.pyc"), *assets("host").rglob("*.dist-info/*")]
+    assert made_here
+    for file in (path for path in made_here if path.is_file()):
+        assert str(package.ROOT).encode() not in file.read_bytes(), file
+
+
+def test_every_function_has_its_layers_and_its_limit() -> None:
+    folders = {handler.parent.name for handler in package.ROOT.glob("functions/*/handler.py")}
+    assert folders == LAYERS.keys() == LARGEST_FUNCTION.keys()
+    assert {layer for layers in LAYERS.values() for layer in layers} == LARGEST_LAYER.keys()
+
+
+def test_lambda_gets_binaries_of_its_processor_and_python_only() -> None:
+    binaries = [*assets("lambda").rglob("*.so*")]
+    assert binaries
+    for binary in binaries:
+        (machine,) = struct.unpack_from("<H", binary.read_bytes(), 18)
+        assert machine == ELF_AARCH64, binary
+        assert f"cpython-{PYTHON_VERSION.replace('.', '')}-" in binary.name
+
+
+def test_the_exec_wrapper_can_be_executed() -> None:
+    assert os.access(assets("lambda") / "layers" / "streaming" / "asgi-stream", os.X_OK)
+
+
+@pytest.mark.parametrize("function", LAYERS)
+def test_a_handler_starts_with_the_layers_of_its_function(function: str) -> None:
+    before = digest(assets("host"))
+    module, name = HANDLERS[function].split(".")
+    run(f"import {module}; assert callable({module}.{name})", function)
+    assert digest(assets("host")) == before, "Python wrote into the assets"
+
+
+def test_every_module_of_the_product_finds_its_packages() -> None:
+    run(IMPORT_ALL, "http")
+
+
+def test_the_services_that_are_asked_for_are_packaged() -> None:
+    asked = {
+        service
+        for folder in ("layers", "functions")
+        for source in (package.ROOT / folder).rglob("*.py")
+        for service in re.findall(r'client\(\s*"([a-z0-9-]+)"', source.read_text())
+    }
+    assert asked
+    assert asked <= SERVICES
+    data = assets("lambda") / "layers" / "shared" / "python" / "botocore" / "data"
+    assert {folder.name for folder in data.iterdir() if folder.is_dir()} == SERVICES
