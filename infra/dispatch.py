@@ -37,7 +37,7 @@ the last thing that `tailrace.store.codec.rest_of` writes. Everything else costs
 
 BATCH: Final = 100
 WINDOW_SECONDS: Final = 1
-"""A purge costs the same for one stream as for many."""
+"""Streams that are deleted together are purged by one call."""
 
 ATTEMPTS: Final = 10
 HOURS: Final = 6
@@ -117,8 +117,11 @@ class Rotation(Construct):
         assets: Assets,
         secret: secretsmanager.ISecret,
         edge: Edge,
+        firewall: str | None,
     ) -> None:
         super().__init__(scope, name)
+        # CloudFront asks this of whoever updates a distribution behind one.
+        read_firewall = [] if firewall is None else [allow(["wafv2:GetWebACL"], firewall)]
         self.rotate = Function(
             self,
             "rotate",
@@ -148,6 +151,7 @@ class Rotation(Construct):
                     ],
                     edge.arn,
                 ),
+                *read_firewall,
             ],
         )
         permission = lambda_.CfnPermission(

@@ -40,7 +40,7 @@ class Firewall(cdk.Stack):
                 **({"block": {}} if guests else {"allow": {}})
             ),
             rules=[_rate_rule(plan.rate_limit), *guests],
-            visibility_config=_visible("all"),
+            visibility_config=_visible("firewall"),
         )
 
     def _guests(self, addresses: tuple[str, ...]) -> list[waf.CfnWebACL.RuleProperty]:

@@ -45,7 +45,15 @@ class Service(cdk.Stack):
         )
         edge = Edge(self, "Edge", plan=plan, functions=functions, secret=secret, firewall=firewall)
         dispatch = Dispatch(self, "Dispatch", plan=plan, assets=assets, storage=storage, edge=edge)
-        rotation = Rotation(self, "Rotation", plan=plan, assets=assets, secret=secret, edge=edge)
+        rotation = Rotation(
+            self,
+            "Rotation",
+            plan=plan,
+            assets=assets,
+            secret=secret,
+            edge=edge,
+            firewall=firewall,
+        )
         Alarms(
             self,
             "Alarms",

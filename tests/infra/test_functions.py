@@ -50,6 +50,7 @@ MAY = {
         "secretsmanager:GetSecretValue",
         "secretsmanager:PutSecretValue",
         "secretsmanager:UpdateSecretVersionStage",
+        "wafv2:GetWebACL",
     },
 }
 """The permissions of each function, beside its log and its traces: all of them."""
@@ -81,6 +82,10 @@ def test_only_traces_go_to_no_resource_in_particular(dev: Stacks, name: str) -> 
                 assert resource["Fn::Join"][1][1] == "/bodies/*"
             else:
                 assert "*" not in json.dumps(resource), statement
+
+
+def test_without_a_firewall_nobody_reads_one(bare: Stacks) -> None:
+    assert "wafv2" not in json.dumps(bare.statements("rotate"))
 
 
 def test_the_index_is_for_nobody_who_answers_requests(dev: Stacks) -> None:
