@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import aws_cdk as cdk
@@ -32,6 +33,7 @@ def dashboard(
 ) -> str:
     """The address of the new dashboard."""
     http, live = functions.http, functions.live
+    own = partial(_own, plan)
     graphs = [
         _graph("Requests at the edge", [edge_metric(edge, "Requests", "sum")]),
         _graph(
@@ -41,25 +43,25 @@ def dashboard(
         _graph(
             "Reads that reached a function",
             [
-                _own("ds_requests_total", "http"),
-                _own("ds_poll_requests_total", "http"),
-                _own("ds_sse_requests_total", "live"),
+                own("ds_requests_total", "http"),
+                own("ds_poll_requests_total", "http"),
+                own("ds_sse_requests_total", "live"),
             ],
         ),
         _graph(
             "Readers waiting in one environment",
             [
-                _own("ds_poll_clients_num", "http", "max"),
-                _own("ds_sse_clients_num", "live", "max"),
+                own("ds_poll_clients_num", "http", "max"),
+                own("ds_sse_clients_num", "live", "max"),
             ],
         ),
-        _graph("Answers", [_own(f"answers_{status}xx_total", "http") for status in (2, 3, 4, 5)]),
+        _graph("Answers", [own(f"answers_{status}xx_total", "http") for status in (2, 3, 4, 5)]),
         _graph(
             "Appends",
-            [_own(f"appends_{came}_total", "http") for came in ("appended", "lost", "recovered")],
+            [own(f"appends_{came}_total", "http") for came in ("appended", "lost", "recovered")],
         ),
         _graph(
-            "Time of a request, ms", [_own("request_ms", "http", each) for each in ("p50", "p99")]
+            "Time of a request, ms", [own("request_ms", "http", each) for each in ("p50", "p99")]
         ),
         _graph("Concurrency", [_concurrency(http), _concurrency(live)]),
         _graph(
@@ -78,7 +80,7 @@ def dashboard(
             "Age of the oldest change not dispatched, ms",
             [dispatch.dispatch.function.metric("IteratorAge", statistic="max", period=PERIOD)],
         ),
-        _graph("Streams purged from the edge", [_own("purged_streams_total", "dispatch")]),
+        _graph("Streams purged from the edge", [own("purged_streams_total", "dispatch")]),
     ]
     if plan.edge_metrics:
         graphs[2:2] = [
@@ -98,12 +100,12 @@ def _graph(title: str, metrics: Sequence[cloudwatch.IMetric]) -> cloudwatch.Grap
     return cloudwatch.GraphWidget(title=title, left=list(metrics), width=WIDTH, period=PERIOD)
 
 
-def _own(name: str, function: str, statistic: str = "sum") -> cloudwatch.IMetric:
+def _own(plan: Plan, name: str, function: str, statistic: str = "sum") -> cloudwatch.IMetric:
     """A metric that `tailrace.aws.observe` publishes."""
     return cloudwatch.Metric(
         namespace=COMMON["POWERTOOLS_METRICS_NAMESPACE"],
         metric_name=name,
-        dimensions_map={"function": function, "service": COMMON["POWERTOOLS_SERVICE_NAME"]},
+        dimensions_map={"function": function, "service": plan.name},
         statistic=statistic,
         label=f"{name} {statistic}" if statistic.startswith("p") else name,
         period=PERIOD,

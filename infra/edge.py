@@ -27,10 +27,13 @@ SECRET: Final = "x-tailrace-origin"  # noqa: S105 - the header's name
 TAG: Final = "cache-tag"
 """By this header of an answer the edge can be told to forget it."""
 
-STICKY: Final = (404, 414, 500, 501, 502, 503, 504)
+STICKY: Final = (404, 405, 414, 500, 501, 502, 503, 504)
 """What CloudFront keeps for ten seconds unless told otherwise; the stream may be there by then."""
 
 CONNECT_SECONDS: Final = 5
+LEEWAY_SECONDS: Final = 5
+"""What CloudFront waits longer than a function may take, so that the function's own end is told."""
+
 IDLE_SECONDS: Final = 60
 """How long a connection to a function is kept for the next request."""
 
@@ -174,7 +177,9 @@ def _origin(
         custom_origin_config=Config.CustomOriginConfigProperty(
             origin_protocol_policy="https-only",
             origin_ssl_protocols=["TLSv1.2"],
-            origin_read_timeout=seconds,
+            http_port=80,
+            https_port=443,
+            origin_read_timeout=seconds + LEEWAY_SECONDS,
             origin_keepalive_timeout=IDLE_SECONDS,
         ),
         origin_custom_headers=[

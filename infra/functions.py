@@ -48,7 +48,6 @@ WILDCARD: Final = "AwsSolutions-IAM5"
 PUBLISH: Final = "@aws-cdk/aws-lambda:snapStartRequirePublish"
 
 COMMON: Final = {
-    "POWERTOOLS_SERVICE_NAME": "tailrace",
     "POWERTOOLS_METRICS_NAMESPACE": "Tailrace",
     "TAILRACE_LOG_LEVEL": "info",
     # AWS's own; here because `sam local invoke` replaces only variables that are there.
@@ -112,7 +111,7 @@ class Function(Construct):
             handler=handler,
             timeout=cdk.Duration.seconds(seconds),
             memory_size=megabytes,
-            environment={**COMMON, **environment},
+            environment={**COMMON, "POWERTOOLS_SERVICE_NAME": plan.name, **environment},
             role=role,
             log_group=self.log_group,
             logging_format=lambda_.LoggingFormat.JSON,

@@ -14,7 +14,7 @@ QUERY: Final = ("offset", "live", "cursor")
 """What, beside the path, tells answers apart. Of a stream's query nothing else is passed on."""
 
 READER: Final = "x-tailrace-reader"
-"""The viewer function sets it on SSE reads, to each its own: nobody shares their answers."""
+"""The viewer function sets it, to each its own, where nobody shares an answer: SSE, HEAD, `now`."""
 
 DAY: Final = cdk.Duration.days(1)
 YEAR: Final = cdk.Duration.days(365)

@@ -28,6 +28,8 @@ VARIANTS: dict[str, dict[str, str]] = {
         "snap_start": "false",
         "origin_shield": "off",
         "rotation_days": "0",
+        "http_concurrency": "0",
+        "live_concurrency": "0",
     },
 }
 """Sets of switches that together turn each of them."""

@@ -195,14 +195,15 @@ def test_who_tells_the_edge_knows_which(dev: Stacks) -> None:
 # Concurrency and snapshots
 
 
-def test_in_dev_concurrency_is_what_the_account_has(dev: Stacks) -> None:
+def test_readers_cannot_take_the_room_of_writers(dev: Stacks, prod: Stacks) -> None:
+    for name, small, large in (("http", 50, 300), ("live", 50, 500)):
+        assert dev.function(name)["ReservedConcurrentExecutions"] == small
+        assert prod.function(name)["ReservedConcurrentExecutions"] == large
+
+
+def test_a_small_account_has_nothing_to_reserve(bare: Stacks) -> None:
     for name in FUNCTIONS:
-        assert "ReservedConcurrentExecutions" not in dev.function(name)
-
-
-def test_in_prod_readers_cannot_take_the_room_of_writers(prod: Stacks) -> None:
-    assert prod.function("http")["ReservedConcurrentExecutions"] == 300
-    assert prod.function("live")["ReservedConcurrentExecutions"] == 500
+        assert "ReservedConcurrentExecutions" not in bare.function(name)
 
 
 def test_only_http_starts_from_a_snapshot_unless_told_otherwise(dev: Stacks, bare: Stacks) -> None:

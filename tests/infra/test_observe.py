@@ -35,10 +35,10 @@ def alarms(stacks: Stacks) -> dict[str, Resource]:
 
 
 def test_there_is_an_alarm_for_all_that_somebody_has_to_look_at(
-    dev: Stacks, prod: Stacks, afar: Stacks
+    dev: Stacks, bare: Stacks, afar: Stacks
 ) -> None:
-    assert alarms(dev).keys() == EVERYWHERE | {"EdgeErrors"}
-    assert alarms(prod).keys() == EVERYWHERE | {"EdgeErrors", "LiveConcurrency"}
+    assert alarms(dev).keys() == EVERYWHERE | {"EdgeErrors", "LiveConcurrency"}
+    assert alarms(bare).keys() == EVERYWHERE | {"EdgeErrors"}
     assert alarms(afar).keys() == EVERYWHERE | {"LiveConcurrency"}
 
 

@@ -63,7 +63,8 @@ class Observer:
     def __init__(self, function: str, settings: Settings) -> None:
         # It is the logger of this name that the whole product uses.
         self.log = Logger(service="tailrace", level=settings.log_level.upper())
-        self.metrics = EphemeralMetrics(namespace="Tailrace", service="tailrace")
+        service = os.environ.get("POWERTOOLS_SERVICE_NAME", "tailrace")
+        self.metrics = EphemeralMetrics(namespace="Tailrace", service=service)
         self.metrics.set_default_dimensions(function=function)
         self._counts: defaultdict[str, float] = defaultdict(float)
 
