@@ -15,6 +15,7 @@ from infra.assets import Assets
 from infra.edge import Edge
 from infra.findings import acknowledge
 from infra.functions import Function, allow
+from infra.secret import OriginSecret
 from infra.stage import Plan
 from infra.storage import Storage
 
@@ -115,7 +116,7 @@ class Rotation(Construct):
         *,
         plan: Plan,
         assets: Assets,
-        secret: secretsmanager.ISecret,
+        secret: OriginSecret,
         edge: Edge,
         firewall: str | None,
     ) -> None:
@@ -131,7 +132,7 @@ class Rotation(Construct):
             megabytes=MEGABYTES,
             environment={
                 "TAILRACE_DISTRIBUTION": edge.id,
-                "TAILRACE_ORIGIN_SECRET": secret.secret_arn,
+                "TAILRACE_ORIGIN_SECRET": secret.id,
             },
             allowed=[
                 allow(

@@ -9,11 +9,11 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
-from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from infra.assets import Assets
 from infra.findings import acknowledge
+from infra.secret import OriginSecret
 from infra.stage import Plan, Stage
 from infra.storage import Storage
 
@@ -147,7 +147,7 @@ class Functions(Construct):
         plan: Plan,
         assets: Assets,
         storage: Storage,
-        secret: secretsmanager.ISecret,
+        secret: OriginSecret,
     ) -> None:
         super().__init__(scope, name)
         table, bodies = storage.table.table_arn, storage.bucket.arn_for_objects(BODIES)
@@ -155,7 +155,7 @@ class Functions(Construct):
             **ANSWERING,
             "TAILRACE_TABLE": storage.table.table_name,
             "TAILRACE_BUCKET": storage.bucket.bucket_name,
-            "TAILRACE_ORIGIN_SECRET": secret.secret_arn,
+            "TAILRACE_ORIGIN_SECRET": secret.id,
         }
         self.http = Function(
             self,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import aws_cdk as cdk
-from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from infra.assets import Assets
@@ -14,10 +11,9 @@ from infra.dispatch import Dispatch, Rotation
 from infra.edge import Edge
 from infra.functions import Functions
 from infra.observe import Alarms
+from infra.secret import OriginSecret
 from infra.stage import Plan
 from infra.storage import Storage
-
-SECRET_LENGTH: Final = 48
 
 
 class Service(cdk.Stack):
@@ -32,14 +28,7 @@ class Service(cdk.Stack):
             description="Tailrace: Durable Streams",
         )
         assets = Assets(self, "Layers", plan=plan)
-        secret = secretsmanager.Secret(
-            self,
-            "OriginSecret",
-            description=f"{plan.name}: what CloudFront shows to the functions",
-            generate_secret_string=secretsmanager.SecretStringGenerator(
-                password_length=SECRET_LENGTH, exclude_punctuation=True
-            ),
-        )
+        secret = OriginSecret(self, "OriginSecret", plan=plan)
         functions = Functions(
             self, "Functions", plan=plan, assets=assets, storage=storage, secret=secret
         )
@@ -77,7 +66,7 @@ class Service(cdk.Stack):
             "Url": edge.url,
             "DistributionId": edge.id,
             "DistributionDomain": edge.domain,
-            "OriginSecretArn": secret.secret_arn,
+            "OriginSecretArn": secret.id,
             "DashboardUrl": seen,
         }
         for title, made in {

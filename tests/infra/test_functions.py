@@ -178,7 +178,8 @@ def test_who_answers_knows_the_table_the_bucket_and_the_secret(dev: Stacks) -> N
         assert known.items() >= ANSWERING.items()
         assert "Log" in known["TAILRACE_TABLE"]["Fn::ImportValue"]
         assert "History" in known["TAILRACE_BUCKET"]["Fn::ImportValue"]
-        assert known["TAILRACE_ORIGIN_SECRET"]["Ref"].startswith("OriginSecret")
+        (secret,) = dev.resources("AWS::SecretsManager::Secret")
+        assert known["TAILRACE_ORIGIN_SECRET"] == {"Fn::GetAtt": [secret, "Id"]}
 
 
 def test_only_live_streams(dev: Stacks) -> None:
