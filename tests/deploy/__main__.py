@@ -1,7 +1,8 @@
-"""`make deploy-local`: deploys into a ministack of its own, uses what it deployed, destroys it."""
+"""`make deploy-local`: deploys into a ministack of its own, uses that, redeploys and destroys it."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,6 +29,7 @@ def main() -> None:
         wait_for(lambda: bool(deployment.invalidated()))
         print(f"the edge was told to forget {', '.join(deployment.invalidated())}")
         deployment.rotate()
+        print("\n".join(re.findall(r"\S+ \(no changes\)", deployment.deploy())))
         deployment.destroy()
 
 

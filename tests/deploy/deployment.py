@@ -33,15 +33,12 @@ WAIT_SECONDS = 30.0
 
 
 class Deployment:
-    """`say` is told what was done and how long it took."""
+    """It prints what it does and how long that takes."""
 
-    def __init__(
-        self, ministack: Ministack, directory: Path, say: Callable[[str], None] = print
-    ) -> None:
+    def __init__(self, ministack: Ministack, directory: Path) -> None:
         self.url = ministack.url
         self._directory = directory
         self._assembly = directory / "cdk.out"
-        self._say = say
 
     def bootstrap(self) -> None:
         self._cdk("bootstrap", ENVIRONMENT)
@@ -89,7 +86,7 @@ class Deployment:
         answer = httpx.request(
             method, f"{place}{path}", headers=headers, content=body, timeout=60, trust_env=False
         )
-        self._say(f"{method} {path} → {answer.status_code}")
+        print(f"{method} {path} → {answer.status_code}")
         return answer
 
     def invalidated(self) -> list[str]:
@@ -114,7 +111,7 @@ class Deployment:
                 Payload=json.dumps({**event, "Step": step}),
             )
             assert "FunctionError" not in answer, answer["Payload"].read()
-            self._say(f"{step} is done")
+            print(f"{step} is done")
 
     def origin_headers(self) -> set[str]:
         """The values of the secret's header that the distribution sends."""
@@ -144,7 +141,7 @@ class Deployment:
             timeout=COMMAND_SECONDS,
         )
         assert done.returncode == 0, f"cdk {command[0]} failed:\n{done.stdout}"
-        self._say(f"cdk {command[0]} took {time.monotonic() - begun:.0f} s")
+        print(f"cdk {command[0]} took {time.monotonic() - begun:.0f} s")
         return done.stdout
 
     def _env(self) -> dict[str, str]:

@@ -5,7 +5,7 @@ the platform of the packages and the switches that `docs/deploying.md` names. mi
 cover, and so neither do these tests:
 
 - the function `live`: ministack calls a handler and knows no exec wrapper; it gathers streamed
-  bodies (`tests/streaming` and `tests/e2e` run it against the Runtime API)
+  bodies (`tests/runtime` and `tests/e2e` run it against the Runtime API)
 - the distribution on the way of a request: no cache, no tags, and none of the module `cloudfront`
   that the viewer function asks for (`tests/edge`)
 - permissions, signatures, the firewall, reserved concurrency, memory, SnapStart and traces: taken

@@ -21,7 +21,8 @@ STACK: Final = f"tailrace-{STAGE}"
 
 
 class Assembly:
-    """The synthesised stacks. `known` says what a reference to a resource of a type stands for."""
+    """The synthesised stacks. `known` says what a reference to a resource of a type, or to its
+    attribute, stands for."""
 
     def __init__(self, folder: Path, known: Mapping[str, str]) -> None:
         self._folder = folder
@@ -92,6 +93,8 @@ class Assembly:
         ((function, given),) = value.items()
         if function == "Ref":
             return self._known[self._kinds[given]]
+        if function == "Fn::GetAtt":
+            return self._known[f"{self._kinds[given[0]]}.{given[1]}"]
         if function == "Fn::ImportValue":
             return self.resolve(self._exports[self.resolve(given)])
         if function == "Fn::Join":

@@ -57,7 +57,6 @@ class AwsLocal:
         port: int = 0,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="tailrace-aws-"))
         self.functions: dict[str, Function] = {}
         self.urls: dict[str, FunctionUrl] = {}
         self.invalidations = CloudFrontApi(lambda tag: self.edge.purge(tag))
@@ -110,6 +109,7 @@ class AwsLocal:
 
     def _start(self) -> None:
         enter = self._stack.enter_context
+        self.folder = Path(tempfile.mkdtemp(prefix="tailrace-aws-"))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self._say("Synthesising the stacks, and packaging the functions for this machine …")
         assembly = synthesise(self.folder / "assembly")
@@ -174,6 +174,7 @@ class AwsLocal:
             "AWS::DynamoDB::GlobalTable": name,
             "AWS::S3::Bucket": name.replace("_", "-").lower(),
             "AWS::SecretsManager::Secret": secret["ARN"],
+            "AWS::SecretsManager::Secret.Id": secret["ARN"],
             "AWS::CloudFront::Distribution": DISTRIBUTION,
         }
 

@@ -12,5 +12,5 @@ from tests.e2e.stack import AwsLocal
 
 @pytest.mark.timeout(600)
 def test_official_suite_passes_through_the_whole_path(aws_local: AwsLocal, tmp_path: Path) -> None:
-    check(aws_local, tmp_path)  # type: ignore[arg-type]  # It asks for no more than a URL.
+    check(aws_local, tmp_path)
     assert sum(aws_local.requests("live").values()) > 0

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,22 +69,10 @@ def test_a_current_or_later_cursor_gets_a_strictly_later_one(held: int) -> None:
     assert 1 <= step <= 3600 // 20
 
 
-@pytest.mark.parametrize(
-    ("jitter", "step"), [(1, 1), (19, 1), (20, 1), (21, 2), (40, 2), (3599, 180), (3600, 180)]
-)
-def test_the_step_is_the_jitter_in_whole_intervals(
-    monkeypatch: pytest.MonkeyPatch, jitter: int, step: int
-) -> None:
-    asked: list[tuple[int, int]] = []
-
-    def randint(low: int, high: int) -> int:
-        asked.append((low, high))
-        return jitter
-
-    monkeypatch.setattr(random, "randint", randint)
-    assert next_cursor("1000", NOW) == 1000 + step
-    assert next_cursor("1234", NOW) == 1234 + step
-    assert asked == [(1, 3600)] * 2
+@bounded
+@given(st.integers(1000, 10**15))
+def test_who_holds_the_same_cursor_goes_on_with_the_same(held: int) -> None:
+    assert next_cursor(str(held), NOW) == next_cursor(str(held), NOW + 19_999)
 
 
 def test_a_reader_that_follows_its_cursors_never_sees_one_twice() -> None:

@@ -1,19 +1,19 @@
 """The cursor that lets caches collapse live readers without ever looping.
 
 Time since the epoch is cut into intervals; readers in one interval share a cursor and so a URL.
-A reader that already holds the current cursor gets a later one, so its next URL is a new one.
+A reader that already holds the current cursor gets a later one, so its next URL is a new one. The
+protocol allows for any step up to an hour, at random; it is always the smallest here, so that those
+who hold the same cursor go on sharing, and those who hold another meet again when time catches up.
 """
 
 from __future__ import annotations
 
-import random
 from typing import Final
 
 from tailrace.limits import CURSOR_DIGITS
 
 EPOCH_MS: Final = 1_728_432_000_000  # 2024-10-09T00:00:00Z
 INTERVAL_S: Final = 20
-JITTER_S: Final = 3600
 
 
 def next_cursor(held: str | None, now_ms: int) -> int:
@@ -23,4 +23,4 @@ def next_cursor(held: str | None, now_ms: int) -> int:
         return current
     if int(held) < current:
         return current
-    return int(held) + max(1, -(-random.randint(1, JITTER_S) // INTERVAL_S))  # noqa: S311 - no secret
+    return int(held) + 1
