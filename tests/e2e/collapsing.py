@@ -246,9 +246,9 @@ are from sending the append until a client has the message; all parts share the 
 say more about it than about AWS. CloudFront itself was not measured: there, every regional edge
 cache asks for itself, or with Origin Shield one of them for all.
 
-A client that comes later holds another cursor than those who were there. On a stream with less than a
-message every 20 s it shares with them from its next answer on. On a busier one its cursor stays another,
-so those who came together share among themselves, until the stream is quiet for a while.
+A client that comes later holds another cursor than those who were there. On a stream with less
+than a message every 20 s it shares with them from its next answer on. On a busier one its cursor
+stays another, so those who came together share among themselves, until it is quiet for a while.
 
 {table(results)}
 
