@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.aws.rotation import Rotation
+from tailrace.aws.secret import REFRESH_SECONDS
 from tailrace.errors import BadSetting
 
 STEPS = ("createSecret", "setSecret", "testSecret", "finishSecret")
@@ -18,6 +19,14 @@ def rotation(secret: str, distribution: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TAILRACE_ORIGIN_SECRET", secret)
     monkeypatch.setenv("TAILRACE_DISTRIBUTION", distribution)
     return Rotation()
+
+
+@pytest.fixture(autouse=True)
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that were made, in no time."""
+    pauses: list[float] = []
+    monkeypatch.setattr("tailrace.aws.rotation.time.sleep", pauses.append)
+    return pauses
 
 
 @pytest.fixture
@@ -58,6 +67,15 @@ def test_the_four_steps_give_cloudfront_a_new_secret_and_keep_the_old_one(
     assert len(new) == 48
     assert value(secrets_manager, secret, "AWSPREVIOUS") == "first"
     assert sent(cloudfront, distribution) == [{"x-other": "kept", "x-tailrace-origin": new}] * 2
+
+
+def test_cloudfront_sends_the_new_secret_when_every_function_looks_for_it(
+    rotation: Rotation, secret: str, version: str, slept: list[float]
+) -> None:
+    rotation(step("createSecret", secret, version))
+    assert slept == []
+    rotation(step("setSecret", secret, version))
+    assert slept == [REFRESH_SECONDS]
 
 
 def test_every_step_may_come_twice(

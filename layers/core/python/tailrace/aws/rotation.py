@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 from tailrace.aws.door import SECRET_HEADER
+from tailrace.aws.secret import REFRESH_SECONDS
 from tailrace.errors import BadSetting
 from tailrace.settings import Settings
 from tailrace.store.dynamo.access import boto_client
@@ -67,6 +69,8 @@ class Rotation:
             return
         for header in headers:
             header["HeaderValue"] = value
+        # A function that has just looked for other values does not look again any sooner.
+        time.sleep(REFRESH_SECONDS)
         self._cloudfront.update_distribution(
             Id=self._settings.distribution, IfMatch=found["ETag"], DistributionConfig=config
         )
