@@ -5,6 +5,8 @@ DATA ?= ./data
 ARGS ?=
 DYNAMODB_TESTS := tests/test_engines.py tests/store/dynamo tests/faults tests/conformance -k dynamo
 
+# Two at a time, a file of tests to each; `make test BESIDE=` runs one after the other.
+BESIDE ?= -n 2 --dist loadfile
 RUN := .venv/bin/python -m
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
@@ -24,7 +26,7 @@ serve: ## Run the server: PORT=4437 DATA=./data ARGS="--long-poll-timeout 10"
 	@exec $(RUN) tailrace serve --port $(PORT) --data "$(DATA)" $(ARGS)
 
 test: setup lint ## Run lint and all tests: ARGS="-k producer"
-	@$(RUN) pytest $(ARGS)
+	@$(RUN) pytest $(BESIDE) $(ARGS)
 
 test-dynamodb: setup ## Run the tests of the HTTP server over DynamoDB instead of SQLite, on ministack
 	@TAILRACE_TEST_STORE=dynamodb $(RUN) pytest $(or $(ARGS),tests/http tests/client)

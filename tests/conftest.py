@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ import pytest
 from tests.engines import Engine, aws_fixture, fresh_name, ministack_fixture  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
+ENGINES = ROOT / ".engines"
 READY = re.compile(r"ready on (http://127\.0\.0\.1:(\d+))")
 START_SECONDS = 20.0
 STOP_SECONDS = 20.0
@@ -174,6 +177,27 @@ def dynamodb_server(aws: Engine, tmp_path_factory: pytest.TempPathFactory) -> It
     data = tmp_path_factory.mktemp("dynamodb") / "unused"
     with Server(data, {**on_dynamodb(aws), "TAILRACE_LONG_POLL_TIMEOUT": "2"}) as shared:
         yield shared
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Of tests with one name, only one would be run side by side with others."""
+    names = Counter(item.nodeid for item in session.items)
+    if len(names) < len(session.items):
+        raise pytest.UsageError(f"more than one test is called {names.most_common(1)[0][0]}")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Tests run side by side, but not beside those that are marked `alone`.
+
+    First of all hooks: a test's time begins when it has got the room."""
+    mode = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
+    with (ENGINES / ".gate").open("w") as gate, (ENGINES / ".room").open("w") as room:
+        # Who waits for the room holds the gate, so that nobody overtakes.
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(room, mode)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
