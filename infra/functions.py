@@ -42,7 +42,10 @@ WRITE: Final = ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"
 """A transaction needs the permissions of its parts."""
 
 BODIES: Final = "bodies/*"
-"""Where `tailrace.store.dynamo.bodies` puts large bodies."""
+"""Where `tailrace.store.dynamo` puts large bodies."""
+
+SEGMENTS: Final = "segments/*"
+"""Where history is."""
 
 WILDCARD: Final = "AwsSolutions-IAM5"
 PUBLISH: Final = "@aws-cdk/aws-lambda:snapStartRequirePublish"
@@ -150,7 +153,8 @@ class Functions(Construct):
         secret: OriginSecret,
     ) -> None:
         super().__init__(scope, name)
-        table, bodies = storage.table.table_arn, storage.bucket.arn_for_objects(BODIES)
+        table, bucket = storage.table.table_arn, storage.bucket
+        bodies, segments = map(bucket.arn_for_objects, (BODIES, SEGMENTS))
         environment = {
             **ANSWERING,
             "TAILRACE_TABLE": storage.table.table_name,
@@ -167,7 +171,8 @@ class Functions(Construct):
             environment=environment,
             allowed=[
                 allow([*READ, *WRITE], table),
-                allow(["s3:GetObject", "s3:PutObject"], bodies),
+                allow(["s3:GetObject"], bodies, segments),
+                allow(["s3:PutObject"], bodies),
                 allow(["secretsmanager:GetSecretValue"], secret.secret_arn),
             ],
             concurrency=plan.http_concurrency,
@@ -184,17 +189,18 @@ class Functions(Construct):
             environment={**environment, "AWS_LAMBDA_EXEC_WRAPPER": "/opt/asgi-stream"},
             allowed=[
                 allow(READ, table),
-                allow(["s3:GetObject"], bodies),
+                allow(["s3:GetObject"], bodies, segments),
                 allow(["secretsmanager:GetSecretValue"], secret.secret_arn),
             ],
             concurrency=plan.live_concurrency,
         )
         for each in (self.http, self.live):
-            acknowledge(
-                each,
-                f"{WILDCARD}[Resource::{storage.bucket_finding}/{BODIES}]",
-                "Every large body is an object of its own.",
-            )
+            for objects in (BODIES, SEGMENTS):
+                acknowledge(
+                    each,
+                    f"{WILDCARD}[Resource::{storage.bucket_finding}/{objects}]",
+                    "Every large body, and every segment of history, is an object of its own.",
+                )
         self.http_url = self.http.url(lambda_.InvokeMode.BUFFERED)
         self.live_url = self.live.url(lambda_.InvokeMode.RESPONSE_STREAM)
 

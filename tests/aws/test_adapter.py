@@ -83,6 +83,11 @@ def test_no_type_is_made_up_for_an_answer_without_one() -> None:
     assert "content-type" not in invoke(Echo(), "delete")["headers"]
 
 
+def test_the_length_is_left_to_lambda() -> None:
+    answer = invoke(Echo(b"1234", ((b"content-length", b"4"), (b"etag", b"x"))), "read")
+    assert answer["headers"] == {"etag": "x"}
+
+
 def test_repeated_headers_are_joined_and_cookies_kept_apart() -> None:
     headers = ((b"Vary", b"a"), (b"vary", b"b"), (b"Set-Cookie", b"x=1"), (b"set-cookie", b"y=2"))
     answer = invoke(Echo(headers=headers), "read")

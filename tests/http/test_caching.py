@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -209,3 +210,19 @@ def test_what_a_cache_may_keep_is_tagged_with_the_streams_incarnation(
         tags.append(tag)
         client.delete(path)
     assert tags[0] != tags[1]
+
+
+@pytest.mark.parametrize(
+    ("expiry", "most"),
+    [({"stream-ttl": "30"}, 30), ({"stream-ttl": "3600"}, 60), ({"stream-expires-at": ""}, 20)],
+)
+def test_a_cache_keeps_nothing_longer_than_its_stream_lives(
+    client: httpx.Client, path: str, expiry: dict[str, str], most: int
+) -> None:
+    if "stream-expires-at" in expiry:
+        end = datetime.now(UTC) + timedelta(seconds=most)
+        expiry = {"stream-expires-at": end.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    client.put(path, content=b"all", headers=TEXT | CLOSE | expiry)
+    first, second = caching(client.get(path)).split(", ")
+    assert first == "public"
+    assert most - 10 <= int(second.removeprefix("max-age=")) <= most

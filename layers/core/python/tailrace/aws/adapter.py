@@ -16,7 +16,7 @@ class FunctionUrl(HTTPGateway):
     def scope(self) -> Scope:
         scope = super().scope
         # `%2F` is not a slash: the path counts as it was sent.
-        scope["raw_path"] = self.event["rawPath"].encode("latin-1")
+        scope["raw_path"] = self.event["rawPath"].encode()
         return scope
 
     def __call__(self, response: Response) -> dict[str, Any]:
@@ -27,7 +27,7 @@ class FunctionUrl(HTTPGateway):
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
             if name == "set-cookie":
                 cookies.append(value)
-            else:
+            elif name != "content-length":  # Lambda counts by itself, and would pass on both.
                 headers[name] = f"{headers[name]}, {value}" if name in headers else value
         return {
             "statusCode": response["status"],

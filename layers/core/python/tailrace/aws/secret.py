@@ -46,13 +46,14 @@ class FixedSecret:
 class StoredSecret:
     """A secret in Secrets Manager."""
 
-    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        """`clock`: the wall's, for a frozen function's own may stand still."""
         self._settings = settings
-        self._now = monotonic
+        self._now = clock
         self._values: list[bytes] = []
         self._stages = 0
         """How many of `STAGES` the values are of."""
-        self._asked = -float(KEEP_SECONDS)
+        self._asked = 0.0
 
     async def admits(self, shown: str) -> bool:
         age = self._now() - self._asked

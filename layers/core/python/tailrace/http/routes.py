@@ -44,7 +44,8 @@ from tailrace.streams import Streams, View
 
 Answer = Response | Streaming
 
-CHUNK_CACHING: Final = b"public, max-age=60, stale-while-revalidate=300"
+CHUNK_SECONDS: Final = 60
+CHUNK_CACHING: Final = b"public, max-age=%d, stale-while-revalidate=300" % CHUNK_SECONDS
 """A chunk that is followed by another one, or ends a closed stream, never changes."""
 
 TAIL_CACHING: Final = b"public, no-cache, stale-if-error=0"
@@ -178,8 +179,21 @@ class StreamRoutes:
             headers.append(_NO_STORE)
             return Response(200, headers, joined(mode, view.bodies))
         settled = view.closed or not view.up_to_date
-        headers.append((b"cache-control", CHUNK_CACHING if settled else TAIL_CACHING))
+        caching = self._chunk_caching(view) if settled else TAIL_CACHING
+        headers.append((b"cache-control", caching))
         return await self._data(request, view, headers)
+
+    def _chunk_caching(self, view: View) -> bytes:
+        """Not longer than the stream lives: a cache would go on after its end."""
+        config = view.tail.stream.config
+        if config.ttl is None and config.expires_at is None:
+            return CHUNK_CACHING
+        left = float(CHUNK_SECONDS)
+        if config.ttl is not None:
+            left = min(left, config.ttl)
+        if config.expires_at is not None:
+            left = min(left, (config.expires_at - self._streams.clock()) / 1000)
+        return b"public, max-age=%d" % max(0, left)
 
     async def _long_poll(self, request: Request, view: View, held: str) -> Answer:
         if not view.bodies and not view.closed:
