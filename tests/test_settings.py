@@ -75,6 +75,10 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "open_streams": ("16", 16),
     "inline_bytes": ("4096", 4096),
     "sweep_interval": ("0.5", 0.5),
+    "compact_interval": ("0.05", 0.05),
+    "segment_max_messages": ("2", 2),
+    "segment_max_bytes": ("65536", 65536),
+    "index_slots": ("0", 0),
     "shutdown_grace": ("0", 0.0),
     "log_level": ("debug", "debug"),
 }

@@ -123,10 +123,10 @@ class Objects:
         await self._bucket.put(key, body)
         _note(Made(S3_PUT, begin, time.perf_counter()))
 
-    async def get(self, key: str) -> bytes:
-        begin = time.perf_counter()
-        body = await self._bucket.get(key)
-        _note(Made(S3_GET, begin, time.perf_counter()))
+    async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
+        sent = time.perf_counter()
+        body = await self._bucket.get(key, begin, end)
+        _note(Made(S3_GET, sent, time.perf_counter()))
         return body
 
     async def delete(self, keys: Sequence[str]) -> None:

@@ -23,6 +23,23 @@ def test_official_suite_passes_on_sqlite(own_server: Server, tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(600)
+def test_official_suite_passes_on_sqlite_that_always_compacts(tmp_path: Path) -> None:
+    """Nothing is in memory, and all but the last entries of a stream are on their way to files."""
+    env = {
+        "TAILRACE_LONG_POLL_TIMEOUT": "2",
+        "TAILRACE_HOT_BYTES": "0",
+        "TAILRACE_INLINE_BYTES": "1024",
+        "TAILRACE_COMPACT_INTERVAL": "0.05",
+        "TAILRACE_SWEEP_INTERVAL": "0.05",
+        "TAILRACE_SEGMENT_MAX_MESSAGES": "2",
+    }
+    with Server(tmp_path / "data", env) as server:
+        check(server, tmp_path)
+        assert list((tmp_path / "data" / "segments").glob("*/*"))
+        assert "Traceback" not in server.output()
+
+
+@pytest.mark.timeout(600)
 def test_official_suite_passes_on_dynamodb(dynamodb_server: Server, tmp_path: Path) -> None:
     check(dynamodb_server, tmp_path)
 

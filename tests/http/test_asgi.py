@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -211,3 +212,11 @@ async def test_a_server_that_only_reads_refuses_writes(
     finally:
         await reader.stop()
         await application.start()
+
+
+async def test_without_fastapi_only_streams_are_served(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tailrace.http.api", None)
+    assert (await Call(application, "GET", "/health").ended()).status == 404
+    assert (await Call(application, "GET", "/v1/stream/a").ended()).status == 200

@@ -34,8 +34,8 @@ class MemoryBucket:
     async def put(self, key: str, body: bytes) -> None:
         await self._first.put(key, body)
 
-    async def get(self, key: str) -> bytes:
-        return await self._first.get(key)
+    async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
+        return await self._first.get(key, begin, end)
 
     async def delete(self, keys: Sequence[str]) -> None:
         await self._first.delete(keys)
@@ -60,11 +60,11 @@ class BucketHandle:
 
         await self._call("PutObject", key, effect)
 
-    async def get(self, key: str) -> bytes:
+    async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
         """`KeyError` when there is nothing."""
 
         def effect(_: Flight) -> bytes:
-            return self._objects[key]
+            return self._objects[key][begin:end]
 
         body: bytes = await self._call("GetObject", key, effect)
         return body

@@ -92,7 +92,7 @@ async def test_a_body_whose_entry_never_came_is_swept_after_an_hour(start: Start
     await process.streams.create("a", Create(large(0), "text/plain"))
     bodies = process.store._bodies
     assert bodies is not None
-    await bodies.upload(1, large(1))
+    await bodies.upload("bodies/1", large(1))
     clock.pass_s(CLAIM_SECONDS - 1)
     await process.streams.sweep()
     assert len(await objects(process)) == 2
@@ -113,10 +113,10 @@ async def test_an_entry_cannot_take_a_body_that_is_being_swept(start: Start) -> 
     upload = bodies.upload
     uploads = 0
 
-    async def dawdle(chain: int, body: bytes) -> str:
+    async def dawdle(folder: str, body: bytes) -> str:
         nonlocal uploads
         uploads += 1
-        key = await upload(chain, body)
+        key = await upload(folder, body)
         if uploads == 1:
             clock.pass_s(CLAIM_SECONDS)
             await other.streams.sweep()

@@ -131,6 +131,29 @@ class Settings:
         least=0,
         most=86_400,
     )
+    compact_interval: float = knob(
+        3600.0,
+        "Seconds between two compactions: full segments leave the database for files; 0: never.",
+        least=0,
+        most=31_536_000,
+    )
+    segment_max_messages: int = knob(
+        1000,
+        "Entries of a stream that make a segment; fewer stay in the database.",
+        least=1,
+        most=10_000,
+    )
+    segment_max_bytes: int = knob(
+        4 << 20,
+        "Bytes of a stream that make a segment, even of fewer entries.",
+        least=1024,
+        most=64 << 20,
+    )
+    index_slots: int = knob(
+        1_000_000,
+        "Entries whose place in segments is kept in memory, at 24 bytes each.",
+        least=0,
+    )
     shutdown_grace: float = knob(
         5.0, "Seconds that requests under way get to finish after SIGTERM.", least=0, most=3600
     )

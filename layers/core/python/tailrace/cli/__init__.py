@@ -1,4 +1,5 @@
-"""The command line `tailrace`: `serve` is the server, everything else is a client of one.
+"""The command line `tailrace`: `serve` is the server, `compact` works on the data of one that is
+stopped, everything else is a client of one.
 
 A command's module is imported when the command is called, and httpx only when a request is made:
 what a command does not need must not slow its start.
@@ -29,6 +30,7 @@ COMMANDS: Final = {
     "fork": "commands.manage:fork",
     "close": "commands.manage:close",
     "rm": "commands.manage:rm",
+    "compact": "commands.compact:compact",
 }
 """Each command and where it is: module below `tailrace.cli`, then the name in it."""
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, MutableMapping
+import logging
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from functools import partial
 from typing import Any
 
 from tailrace.clock import Clock, system_clock
+from tailrace.errors import NotFound
 from tailrace.http.paths import PREFIXES
 from tailrace.http.routes import Answer, StreamRoutes
+from tailrace.http.statuses import error_response
 from tailrace.http.wire import COMMON_HEADERS, RawHeaders, Request, Response, Streaming
 from tailrace.settings import Settings
-from tailrace.store.base import Store
+from tailrace.store.base import Compacting, Store
 from tailrace.store.choice import choose_store
 from tailrace.streams import Streams
 from tailrace.sweeper import Sweeper
@@ -27,6 +31,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+
+logger = logging.getLogger("tailrace")
 
 SINK_ITEMS = 16
 """Pieces that may wait to be sent before a reader counts as slow."""
@@ -44,7 +50,7 @@ class Application:
         self.settings = settings
         self.streams = Streams(store or choose_store(settings, clock), settings, clock)
         self.routes = StreamRoutes(self.streams, settings)
-        self._sweeper = Sweeper(self.streams, 0 if settings.read_only else settings.sweep_interval)
+        self._sweepers = () if settings.read_only else tuple(_sweepers(self.streams, settings))
         self._api: App | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,18 +64,23 @@ class Application:
     @property
     def api(self) -> App:
         if self._api is None:
-            from tailrace.http.api import build_api
-
-            self._api = build_api(self.streams, self.settings)
+            try:
+                from tailrace.http.api import build_api
+            except ModuleNotFoundError:
+                self._api = _streams_only
+            else:
+                self._api = build_api(self.streams, self.settings)
         return self._api
 
     async def start(self) -> None:
         await self.streams.store.open()
-        self._sweeper.start()
+        for sweeper in self._sweepers:
+            sweeper.start()
 
     async def stop(self) -> None:
         self.streams.drain()
-        await self._sweeper.stop()
+        for sweeper in self._sweepers:
+            await sweeper.stop()
         await self.streams.store.close()
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -101,6 +112,18 @@ class Application:
             scope.get("scheme", "http"),
         )
         await _send(await self.routes.respond(request), scope["method"], receive, send)
+
+
+def _sweepers(streams: Streams, settings: Settings) -> Iterator[Sweeper]:
+    yield Sweeper("sweeping", streams.sweep, settings.sweep_interval)
+    if isinstance(streams.store, Compacting):
+        compact = partial(_compact, streams.store)
+        yield Sweeper("compacting", compact, settings.compact_interval)
+
+
+async def _compact(store: Compacting) -> None:
+    for failure in (await store.compact()).failed:
+        logger.error("%s", failure)
 
 
 class _LeftError(Exception):
@@ -162,6 +185,14 @@ class _AsgiSink:
             data = await self._waiting.get()
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
             self._waiting.task_done()
+
+
+async def _streams_only(_: Scope, __: Receive, send: Send) -> None:
+    """For where FastAPI is not installed: a function that only streams."""
+    answer = error_response(NotFound(f"only what begins with {PREFIXES[0]} is served here"))
+    headers = COMMON_HEADERS + answer.headers
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
 
 
 async def _stream(answer: Streaming, send: Send) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tailrace.log.state import Entry, State, Stream
 
@@ -133,6 +134,26 @@ class Store(Protocol):
 
     async def sweep(self) -> None:
         """Remove for good what deleted streams and lost races left behind."""
+
+
+@dataclass(slots=True)
+class Compacted:
+    """What a compaction has moved so far."""
+
+    streams: int = 0
+    segments: int = 0
+    entries: int = 0
+    bytes: int = 0
+    failed: list[str] = field(default_factory=list)
+    """A sentence for each stream whose entries do not follow each other: those stay."""
+
+
+@runtime_checkable
+class Compacting(Protocol):
+    """A store that moves its older entries to history itself."""
+
+    async def compact(self, progress: Callable[[Compacted], None] | None = None) -> Compacted:
+        """Move what fills segments; `progress` is called after each."""
 
 
 Read = Callable[[int, int, int, int], Awaitable[Chunk]]

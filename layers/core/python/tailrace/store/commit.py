@@ -58,9 +58,13 @@ class GroupCommit:
         if self._pending or self._busy:
             await self._barrier()
 
-    async def close(self) -> None:
+    async def drain(self) -> None:
+        """Wait until nothing is left to commit, whatever came of it."""
         while self._pending or self._busy:
             await asyncio.wait([self._barrier()])
+
+    async def close(self) -> None:
+        await self.drain()
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join)
 

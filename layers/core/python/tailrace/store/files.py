@@ -1,7 +1,7 @@
-"""Large bodies: each in a file of its own, durable before the entry that names it is written.
+"""Files of chains: large bodies, and segments. Each is durable before the row that names it.
 
 A row of a megabyte goes through the log and then through the table, in pages; a file is written
-once. A file that no entry names is an append that was never acknowledged, and is swept.
+once. A file that no row names was never acknowledged, or is no longer needed, and is swept.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from pathlib import Path
 _OURS = re.compile(r"[0-9]+-[0-9a-f]+-[0-9]+")
 
 
-class BodyFiles:
-    def __init__(self, directory: Path) -> None:
-        self._root = directory / "bodies"
+class ChainFiles:
+    def __init__(self, root: Path) -> None:
+        self._root = root
         self._run = secrets.token_hex(8)
         self._numbers = itertools.count()
 
     def prepare(self) -> None:
-        self._root.mkdir(exist_ok=True)
+        if not self._root.exists():
+            self._root.mkdir(exist_ok=True)
+            _sync(self._root.parent)
 
-    def write(self, chain: int, n: int, body: bytes) -> str:
-        """The name under which the body of slot `n` is durable. No name is used twice."""
+    def write(self, chain: int, n: int, data: bytes) -> str:
+        """The name under which data from slot `n` on is durable. No name is used twice."""
         name = f"{n}-{self._run}-{next(self._numbers)}"
         folder = self._root / f"{chain:x}"
         if not folder.exists():
@@ -35,7 +37,7 @@ class BodyFiles:
             _sync(self._root)
         descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
-            view = memoryview(body)
+            view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
             os.fsync(descriptor)
@@ -46,6 +48,11 @@ class BodyFiles:
 
     def read(self, chain: int, name: str) -> bytes:
         return (self._root / f"{chain:x}" / name).read_bytes()
+
+    def read_range(self, chain: int, name: str, begin: int, end: int) -> bytes:
+        with (self._root / f"{chain:x}" / name).open("rb") as file:
+            file.seek(begin)
+            return file.read(end - begin)
 
     def remove(self, chain: int, name: str) -> None:
         (self._root / f"{chain:x}" / name).unlink(missing_ok=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Final
+from contextlib import closing
+from typing import Final, cast
 
-from tailrace.errors import SlotTrimmed
 from tailrace.log.expiry import renewal_slack, stored_deadline
 from tailrace.log.state import Producers, State, Stream
 from tailrace.store import schema
@@ -80,13 +80,16 @@ def drop_stream(db: sqlite3.Connection, chain: int) -> set[int]:
 
 def erase_some(db: sqlite3.Connection, chain: int) -> bool:
     """Remove rows of a deleted stream, its own when no other is left; True while more are."""
-    last = db.execute(
-        "SELECT max(n) FROM (SELECT n FROM entries WHERE id = ? ORDER BY n LIMIT ?)",
-        (chain, ERASE_ROWS),
-    ).fetchone()[0]
-    if last is not None:
-        db.execute("DELETE FROM entries WHERE id = ? AND n <= ?", (chain, last))
-        return True
+    for table, slot in (("entries", "n"), ("segments", "first")):
+        last = db.execute(
+            f"SELECT max({slot}) FROM"  # noqa: S608 - no input in it
+            f" (SELECT {slot} FROM {table} WHERE id = ? ORDER BY {slot} LIMIT ?)",
+            (chain, ERASE_ROWS),
+        ).fetchone()[0]
+        if last is not None:
+            erase = f"DELETE FROM {table} WHERE id = ? AND {slot} <= ?"  # noqa: S608 - nor here
+            db.execute(erase, (chain, last))
+            return True
     db.execute("DELETE FROM producers WHERE id = ?", (chain,))
     db.execute("DELETE FROM streams WHERE id = ?", (chain,))
     return False
@@ -127,7 +130,8 @@ def read_chunk(
     stop: int,
     chunk_bytes: int,
     body_file: Callable[[int, str], bytes],
-) -> Chunk:
+) -> Chunk | None:
+    """What the table has from slot `n` on; None when it does not have that slot."""
     rows = db.execute(
         "SELECT n, offset, size, body, file FROM entries"
         " WHERE id = ? AND n >= ? AND n < ? ORDER BY n",
@@ -135,21 +139,32 @@ def read_chunk(
     )
     bodies: list[bytes] = []
     boundary = 0
-    for slot, offset, size, body, file in rows:
-        if file is not None:
-            body = body_file(chain, file)
-        if not bodies:
-            if slot != n:
-                raise SlotTrimmed(slot)
-            boundary = ((size - len(body)) // chunk_bytes + 1) * chunk_bytes
-        bodies.append(body)
-        end = slot + 1, offset, size
-        if size >= boundary:
-            break
-    rows.close()
-    if not bodies:
-        raise SlotTrimmed(stop)
-    return Chunk(bodies, *end)
+    # An open cursor would hold on to its moment, and whoever looks again would see nothing new.
+    with closing(rows):
+        for slot, offset, size, body, file in rows:
+            if not bodies and slot != n:
+                return None
+            if file is not None:
+                body = body_file(chain, file)
+            if not bodies:
+                boundary = ((size - len(body)) // chunk_bytes + 1) * chunk_bytes
+            bodies.append(body)
+            end = slot + 1, offset, size
+            if size >= boundary:
+                break
+    return Chunk(bodies, *end) if bodies else None
+
+
+def position(db: sqlite3.Connection, chain: int, n: int) -> tuple[int, int] | None:
+    """Offset and size at which slot `n` begins, if the table has the slot before it."""
+    query = "SELECT offset, size FROM entries WHERE id = ? AND n = ?"
+    return cast("tuple[int, int] | None", db.execute(query, (chain, n - 1)).fetchone())
+
+
+def first_slot(db: sqlite3.Connection, chain: int) -> int | None:
+    """The first slot of a chain that is in the table."""
+    row = db.execute("SELECT min(n) FROM entries WHERE id = ?", (chain,)).fetchone()
+    return cast("int | None", row[0])
 
 
 def list_streams(

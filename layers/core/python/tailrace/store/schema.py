@@ -6,26 +6,48 @@
 | entries   | id, n        | body or its file, and the state after | append     | never          |
 | producers | id, producer | epoch and sequence, once spilled      | append     | by later spill |
 | edges     | parent, fork | that a fork needs its source          | create     | never          |
+| segments  | id, first    | a file with slots `first` to `stop`   | compaction | never          |
 
 A stream's `path` becomes NULL when it is deleted, `soft` is set while only forks need it, and
 `accessed` with `deadline` follow its reads and writes. Rows of deleted streams are swept.
 `id` is the incarnation, a random integer: a path that is created again never meets its old rows.
 An entry's `state` holds only what its other columns do not: closure, sequence and producers.
+A slot is in `entries` or in a segment, never in both or in neither: it moves in one transaction.
+A segment's row has what a read needs to know of its file: `name`, the bytes of data and index, the
+checksum of the index, and `at`, when it was committed, in milliseconds.
+
+Version 2 has `segments`; a file of version 1 gets it when it is opened.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from tailrace.log.state import Entry
 from tailrace.store.codec import rest_of
 
-VERSION: Final = 1
+VERSION: Final = 2
 FILE_NAME: Final = "tailrace.db"
 
-_TABLES = """
+_SEGMENTS = """
+CREATE TABLE segments (
+  id INTEGER NOT NULL,
+  first INTEGER NOT NULL,
+  stop INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  data_bytes INTEGER NOT NULL,
+  index_bytes INTEGER NOT NULL,
+  index_checksum INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (id, first)
+) WITHOUT ROWID;
+"""
+
+_TABLES = f"""
 CREATE TABLE streams (
   id INTEGER PRIMARY KEY,
   path TEXT,
@@ -60,7 +82,10 @@ CREATE TABLE edges (
   fork INTEGER NOT NULL,
   PRIMARY KEY (parent, fork)
 ) WITHOUT ROWID;
-"""
+{_SEGMENTS}"""
+
+_STEPS: Final = {0: _TABLES, 1: _SEGMENTS}
+"""What a file of an earlier version, or a new one, needs to be of this one."""
 
 Row = tuple[int, int, int, int, int, bytes | None, str | None, bytes | None]
 """A row of `entries`, in the order of its columns."""
@@ -84,13 +109,23 @@ def connect(directory: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return db
 
 
+@contextmanager
+def snapshot(db: sqlite3.Connection) -> Iterator[None]:
+    """Whatever is read inside is of one moment."""
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("COMMIT")
+
+
 def open_file(directory: Path) -> sqlite3.Connection:
-    """A connection for writing; a new file gets its tables, in one transaction."""
+    """A connection for writing; a new file, or an old one, gets its tables, in one transaction."""
     db = connect(directory)
     try:
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            db.executescript(f"BEGIN;{_TABLES}PRAGMA user_version = {VERSION};COMMIT;")
+        if version in _STEPS:
+            db.executescript(f"BEGIN;{_STEPS[version]}PRAGMA user_version = {VERSION};COMMIT;")
         elif version != VERSION:
             raise sqlite3.DatabaseError(
                 "it was written by another version of Tailrace"

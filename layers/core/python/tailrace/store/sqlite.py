@@ -2,7 +2,7 @@
 
 Because one process owns the file, the tails of open streams live in memory and are the truth for
 writers: an entry takes its slot there at once, and shares the next commit with all others. Readers
-see only what is committed.
+see only what is committed. Entries that fill a segment move into files, where reads find them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeVar, cast
 
-from tailrace.errors import DataDirectoryInUse, SlotTrimmed, StoreUnavailable, UnreadableData
+from tailrace.clock import system_clock
+from tailrace.errors import DataDirectoryInUse, StoreUnavailable, UnreadableData
+from tailrace.history.segment import BadSegment
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import NOW
 from tailrace.log.state import Entry, Stream
 from tailrace.settings import Settings
-from tailrace.store import queries, schema
-from tailrace.store.base import Chunk, Listed, Look, Tail, read_through
+from tailrace.store import compaction, queries, schema
+from tailrace.store.archive import Archive
+from tailrace.store.base import Chunk, Compacted, Listed, Look, Tail, read_through
 from tailrace.store.chain import Chain
 from tailrace.store.commit import GroupCommit
-from tailrace.store.files import BodyFiles
+from tailrace.store.files import ChainFiles
 from tailrace.store.hot import Budget
+from tailrace.store.reading import Reading
 from tailrace.store.waiting import settle
 from tailrace.store.writes import BodyFile, Operation, Put, Then, entry_row, grouped
 
@@ -47,7 +51,11 @@ class SqliteStore:
         self._directory = Path(settings.data)
         self._inline_bytes = settings.inline_bytes
         self._open_streams = settings.open_streams
-        self._files = BodyFiles(self._directory)
+        self._bodies = ChainFiles(self._directory / "bodies")
+        self._segments = ChainFiles(self._directory / "segments")
+        self._archive = Archive(self._segments, settings.index_slots)
+        self._reading = Reading(self._bodies, self._archive)
+        self._limits = compaction.Limits(settings.segment_max_messages, settings.segment_max_bytes)
         self._budget = Budget(settings.hot_bytes)
         self._chains: OrderedDict[str, Chain] = OrderedDict()
         self._by_id: dict[int, Chain] = {}
@@ -58,6 +66,10 @@ class SqliteStore:
         self._freed = 0
         """How often streams lost their name that were not held open at that moment."""
         self._has_orphans = True
+        self._care = asyncio.Lock()
+        """Sweeping and moving do not meet: what one of them writes the other might remove."""
+        self._replaced: list[tuple[int, str]] = []
+        """Files of large bodies that are in segments now."""
 
     # Life
 
@@ -70,16 +82,19 @@ class SqliteStore:
         except sqlite3.DatabaseError as error:
             self._lock.close()
             raise UnreadableData(f"cannot use the data in '{self._directory}': {error}") from error
-        self._files.prepare()
+        self._bodies.prepare()
+        self._segments.prepare()
         self._commit = GroupCommit(db, grouped)
 
     async def close(self) -> None:
         for chain in self._chains.values():
             self._store_clock(chain)
-        await self._commit.close()
+        await self._commit.drain()
         self._threads.shutdown()
         for db in self._connections:
             db.close()
+        # The last: only a connection that may write folds the log into the database.
+        await self._commit.close()
         self._lock.close()
 
     # Writing
@@ -207,16 +222,10 @@ class SqliteStore:
         held = self._by_id.get(chain)
         if held is not None and n >= held.hot.first:
             return held.hot.read(n, stop, chunk_bytes)
-        return await self._query(
-            lambda db: queries.read_chunk(db, chain, n, stop, chunk_bytes, self._files.read)
-        )
+        return await self._query(lambda db: self._reading.chunk(db, chain, n, stop, chunk_bytes))
 
     async def position(self, chain: int, n: int) -> tuple[int, int]:
-        query = "SELECT offset, size FROM entries WHERE id = ? AND n = ?"
-        row = await self._query(lambda db: db.execute(query, (chain, n - 1)).fetchone())
-        if row is None:
-            raise SlotTrimmed(n)
-        return cast("tuple[int, int]", row)
+        return await self._query(lambda db: self._reading.position(db, chain, n))
 
     async def wait(self, tail: Tail, n: int, seconds: float) -> bool:
         chain = cast(Chain, tail)
@@ -253,15 +262,72 @@ class SqliteStore:
 
     async def sweep(self) -> None:
         query = "SELECT id FROM streams WHERE path IS NULL"
-        for (chain,) in await self._query(lambda db: db.execute(query).fetchall()):
-            while await self._write(partial(queries.erase_some, chain=chain)):
-                pass
-            await self._run(self._files.remove_all, chain)
-        if self._has_orphans:
-            self._has_orphans = False
-            await self._query(self._remove_orphans)
+        async with self._care:
+            for (chain,) in await self._query(lambda db: db.execute(query).fetchall()):
+                while await self._write(partial(queries.erase_some, chain=chain)):
+                    pass
+                for files in (self._bodies, self._segments):
+                    await self._run(files.remove_all, chain)
+            if self._has_orphans:
+                self._has_orphans = False
+                await self._query(self._remove_orphans)
+
+    async def compact(self, progress: Callable[[Compacted], None] | None = None) -> Compacted:
+        """Move what fills segments. Files they replace are there until this is called again.
+
+        So a copy of the database has all it names, if it is complete by then."""
+        await self.remove_replaced()
+        done = Compacted()
+        after: int | None = -1
+        while after is not None:
+            streams, after = await self._query(
+                partial(compaction.candidates, after=after, limits=self._limits)
+            )
+            for stream in streams:
+                before = done.segments
+                try:
+                    while await self._move(stream, done):
+                        done.streams += done.segments == before + 1
+                        if progress is not None:
+                            progress(done)
+                except BadSegment as error:
+                    done.failed.append(f"cannot compact '{stream.path}': {error}")
+        return done
+
+    async def remove_replaced(self) -> None:
+        """Remove the files of large bodies that are in segments."""
+        replaced, self._replaced = self._replaced, []
+        for chain, name in replaced:
+            await self._run(self._bodies.remove, chain, name)
 
     # Inside
+
+    async def _move(self, stream: Stream, done: Compacted) -> bool:
+        """One segment of a stream, if it fills one."""
+        async with self._care:
+            sealed = await self._query(
+                partial(
+                    compaction.next_segment,
+                    stream=stream,
+                    limits=self._limits,
+                    segments=self._archive,
+                    bodies=self._bodies,
+                )
+            )
+            if sealed is None:
+                return False
+            chain = stream.id
+            name = await self._run(self._segments.write, chain, sealed.first, sealed.segment)
+            manifest = sealed.manifest(name, system_clock())
+            # If the commit fails, the file stays: the next start sees whether anything names it.
+            if not await self._write(partial(compaction.move, sealed=sealed, manifest=manifest)):
+                await self._run(self._segments.remove, chain, name)
+                return False
+        self._replaced += [(chain, file) for file in sealed.files]
+        done.segments += 1
+        done.entries += sealed.stop - sealed.first
+        done.bytes += manifest.data_bytes
+        return True
 
     def _current(self, chain: Chain) -> bool:
         """Whether a tail is still the one writers use: it may have been evicted or dropped."""
@@ -318,7 +384,7 @@ class SqliteStore:
         """Start writing a large body to its file; the commit waits for it."""
         if entry.body is None or len(entry.body) <= self._inline_bytes:
             return None
-        return self._threads.submit(self._files.write, chain.stream.id, entry.n, entry.body)
+        return self._threads.submit(self._bodies.write, chain.stream.id, entry.n, entry.body)
 
     def _store_clock(self, chain: Chain) -> None:
         accessed = chain.accessed
@@ -356,10 +422,13 @@ class SqliteStore:
         return query(db)
 
     def _remove_orphans(self, db: sqlite3.Connection) -> None:
-        named = "SELECT 1 FROM entries WHERE id = ? AND n = ? AND file = ?"
-        for chain, n, name in self._files.left_behind():
-            if db.execute(named, (chain, n, name)).fetchone() is None:
-                self._files.remove(chain, name)
+        """Remove files of earlier processes that nothing names."""
+        body = "SELECT 1 FROM entries WHERE id = ? AND n = ? AND file = ?"
+        segment = "SELECT 1 FROM segments WHERE id = ? AND first = ? AND name = ?"
+        for files, named in ((self._bodies, body), (self._segments, segment)):
+            for chain, n, name in files.left_behind():
+                if db.execute(named, (chain, n, name)).fetchone() is None:
+                    files.remove(chain, name)
 
 
 def _own(directory: Path) -> IO[str]:

@@ -38,7 +38,8 @@ logger = logging.getLogger("tailrace")
 class Bucket(Protocol):
     async def put(self, key: str, body: bytes) -> None: ...
 
-    async def get(self, key: str) -> bytes: ...
+    async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
+        """The object, or its bytes from `begin` up to `end`."""
 
     async def delete(self, keys: Sequence[str]) -> None: ...
 
@@ -57,9 +58,10 @@ class S3Bucket:
     async def put(self, key: str, body: bytes) -> None:
         await self._run(lambda s3: s3.put_object(Bucket=self._name, Key=key, Body=body))
 
-    async def get(self, key: str) -> bytes:
+    async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
+        part = {} if end is None else {"Range": f"bytes={begin}-{end - 1}"}
         return await self._run(
-            lambda s3: bytes(s3.get_object(Bucket=self._name, Key=key)["Body"].read())
+            lambda s3: bytes(s3.get_object(Bucket=self._name, Key=key, **part)["Body"].read())
         )
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -96,9 +98,9 @@ class Bodies:
         self._bucket = bucket
         self._clock = clock
 
-    async def upload(self, chain: int, body: bytes) -> str:
-        """The key under which a body is stored, and claimed for an hour."""
-        key = f"bodies/{chain:016x}/{secrets.token_hex(12)}"
+    async def upload(self, folder: str, body: bytes) -> str:
+        """The key under which an object is stored, and claimed for an hour."""
+        key = f"{folder}/{secrets.token_hex(12)}"
         claim: dict[str, Any] = {**claim_key(key)}
         claim |= due(CLAIMS_DUE, claim, self._clock() + CLAIM_SECONDS * 1000)
         # By its token a transaction happens once: a claim that came a second time, after an entry
@@ -114,7 +116,7 @@ class Bodies:
         await self._bucket.delete(keys)
 
     async def revoke(self, claim: Key) -> None:
-        """Remove a body that no entry took in time."""
+        """Remove an object that nothing took in time."""
         try:
             await self._table.update(claim, "SET x = :x", "attribute_exists(p)", {":x": number(1)})
         except ConditionFailed:

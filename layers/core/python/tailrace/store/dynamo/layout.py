@@ -7,29 +7,34 @@
 | tombstone| `C` + id     | slot, 16 digits | an entry with f, g, d         | delete      | g, d: when the last fork goes; removed last of its chain |
 | producer | `P` + id     | `=` + producer  | e, q                          | append that spills | by a later spill; removed with the chain |
 | edge     | `E` + parent | fork's id       |                               | create of a fork | never; removed with the fork |
-| claim    | `B`          | object's key    | g, d; x                       | append of a large body | x: by the sweep; removed with the entry that takes the body |
+| claim    | `B`          | object's key    | g, d; x                       | append of a large body, compaction | x: by the sweep; removed with the item that takes the object |
+| segment  | `S` + id     | first slot, 16 digits | w, k, l, j, h, y, a     | compaction  | never; removed with the chain |
 
 `id` is the incarnation in 16 hexadecimal digits. Attribute names are short because every byte of
 every item is paid for:
 
 | | on a name | on an entry | elsewhere |
 |---|---|---|---|
-| a | last access, ms; may lag as `log.expiry` allows | when, ms | |
+| a | last access, ms; may lag as `log.expiry` allows | when, ms | segment: when it was committed, ms |
 | b | | the body | |
 | c | the configuration, as JSON | | |
 | d | when the stream may have expired, ms | tombstone: when the chain may go, ms | claim: when it is void, ms |
 | e | | | producer: epoch |
 | f | | tombstone: the source, as JSON `[path, id]`, of a fork | |
 | g | index partition of d | the same | the same |
+| h | | | segment: checksum of its index |
 | i | the incarnation | | |
-| k | | the key of the body's object | |
-| l | | the length of that body | |
+| j | | | segment: length of its index |
+| k | | the key of the body's object | segment: the key of its object |
+| l | | the length of that body | segment: length of its data |
 | o | | the offset after it | |
 | q | | | producer: last sequence |
 | r | | the rest of the state after it, as JSON | |
 | t | | the attempt that wrote it, at random | |
 | v | how many forks it has: its edges, counted | | |
+| w | | | segment: the slot after its last |
 | x | the slot of its tombstone, if soft-deleted | | claim: revoked |
+| y | | | segment: its level |
 | z | | the size after it | |
 
 The index `due` (g, d) is sparse: it holds only items that will want attention at a time.
@@ -44,6 +49,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from tailrace.history.reader import Manifest
 from tailrace.limits import NAME_SHARDS
 from tailrace.log.expiry import stored_deadline
 from tailrace.log.state import Entry, Fork, State, Stream
@@ -141,6 +147,10 @@ def edge_key(parent: int, fork: int) -> Key:
     return _key(f"E{id_text(parent)}", id_text(fork))
 
 
+def segment_partition(chain: int) -> str:
+    return f"S{id_text(chain)}"
+
+
 def claim_key(object_key: str) -> Key:
     return _key("B", object_key)
 
@@ -215,6 +225,36 @@ def entry_item(chain: int, entry: Entry, attempt: str, object_key: str | None) -
 
 def entry_of(item: Item) -> Stored:
     return Stored(int(item["s"]["S"]), int(item["o"]["N"]), int(item["z"]["N"]), item)
+
+
+def manifest_item(manifest: Manifest) -> dict[str, Any]:
+    return {
+        **_key(segment_partition(manifest.chain), slot_text(manifest.first)),
+        "w": number(manifest.stop),
+        "k": text(manifest.key),
+        "l": number(manifest.data_bytes),
+        "j": number(manifest.index_bytes),
+        "h": number(manifest.index_checksum),
+        "y": number(manifest.level),
+        "a": number(manifest.at),
+    }
+
+
+def manifest_of(item: Item) -> Manifest:
+    stop, data_bytes, index_bytes, checksum, level, at = (
+        int(item[name]["N"]) for name in ("w", "l", "j", "h", "y", "a")
+    )
+    return Manifest(
+        chain=int(item["p"]["S"][1:], 16),
+        first=int(item["s"]["S"]),
+        stop=stop,
+        key=item["k"]["S"],
+        data_bytes=data_bytes,
+        index_bytes=index_bytes,
+        index_checksum=checksum,
+        level=level,
+        at=at,
+    )
 
 
 def source_text(fork: Fork) -> dict[str, str]:

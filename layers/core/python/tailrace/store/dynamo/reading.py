@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from tailrace.errors import SlotTrimmed, StoreUnavailable
+from tailrace.history.reader import History
 from tailrace.log.state import Ancestor, State, Stream
 from tailrace.store.base import Chunk
 from tailrace.store.dynamo.bodies import Bodies
@@ -20,47 +21,58 @@ from tailrace.store.dynamo.table import Table
 
 
 class Pieces:
-    """Consecutive entries that will be a chunk."""
+    """Consecutive bodies that will be a chunk."""
 
     def __init__(self, n: int, chunk_bytes: int) -> None:
         self.n = n
         """The slot that is wanted next."""
         self.full = False
         self._chunk_bytes = chunk_bytes
-        self._boundary = 0
-        self._entries: list[Stored] = []
+        self._bodies: list[bytes | str] = []
+        """A body, or the key of the object that holds it."""
+        self._begin = self._boundary = self._offset = self._size = 0
 
     def add(self, entry: Stored) -> None:
-        if not self._entries:
-            if entry.n != self.n:
+        if entry.n != self.n:
+            if not self._bodies:
                 raise SlotTrimmed(entry.n)
-            begin = entry.size - entry.length
-            self._boundary = (begin // self._chunk_bytes + 1) * self._chunk_bytes
-        elif entry.n != self.n:
             # The slots between were let go; whoever reads on is told.
             self.full = True
             return
-        self._entries.append(entry)
-        self.n = entry.n + 1
-        self.full = entry.size >= self._boundary
+        self.begin(entry.size - entry.length)
+        self._bodies.append(entry.object_key or entry.body)
+        self._end(entry.n + 1, entry.offset, entry.size)
+
+    def add_cold(self, chunk: Chunk) -> None:
+        self._bodies += chunk.bodies
+        self._end(chunk.n, chunk.offset, chunk.size)
+
+    def begin(self, size: int) -> int:
+        """The size at which the chunk is full, if it begins where the stream had `size`."""
+        if not self._bodies:
+            self._begin = size
+            self._boundary = (size // self._chunk_bytes + 1) * self._chunk_bytes
+        return self._boundary
 
     def __bool__(self) -> bool:
-        return bool(self._entries)
+        return bool(self._bodies)
 
     def hint(self) -> int:
         """How many entries like those so far are left to the boundary, roughly."""
-        if not self._entries:
+        if not self._bodies:
             return 0
-        first, last = self._entries[0], self._entries[-1]
-        mean = max(1, (last.size - first.size + first.length) // len(self._entries))
-        return (self._boundary - last.size) // mean + 8
+        mean = max(1, (self._size - self._begin) // len(self._bodies))
+        return (self._boundary - self._size) // mean + 8
 
     async def chunk(self, bodies: Bodies | None) -> Chunk:
-        last = self._entries[-1]
-        keys = [entry.object_key for entry in self._entries if entry.object_key is not None]
+        keys = [body for body in self._bodies if isinstance(body, str)]
         objects = iter(await asyncio.gather(*(_object(bodies, key) for key in keys)))
-        data = [next(objects) if entry.object_key else entry.body for entry in self._entries]
-        return Chunk(data, self.n, last.offset, last.size)
+        data = [next(objects) if isinstance(body, str) else body for body in self._bodies]
+        return Chunk(data, self.n, self._offset, self._size)
+
+    def _end(self, n: int, offset: int, size: int) -> None:
+        self.n, self._offset, self._size = n, offset, size
+        self.full = size >= self._boundary
 
 
 async def _object(bodies: Bodies | None, key: str) -> bytes:
@@ -69,7 +81,9 @@ async def _object(bodies: Bodies | None, key: str) -> bytes:
     return await bodies.read(key)
 
 
-async def fill(table: Table, pieces: Pieces, chain: int, until: int) -> None:
+async def fill(
+    table: Table, history: History | None, pieces: Pieces, chain: int, until: int
+) -> None:
     """Add the slots below `until` of a chain, as far as the chunk goes."""
     more = True
     while more and pieces.n < until and not pieces.full:
@@ -79,11 +93,15 @@ async def fill(table: Table, pieces: Pieces, chain: int, until: int) -> None:
             slot_text(until - 1),
             limit=pieces.hint(),
         )
-        _add(pieces, map(entry_of, page.items))
+        entries = [entry_of(item) for item in page.items]
+        await _fill_cold(history, pieces, chain, entries[0].n if entries else until)
+        _add(pieces, entries)
         more = page.more is not None
 
 
-async def fill_to_end(table: Table, pieces: Pieces, chain: int) -> tuple[State | None, bool]:
+async def fill_to_end(
+    table: Table, history: History | None, pieces: Pieces, chain: int
+) -> tuple[State | None, bool]:
     """Add what a chain has, as far as the chunk goes.
 
     Tells the last state that was seen, if any entry was, and whether it is the end of the chain."""
@@ -93,11 +111,28 @@ async def fill_to_end(table: Table, pieces: Pieces, chain: int) -> tuple[State |
             chain_partition(chain), slot_text(pieces.n), LAST_SLOT, limit=pieces.hint()
         )
         entries = [entry_of(item) for item in page.items]
+        if entries:
+            await _fill_cold(history, pieces, chain, entries[0].n)
         _add(pieces, entries)
         if entries:
             last = entries[-1]
         if page.more is None or pieces.full:
             return (last.state if last else None), page.more is None
+
+
+async def _fill_cold(history: History | None, pieces: Pieces, chain: int, until: int) -> None:
+    """Add the slots below `until`, which have left the table, as far as segments have them."""
+    if history is None or pieces.n >= until:
+        return
+    start = await history.start(chain, pieces.n)
+    if start is None:
+        return
+    boundary = pieces.begin(start[1])
+    while pieces.n < until and not pieces.full:
+        chunk = await history.read(chain, pieces.n, until, boundary)
+        if chunk is None:
+            return
+        pieces.add_cold(chunk)
 
 
 async def last_state(table: Table, stream: Stream) -> State:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, cast
 
 from tailrace.clock import Clock, system_clock
 from tailrace.errors import BodyTooLarge, SlotTrimmed, StoreUnavailable, StreamTooHot
+from tailrace.history.reader import History
 from tailrace.limits import ITEM_BODY_BYTES
 from tailrace.log.append import bury
 from tailrace.log.expiry import renewal_slack
@@ -33,6 +34,7 @@ from tailrace.store.dynamo.memory import Memory
 from tailrace.store.dynamo.polling import Polls
 from tailrace.store.dynamo.provision import Backend, connect
 from tailrace.store.dynamo.reading import Pieces, fill, fill_to_end, inherited, last_state
+from tailrace.store.dynamo.segments import TableManifests
 from tailrace.store.dynamo.table import Action, Table
 from tailrace.store.dynamo.turns import Turns
 
@@ -83,7 +85,11 @@ class DynamoStore:
             self._backend = await connect(self._settings, self._meter)
         self._table = Table(self._backend.client, self._settings.table)
         bucket: Bucket | None = self._backend.bucket
-        self._bodies = None if bucket is None else Bodies(self._table, bucket, self._clock)
+        self._bodies = self._history = None
+        if bucket is not None:
+            self._bodies = Bodies(self._table, bucket, self._clock)
+            slots = self._settings.index_slots
+            self._history = History(TableManifests(self._table), bucket, slots)
         self._inline_bytes = min(self._settings.inline_bytes, ITEM_BODY_BYTES)
         self._polls = Polls(
             self._table, self._clock, self._settings.poll_fastest, self._settings.poll_slowest
@@ -285,17 +291,20 @@ class DynamoStore:
 
     async def read(self, chain: int, n: int, stop: int, chunk_bytes: int) -> Chunk:
         pieces = Pieces(n, chunk_bytes)
-        await fill(self._table, pieces, chain, stop)
+        await fill(self._table, self._history, pieces, chain, stop)
         if not pieces:
             raise SlotTrimmed(stop)
         return await pieces.chunk(self._bodies)
 
     async def position(self, chain: int, n: int) -> tuple[int, int]:
         item = await self._table.get(layout.slot_key(chain, n - 1))
-        if item is None:
+        if item is not None:
+            entry = layout.entry_of(item)
+            return entry.offset, entry.size
+        found = None if self._history is None else await self._history.end(chain, n)
+        if found is None:
             raise SlotTrimmed(n)
-        entry = layout.entry_of(item)
-        return entry.offset, entry.size
+        return found
 
     async def wait(self, tail: Tail, n: int, seconds: float) -> bool:
         chain = cast(Chain, tail)
@@ -380,14 +389,14 @@ class DynamoStore:
             return _at_end(await self._refresh(chain))
         pieces = Pieces(n, chunk_bytes)
         for ancestor in inherited(chain.stream, n):
-            await fill(self._table, pieces, ancestor.id, ancestor.until)
+            await fill(self._table, self._history, pieces, ancestor.id, ancestor.until)
             if not pieces:
                 raise SlotTrimmed(ancestor.until)
             if pieces.full or pieces.n < ancestor.until:
                 return _Sight(await pieces.chunk(self._bodies), None, gone=False)
         while True:
             begun = self._loop.time()
-            state, ends = await fill_to_end(self._table, pieces, chain.stream.id)
+            state, ends = await fill_to_end(self._table, self._history, pieces, chain.stream.id)
             if state is not None and ends:
                 self._learn(chain, state, begun)
             elif state is None:
@@ -428,7 +437,7 @@ class DynamoStore:
         if body is None or len(body) <= self._inline_bytes:
             return None
         if self._bodies is not None:
-            return await self._bodies.upload(stream.id, body)
+            return await self._bodies.upload(f"bodies/{stream.id:016x}", body)
         if len(body) <= ITEM_BODY_BYTES:
             return None
         raise BodyTooLarge(

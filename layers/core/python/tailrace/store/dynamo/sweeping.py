@@ -116,6 +116,10 @@ async def _erase(table: Table, bodies: Bodies | None, tombstone: Key, due: int) 
             await bodies.remove(objects)
         keys = [layout.key_of(item) for item in page]
         await table.delete_all(key for key in keys if key != tombstone)
+    async for page in table.all_keys(f"S{partition[1:]}", "k"):
+        if bodies is not None:
+            await bodies.remove([item["k"]["S"] for item in page])
+        await table.delete_all(map(layout.key_of, page))
     async for page in table.all_keys(f"P{partition[1:]}", "e"):
         await table.delete_all(map(layout.key_of, page))
     await table.delete(tombstone)

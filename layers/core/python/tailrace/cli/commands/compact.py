@@ -1,0 +1,96 @@
+"""`tailrace compact`: move older entries of the embedded store into segments."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tailrace.cli.failures import Exit, Failure
+from tailrace.cli.output import Output, counted
+from tailrace.errors import BadSetting, TailraceError
+
+if TYPE_CHECKING:
+    from tailrace.settings import Settings
+    from tailrace.store.base import Compacted
+
+PAUSE: Final = 1.0
+"""Seconds between two lines about how far it is."""
+
+
+@click.command()
+@click.option(
+    "--data",
+    metavar="DIRECTORY",
+    envvar="TAILRACE_DATA",
+    show_envvar=True,
+    help="Directory of the embedded store.  [default: ./data]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+def compact(data: str | None, as_json: bool) -> None:
+    """Move older entries from the database into segment files.
+
+    The server that uses the directory must not be running; it does the same by itself.
+    """
+    import asyncio
+    from pathlib import Path
+
+    from tailrace.settings import Settings
+
+    out = Output(as_json)
+    try:
+        settings = Settings.from_env(data=data)
+        if not Path(settings.data).is_dir():
+            raise Failure(f"there is no data directory '{settings.data}'", Exit.NOT_FOUND)
+        done = asyncio.run(_compact(settings, _teller(out)))
+    except TailraceError as error:
+        code = Exit.USAGE if isinstance(error, BadSetting) else Exit.UNEXPECTED
+        raise Failure(str(error), code, code=error.code) from None
+    out.result(
+        f"moved {_amount(done)} into {counted(done.segments, 'segment')}"
+        if done.segments
+        else "nothing to move",
+        streams=done.streams,
+        entries=done.entries,
+        bytes=done.bytes,
+        segments=done.segments,
+        failed=done.failed,
+    )
+    if done.failed:
+        raise Failure("; ".join(done.failed), Exit.UNEXPECTED)
+
+
+async def _compact(settings: Settings, progress: Callable[[Compacted], None]) -> Compacted:
+    from tailrace.store.sqlite import SqliteStore
+
+    store = SqliteStore(settings)
+    await store.open()
+    try:
+        done = await store.compact(progress)
+        # Nobody reads here who might still need them.
+        await store.remove_replaced()
+        await store.sweep()
+    finally:
+        await store.close()
+    return done
+
+
+def _teller(out: Output) -> Callable[[Compacted], None]:
+    last = time.monotonic()
+
+    def tell(done: Compacted) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= PAUSE:
+            last = now
+            out.note(f"{_amount(done)} so far")
+
+    return tell
+
+
+def _amount(done: Compacted) -> str:
+    noun = "entry" if done.entries == 1 else "entries"
+    size = f"{done.entries:,} {noun} ({done.bytes:,} bytes)"
+    return f"{size} of {counted(done.streams, 'stream')}"

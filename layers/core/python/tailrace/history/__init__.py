@@ -1,0 +1,1 @@
+"""History: entries that have left the store's tables, in immutable segments, and the way back."""

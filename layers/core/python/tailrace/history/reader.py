@@ -1,0 +1,90 @@
+"""Reading segments: which one has a slot, its index, and one range of its data."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Protocol
+
+from tailrace.history.indexes import Indexes
+from tailrace.history.segment import Index, read_index
+from tailrace.store.base import Chunk
+
+CHAINS: Final = 10_000
+"""Chains whose last segment is remembered."""
+
+
+class Manifest(NamedTuple):
+    """That a segment exists: slots `first` up to `stop` of a chain are in the object `key`."""
+
+    chain: int
+    first: int
+    stop: int
+    key: str
+    data_bytes: int
+    index_bytes: int
+    index_checksum: int
+    level: int
+    at: int
+    """When it was committed, in milliseconds: its slots may leave the store a while after that."""
+
+
+class Manifests(Protocol):
+    async def covering(self, chain: int, n: int) -> Manifest | None:
+        """The segment that holds slot `n` of a chain."""
+
+
+class Objects(Protocol):
+    async def get(self, key: str, begin: int, end: int) -> bytes:
+        """The bytes of an object from `begin` up to `end`."""
+
+
+class History:
+    """Segments of all chains; the indexes that were used last are kept, up to a number of slots."""
+
+    def __init__(self, manifests: Manifests, objects: Objects, slots: int) -> None:
+        self._manifests = manifests
+        self._objects = objects
+        self._indexes = Indexes(slots)
+        self._used: dict[int, Manifest] = {}
+        """The segment of each chain that was read last: who reads on begins there."""
+
+    async def read(self, chain: int, n: int, stop: int, boundary: int) -> Chunk | None:
+        """From slot `n` up to `stop`, but nothing after the first slot that passes `boundary`.
+
+        It ends with its segment at the latest. None: slot `n` is in no segment."""
+        manifest = await self._covering(chain, n)
+        if manifest is None:
+            return None
+        index = await self._index(manifest)
+        found = index.range(n, stop, boundary)
+        data = await self._objects.get(manifest.key, found.begin, found.end)
+        return Chunk(index.split(n, found.n, data), found.n, found.offset, found.size)
+
+    async def start(self, chain: int, n: int) -> tuple[int, int] | None:
+        """Offset and size at which slot `n` begins, if it is in a segment."""
+        manifest = await self._covering(chain, n)
+        return None if manifest is None else (await self._index(manifest)).position(n)
+
+    async def end(self, chain: int, n: int) -> tuple[int, int] | None:
+        """Offset and size at which slot `n` begins, if the slot before it is in a segment."""
+        manifest = await self._covering(chain, n - 1)
+        return None if manifest is None else (await self._index(manifest)).position(n)
+
+    async def _covering(self, chain: int, n: int) -> Manifest | None:
+        used = self._used.get(chain)
+        if used is not None and used.first <= n < used.stop:
+            return used
+        manifest = await self._manifests.covering(chain, n)
+        if manifest is not None:
+            self._used[chain] = manifest
+            if len(self._used) > CHAINS:
+                del self._used[next(iter(self._used))]
+        return manifest
+
+    async def _index(self, manifest: Manifest) -> Index:
+        index = self._indexes.get(manifest.key)
+        if index is None:
+            end = manifest.data_bytes + manifest.index_bytes
+            packed = await self._objects.get(manifest.key, manifest.data_bytes, end)
+            index = read_index(packed, manifest.index_checksum)
+            self._indexes.keep(manifest.key, index)
+        return index

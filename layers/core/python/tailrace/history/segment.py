@@ -1,0 +1,196 @@
+"""A segment: consecutive entries of one chain in one immutable object, as in `docs/segments.md`.
+
+    data      the bodies back to back, as they are served: with a comma between two JSON bodies
+    index     zlib of a JSON line that says which slots these are, and three columns of numbers
+    trailer   32 bytes: lengths and checksums of both, the version, and a magic word
+
+A read from any slot is a read of the index, which is small and can be kept, and of one range of
+the data.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from struct import Struct
+from typing import Final, NamedTuple
+
+import orjson
+
+from tailrace.log.content import Mode
+
+VERSION: Final = 1
+MAGIC: Final = b"tailrace-1\n"
+
+LEVEL: Final = 6
+"""Of zlib: steps between neighbours are mostly small, so that columns shrink to a tenth."""
+
+_TRAILER: Final = Struct("<QIIIB11s")
+TRAILER_BYTES: Final = _TRAILER.size
+_COLUMNS: Final = 3
+_SWAPPED: Final = sys.byteorder == "big"
+
+
+class BadSegment(Exception):
+    """An object that is no segment, or records that cannot be one."""
+
+
+class Record(NamedTuple):
+    """An entry on its way into a segment."""
+
+    n: int
+    offset: int
+    """The offset after it."""
+    size: int
+    """The size of the stream after it."""
+    at: int
+    """When it was written, in milliseconds."""
+    body: bytes
+
+
+class Range(NamedTuple):
+    """The bytes of a segment that answer a read, and where the next slot begins."""
+
+    begin: int
+    end: int
+    n: int
+    offset: int
+    size: int
+
+
+class Index:
+    """Which slots a segment holds, and where."""
+
+    __slots__ = ("_comma", "_offsets", "_sizes", "_times", "chain", "first", "mode", "stop")
+
+    def __init__(
+        self, chain: int, mode: Mode, first: int, sizes: Sequence[int], offsets: Sequence[int],
+        times: Sequence[int],
+    ) -> None:  # fmt: skip
+        """`sizes` and `offsets` begin with those of the stream before the first slot."""
+        self.chain = chain
+        self.mode = mode
+        self.first = first
+        self.stop = first + len(times)
+        self._sizes = sizes
+        self._offsets = offsets
+        self._times = times
+        self._comma = 1 if mode is Mode.JSON else 0
+
+    def position(self, n: int) -> tuple[int, int]:
+        """Offset and size at which slot `n` begins; it may be the one after the last."""
+        return self._offsets[n - self.first], self._sizes[n - self.first]
+
+    def time(self, n: int) -> int:
+        """When slot `n` was written, in milliseconds."""
+        return self._times[n - self.first]
+
+    def range(self, n: int, stop: int, boundary: int) -> Range:
+        """The slots from `n` up to `stop`, but none after the first that passes `boundary`."""
+        sizes, begin = self._sizes, n - self.first
+        end = min(stop, self.stop) - self.first
+        end = min(end, bisect_left(sizes, boundary, begin + 1, end))
+        start = sizes[begin] - sizes[0] + self._comma * begin
+        length = sizes[end] - sizes[begin] + self._comma * (end - begin - 1)
+        return Range(start, start + length, self.first + end, self._offsets[end], sizes[end])
+
+    def split(self, n: int, stop: int, data: bytes) -> list[bytes]:
+        """The bodies of the slots from `n` up to `stop`, of which `data` are the bytes."""
+        sizes = self._sizes[n - self.first : stop - self.first + 1]
+        starts = [size - sizes[0] + self._comma * i for i, size in enumerate(sizes)]
+        return [data[a : b - self._comma] for a, b in pairwise(starts)]
+
+
+class Trailer(NamedTuple):
+    """The last bytes of a segment: where its parts are, and what they must sum up to."""
+
+    data_bytes: int
+    index_bytes: int
+    data_checksum: int
+    index_checksum: int
+
+    @classmethod
+    def read(cls, segment: bytes) -> Trailer:
+        """From the end of a segment, or from the whole of it."""
+        if len(segment) < TRAILER_BYTES:
+            raise BadSegment("it is too short to be a segment")
+        *values, version, magic = _TRAILER.unpack(segment[-TRAILER_BYTES:])
+        if magic != MAGIC:
+            raise BadSegment("it does not end like a segment")
+        if version != VERSION:
+            raise BadSegment(f"its version is {version}; only {VERSION} is known here")
+        return cls(*values)
+
+    @property
+    def size(self) -> int:
+        """Of the whole object."""
+        return self.data_bytes + self.index_bytes + TRAILER_BYTES
+
+
+def seal(chain: int, mode: Mode, start: tuple[int, int], records: Iterable[Record]) -> bytes:
+    """The segment that holds the records: consecutive slots, at least one.
+
+    `start`: offset and size of the stream before the first of them."""
+    bodies: list[bytes] = []
+    lengths, steps, pauses = (array("Q") for _ in range(_COLUMNS))
+    first, at = -1, 0
+    offset, size = start
+    for record in records:
+        if first < 0:
+            first = record.n
+        size += len(record.body)
+        follows = (record.n, record.size) == (first + len(bodies), size)
+        if not follows or record.offset < offset or record.at < at:
+            raise BadSegment(f"slot {record.n} of {chain:016x} does not follow the one before it")
+        bodies.append(record.body)
+        lengths.append(len(record.body))
+        steps.append(record.offset - offset)
+        pauses.append(record.at - at)
+        offset, at = record.offset, record.at
+    if not bodies:
+        raise BadSegment("a segment has at least one slot")
+    data = (b"," if mode is Mode.JSON else b"").join(bodies)
+    about = orjson.dumps([f"{chain:016x}", mode.value, first, len(bodies), *start])
+    columns = b"".join(map(_packed, (lengths, steps, pauses)))
+    index = zlib.compress(about + b"\n" + columns, LEVEL)
+    checksums = zlib.crc32(data), zlib.crc32(index)
+    return data + index + _TRAILER.pack(len(data), len(index), *checksums, VERSION, MAGIC)
+
+
+def read_index(packed: bytes, checksum: int) -> Index:
+    """The index from its bytes in a segment."""
+    if zlib.crc32(packed) != checksum:
+        raise BadSegment("its index is damaged")
+    about, _, columns = zlib.decompress(packed).partition(b"\n")
+    chain, mode, first, slots, offset, size = orjson.loads(about)
+    length = len(columns) // _COLUMNS
+    if length != 8 * slots:
+        raise BadSegment("its index does not have as many numbers as slots")
+    lengths, steps, pauses = (
+        _unpacked(columns[i * length : (i + 1) * length]) for i in range(_COLUMNS)
+    )
+    return Index(
+        int(chain, 16),
+        Mode(mode),
+        first,
+        array("Q", accumulate(lengths, initial=size)),
+        array("Q", accumulate(steps, initial=offset)),
+        array("Q", accumulate(pauses)),
+    )
+
+
+def _packed(column: array[int]) -> bytes:
+    if _SWAPPED:
+        column.byteswap()
+    return column.tobytes()
+
+
+def _unpacked(packed: bytes) -> array[int]:
+    column = array("Q", packed)
+    if _SWAPPED:
+        column.byteswap()
+    return column

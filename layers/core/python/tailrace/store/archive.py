@@ -1,0 +1,69 @@
+"""Segments of the embedded store: found in its table, read from their files."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from tailrace.history.indexes import Indexes
+from tailrace.history.reader import Manifest
+from tailrace.history.segment import BadSegment, Index, read_index
+from tailrace.store.base import Chunk
+from tailrace.store.files import ChainFiles
+
+
+class Archive:
+    """Called in the reader's threads, each with its own connection."""
+
+    def __init__(self, files: ChainFiles, slots: int) -> None:
+        self._files = files
+        self._indexes = Indexes(slots)
+
+    def read(
+        self, db: sqlite3.Connection, chain: int, n: int, stop: int, boundary: int
+    ) -> Chunk | None:
+        """As `history.reader.History.read`."""
+        manifest = covering(db, chain, n)
+        if manifest is None:
+            return None
+        index = self._index(manifest)
+        found = index.range(n, stop, boundary)
+        data = self._bytes(manifest, found.begin, found.end)
+        return Chunk(index.split(n, found.n, data), found.n, found.offset, found.size)
+
+    def position(self, db: sqlite3.Connection, chain: int, n: int) -> tuple[int, int] | None:
+        """Offset and size at which slot `n` begins, if a segment has it or the one before it."""
+        manifest = covering(db, chain, n) or covering(db, chain, n - 1)
+        return None if manifest is None else self._index(manifest).position(n)
+
+    def _index(self, manifest: Manifest) -> Index:
+        index = self._indexes.get(manifest.key)
+        if index is None:
+            end = manifest.data_bytes + manifest.index_bytes
+            packed = self._bytes(manifest, manifest.data_bytes, end)
+            index = read_index(packed, manifest.index_checksum)
+            self._indexes.keep(manifest.key, index)
+        return index
+
+    def _bytes(self, manifest: Manifest, begin: int, end: int) -> bytes:
+        data = self._files.read_range(manifest.chain, manifest.key, begin, end)
+        if len(data) != end - begin:
+            raise BadSegment(f"the segment {manifest.key} of {manifest.chain:x} is cut off")
+        return data
+
+
+def covering(db: sqlite3.Connection, chain: int, n: int) -> Manifest | None:
+    """The segment that holds slot `n` of a chain."""
+    row = db.execute(
+        "SELECT first, stop, name, data_bytes, index_bytes, index_checksum, at FROM segments"
+        " WHERE id = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+        (chain, n),
+    ).fetchone()
+    if row is None or row[1] <= n:
+        return None
+    first, stop, name, data_bytes, index_bytes, checksum, at = row
+    return Manifest(chain, first, stop, name, data_bytes, index_bytes, checksum, 0, at)
+
+
+def insert(db: sqlite3.Connection, manifest: Manifest) -> None:
+    values = (*manifest[:7], manifest.at)
+    db.execute("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)

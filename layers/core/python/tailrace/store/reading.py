@@ -1,0 +1,85 @@
+"""Reads of the embedded store that memory cannot answer: from the table, from segments, or both."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from tailrace.errors import SlotTrimmed
+from tailrace.store import queries
+from tailrace.store.archive import Archive
+from tailrace.store.base import Chunk
+from tailrace.store.files import ChainFiles
+from tailrace.store.schema import snapshot
+
+T = TypeVar("T")
+
+ATTEMPTS: Final = 5
+"""Looks at a chain whose files go while they are read: each time another commit came between."""
+
+
+class Reading:
+    """Called in the reader's threads, each with its own connection."""
+
+    def __init__(self, bodies: ChainFiles, archive: Archive) -> None:
+        self._bodies = bodies
+        self._archive = archive
+
+    def chunk(
+        self, db: sqlite3.Connection, chain: int, n: int, stop: int, chunk_bytes: int
+    ) -> Chunk:
+        """The same bytes wherever they are: a chunk may lie in segments and in the table."""
+        return _patiently(lambda: self._chunk(db, chain, n, stop, chunk_bytes))
+
+    def position(self, db: sqlite3.Connection, chain: int, n: int) -> tuple[int, int]:
+        return _patiently(lambda: self._position(db, chain, n))
+
+    def _chunk(
+        self, db: sqlite3.Connection, chain: int, n: int, stop: int, chunk_bytes: int
+    ) -> Chunk:
+        chunk = queries.read_chunk(db, chain, n, stop, chunk_bytes, self._bodies.read)
+        if chunk is not None:
+            return chunk
+        # In one moment a slot is in the table or in a segment; in two it might seem to be in none.
+        with snapshot(db):
+            start = self._archive.position(db, chain, n)
+            if start is None:
+                raise SlotTrimmed(_earliest(db, chain, n, stop))
+            boundary = (start[1] // chunk_bytes + 1) * chunk_bytes
+            chunk = Chunk((), n, *start)
+            bodies: list[bytes] = []
+            while chunk.n < stop and chunk.size < boundary:
+                n = chunk.n
+                following = self._archive.read(db, chain, n, stop, boundary) or queries.read_chunk(
+                    db, chain, n, stop, chunk_bytes, self._bodies.read
+                )
+                if following is None:
+                    raise SlotTrimmed(_earliest(db, chain, n, stop))
+                bodies += following.bodies
+                chunk = following
+            return chunk._replace(bodies=bodies)
+
+    def _position(self, db: sqlite3.Connection, chain: int, n: int) -> tuple[int, int]:
+        with snapshot(db):
+            found = queries.position(db, chain, n) or self._archive.position(db, chain, n)
+            if found is None:
+                raise SlotTrimmed(n)
+            return found
+
+
+def _earliest(db: sqlite3.Connection, chain: int, n: int, stop: int) -> int:
+    """The first slot from `n` on that is kept."""
+    first = "SELECT min(first) FROM segments WHERE id = ? AND first > ?"
+    archived = db.execute(first, (chain, n)).fetchone()[0]
+    return min(slot for slot in (archived, queries.first_slot(db, chain), stop) if slot is not None)
+
+
+def _patiently(read: Callable[[], T]) -> T:
+    """A file that went meanwhile is named by nothing any more: whoever looks again sees that."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return read()
+        except FileNotFoundError:
+            continue
+    return read()
