@@ -58,10 +58,6 @@ COMMON: Final = {
 }
 
 ANSWERING: Final = {
-    "TAILRACE_STORE": "dynamodb",
-    "TAILRACE_CHECK_TABLE": "false",
-    # CloudFront compresses.
-    "TAILRACE_COMPRESS_BYTES": "0",
     # Lambda takes and gives 6 MB, and base64 makes four bytes of three.
     "TAILRACE_MAX_BODY_BYTES": str(3 << 20),
     "TAILRACE_CHUNK_BYTES": str(1 << 20),

@@ -8,7 +8,7 @@ from moto import mock_aws
 
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
-from tailrace.store.dynamo import provision
+from tailrace.store.dynamo import function_access
 from tailrace.store.dynamo.access import Access, resolve
 from tailrace.store.dynamo.provision import connect, table_definition
 from tests.engines import Engine, free_port, fresh_name
@@ -18,10 +18,10 @@ from tests.engines import Engine, free_port, fresh_name
 def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the engine were not on this machine."""
 
-    def elsewhere(settings: Settings) -> Access:
+    def elsewhere(settings: Settings, _: str) -> Access:
         return resolve(settings)._replace(local=False)
 
-    monkeypatch.setattr(provision, "resolve", elsewhere)
+    monkeypatch.setattr(function_access, "resolve", elsewhere)
 
 
 async def test_a_local_table_is_made_by_itself(dynamodb: Settings, aws: Engine) -> None:

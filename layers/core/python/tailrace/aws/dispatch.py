@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from tailrace.aws.observe import Observer
 from tailrace.log.etag import cache_tag
 from tailrace.settings import Settings
 from tailrace.store.dynamo.access import boto_client
-from tailrace.store.dynamo.layout import entry_of
-
-CHAIN: Final = "C"
-"""Partitions that hold a chain begin with this."""
+from tailrace.store.dynamo.layout import chain_of, entry_of
 
 
 class Dispatch:
@@ -56,9 +53,7 @@ def deleted_tag(record: Mapping[str, Any]) -> str | None:
     """The cache tag of the stream that a record of the table's stream is the deletion of."""
     change = record["dynamodb"]
     item = change.get("NewImage")
-    partition: str = change["Keys"]["p"]["S"]
-    if record["eventName"] != "INSERT" or item is None or not partition.startswith(CHAIN):
+    chain = chain_of(change["Keys"]["p"]["S"])
+    if record["eventName"] != "INSERT" or item is None or chain is None:
         return None
-    if not entry_of(item).state.gone:
-        return None
-    return cache_tag(int(partition.removeprefix(CHAIN), 16))
+    return cache_tag(chain) if entry_of(item).state.gone else None

@@ -25,6 +25,12 @@ from tailrace.store.dynamo.client import OUTCOMES, Call
 
 COUNT: Final = "Count"
 
+
+def _ended(outcome: str) -> str:
+    """The metric of an outcome of calls to DynamoDB."""
+    return f"dynamodb_{outcome.replace('-', '_')}_total"
+
+
 METRICS: Final[dict[str, tuple[str, str]]] = {
     "ds_requests_total": (COUNT, "Reads of streams that were let in: catch-up, long-poll and SSE."),
     "ds_poll_requests_total": (COUNT, "Long-polls among them."),
@@ -47,10 +53,7 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     "dispatched_records_total": (COUNT, "Changes of the log that came through the table's stream."),
     "purged_streams_total": (COUNT, "Deleted streams that the edge was told to forget."),
 } | {
-    f"dynamodb_{outcome.replace('-', '_')}_total": (
-        COUNT,
-        f"Calls to DynamoDB that ended {outcome}.",
-    )
+    _ended(outcome): (COUNT, f"Calls to DynamoDB that ended {outcome}.")
     for outcome in OUTCOMES.values()
 }
 
@@ -76,7 +79,7 @@ class Observer:
         counts["dynamodb_read_units"] += call.read_units
         counts["dynamodb_write_units"] += call.write_units
         if call.outcome != "ok":
-            counts[f"dynamodb_{call.outcome.replace('-', '_')}_total"] += 1
+            counts[_ended(call.outcome)] += 1
 
     def count(self, name: str, value: float = 1) -> None:
         self._counts[name] += value

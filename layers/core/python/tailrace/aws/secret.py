@@ -14,10 +14,9 @@ from typing import Final, Protocol
 
 from tailrace.errors import StoreUnavailable
 from tailrace.settings import Settings
-from tailrace.store.dynamo.access import resolve
 from tailrace.store.dynamo.client import Client
 from tailrace.store.dynamo.failures import CallFailed, Refused
-from tailrace.store.dynamo.function_access import function_access
+from tailrace.store.dynamo.function_access import find_access
 from tailrace.store.dynamo.signing import SECRETS
 
 STAGES: Final = ("AWSCURRENT", "AWSPENDING", "AWSPREVIOUS")
@@ -70,8 +69,7 @@ class StoredSecret:
         return sum(compare_digest(shown.encode(), value) for value in self._values) > 0
 
     async def _ask(self, stages: tuple[str, ...]) -> None:
-        service = SECRETS.name
-        access = function_access(self._settings, service) or resolve(self._settings, service)
+        access = await find_access(self._settings, SECRETS.name)
         client = Client(access, 1, service=SECRETS)
         try:
             found = [await self._value(client, stage) for stage in stages]

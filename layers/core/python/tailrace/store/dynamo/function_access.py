@@ -6,13 +6,14 @@ the rest of it. Whatever is out of the ordinary is left to `access.resolve`.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from typing import Final
 
 from tailrace.limits import CALL_ATTEMPTS
 from tailrace.settings import Settings
-from tailrace.store.dynamo.access import Access, Credentials, is_loopback
+from tailrace.store.dynamo.access import Access, Credentials, is_loopback, resolve
 
 _ORDINARY_REGION: Final = re.compile(r"(?:af|ap|ca|eu|il|me|mx|sa|us)-[a-z]+-[0-9]+")
 """Those whose endpoints end in amazonaws.com."""
@@ -25,6 +26,15 @@ _UNUSUAL: Final = (
     "AWS_USE_DUALSTACK_ENDPOINT",
     "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
 )
+
+
+async def find_access(settings: Settings, service: str = "dynamodb") -> Access:
+    """How a service is reached, from wherever this runs."""
+    found = function_access(settings, service)
+    if found is not None:
+        return found
+    # Importing botocore, and asking for credentials, would hold up everybody else.
+    return await asyncio.to_thread(resolve, settings, service)
 
 
 def function_access(settings: Settings, service: str = "dynamodb") -> Access | None:

@@ -130,6 +130,11 @@ def chain_partition(chain: int) -> str:
     return f"C{id_text(chain)}"
 
 
+def chain_of(partition: str) -> int | None:
+    """The chain whose slots a partition holds, if that is what it holds."""
+    return int(partition[1:], 16) if partition.startswith("C") else None
+
+
 def slot_key(chain: int, n: int) -> Key:
     return _key(chain_partition(chain), slot_text(n))
 

@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
-from tailrace.store.dynamo.access import Access, boto_client, resolve
+from tailrace.store.dynamo.access import Access, boto_client
 from tailrace.store.dynamo.bodies import Bucket, S3Bucket
 from tailrace.store.dynamo.client import Call, Client
 from tailrace.store.dynamo.failures import Refused, Throttled, Unavailable
-from tailrace.store.dynamo.function_access import function_access
+from tailrace.store.dynamo.function_access import find_access
 from tailrace.store.dynamo.layout import DUE_INDEX
 from tailrace.store.dynamo.table import Caller
 
@@ -39,9 +39,7 @@ class Backend(NamedTuple):
 
 
 async def connect(settings: Settings, meter: Callable[[Call], None] | None = None) -> Backend:
-    access = function_access(settings)
-    if access is None:
-        access = await asyncio.to_thread(resolve, settings)
+    access = await find_access(settings)
     client = Client(access, settings.connections, meter)
     if settings.check_table:
         try:
