@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import httpx
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.engines import Engine, aws_fixture, fresh_name, ministack_fixture  # noqa: F401
 
@@ -184,6 +185,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     names = Counter(item.nodeid for item in session.items)
     if len(names) < len(session.items):
         raise pytest.UsageError(f"more than one test is called {names.most_common(1)[0][0]}")
+
+
+class OneSpark(LoadFileScheduling):  # type: ignore[misc]
+    """A file of tests to a process at a time, but all that use Spark to one: each has a JVM."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        scope: str = super()._split_scope(nodeid)
+        return "tests/glue" if scope.startswith("tests/glue/") else scope
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return OneSpark(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

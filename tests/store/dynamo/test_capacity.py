@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import cast
 
 import pytest
 
@@ -15,8 +16,12 @@ from tailrace.errors import ProducerFenced, StreamNotFound
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.offsets import NOW
-from tailrace.log.state import Producer
+from tailrace.log.state import Producer, Stream
+from tailrace.store.dynamo import segments, trimming
+from tests.store.dynamo import archiving
+from tests.store.dynamo.archiving import Most
 from tests.store.dynamo.conftest import Process, Start
+from tests.streams.tools import Clock
 
 BODY = b"x" * 100
 PLAIN = Append(BODY, "text/plain")
@@ -231,6 +236,95 @@ async def test_a_large_body_costs_two_transactions(warm: Process) -> None:
     assert calls == {"TransactWriteItems": 2}
     assert written <= 10, "8: a claim in table and index 3, the entry and the claim's end 5"
     assert (await warm.streams.view("a", 1)).bodies == [body]
+
+
+# History
+
+
+@pytest.fixture
+async def archivist(start: Start) -> Process:
+    """A process with a stream of which 32 entries are to be moved to segments."""
+    process = await start(Clock())
+    await process.streams.create("a", TEXT)
+    for _ in range(33):
+        await process.streams.append("a", PLAIN)
+    process.spent()
+    return process
+
+
+async def archived(process: Process, most: int) -> Stream:
+    """The stream, with all its entries in segments of so many."""
+    table, bucket = process.store._table, process.backend.bucket
+    assert bucket is not None
+    stream = (await process.streams.find("a")).stream
+    while await archiving.archive(table, bucket, stream, Most(most), process.clock()):
+        pass
+    process.spent()
+    return stream
+
+
+async def test_a_segment_is_committed_by_a_query_and_a_transaction(archivist: Process) -> None:
+    table, bucket = archivist.store._table, archivist.backend.bucket
+    assert bucket is not None
+    stream = (await archivist.streams.find("a")).stream
+    for _ in range(2):
+        uploaded = await archiving.upload(table, bucket, stream, Most(16), archivist.clock())
+        assert uploaded is not None
+        archivist.spent()
+        assert await segments.check(table, stream, *uploaded) == 0
+        assert archivist.spent() == ({"Query": 1}, 0, 1)
+        assert await segments.commit(table, stream, uploaded.manifest)
+        assert archivist.spent() == ({"TransactWriteItems": 1}, 4, 0)
+
+
+async def test_a_merge_is_one_transaction(archivist: Process) -> None:
+    stream = await archived(archivist, 4)
+    table, bucket = archivist.store._table, archivist.backend.bucket
+    assert bucket is not None
+    olds = await segments.segments_from(table, stream.id, 0)
+    assert len(olds) == 8
+    assert archivist.spent() == ({"Query": 2}, 0, 2)
+    merged = await archiving.upload_merged(bucket, olds)
+    assert archivist.spent() == ({}, 0, 0)
+    assert await segments.replace(table, olds, merged, archivist.clock())
+    calls, written, _ = archivist.spent()
+    assert calls == {"TransactWriteItems": 1}
+    assert written <= 48, "40: 8 manifests 16, and 8 claims in table and index"
+
+
+async def test_trimming_is_a_write_for_each_entry_and_one_for_the_name(archivist: Process) -> None:
+    await archived(archivist, 16)
+    clock, grace = cast(Clock, archivist.clock), archivist.settings.trim_grace
+    table = archivist.store._table
+    name = await archiving.name_of(table, "a")
+    assert name is not None
+    archivist.spent()
+    assert await trimming.trim(table, name, clock(), grace) == 0
+    assert archivist.spent() == ({"Query": 2}, 0, 2), "which segments there are"
+    clock.pass_s(grace)
+    assert await trimming.trim(table, name, clock(), grace) == 32
+    calls, written, read = archivist.spent()
+    assert calls == {"Query": 4, "BatchWriteItem": 8, "UpdateItem": 1}
+    assert written == 32 + 1
+    assert read <= 6  # 5: the segments, the end, and the entries' keys
+    name = await archiving.name_of(table, "a")
+    assert name is not None
+    archivist.spent()
+    assert await trimming.trim(table, name, clock(), grace) == 0
+    assert archivist.spent() == ({"Query": 2}, 0, 2)
+
+
+async def test_letting_go_of_a_large_body_is_a_transaction(start: Start) -> None:
+    process = await start(Clock())
+    await process.streams.create("a", TEXT)
+    for _ in range(2):
+        await process.streams.append("a", Append(b"x" * 100_000, "text/plain"))
+    stream = (await process.streams.find("a")).stream
+    process.spent()
+    assert await trimming.let_go(process.store._table, stream.id, 1, due=0) == 1
+    calls, written, _ = process.spent()
+    assert calls == {"Query": 1, "TransactWriteItems": 1}
+    assert written <= 6, "5: the entry 2, the claim in table and index 3"
 
 
 async def test_who_was_frozen_asks_for_the_tail_again(start: Start) -> None:

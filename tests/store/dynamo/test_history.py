@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -13,47 +12,32 @@ from tailrace.history.reader import Manifest
 from tailrace.log.append import Append
 from tailrace.log.content import joined
 from tailrace.log.create import Create, ForkFrom
-from tailrace.log.state import Stream
-from tailrace.store.dynamo import sweeping
 from tailrace.store.dynamo.layout import manifest_of
-from tailrace.store.dynamo.segments import archive
+from tests.store.dynamo import archiving
+from tests.store.dynamo.archiving import Most
 from tests.store.dynamo.conftest import Process, Start
 from tests.streams.tools import Clock
 
-SMALL = (3, 1 << 30)
-"""Entries and bytes of a segment."""
+SMALL = Most(3)
 
 
-async def stream_of(process: Process, path: str) -> Stream:
-    return (await process.streams.find(path)).stream
-
-
-async def compact(process: Process, path: str, most: tuple[int, int] = SMALL) -> Sequence[Manifest]:
+async def compact(process: Process, path: str, most: Most = SMALL) -> list[Manifest]:
     """All the segments that the stream fills by now."""
-    store = process.store
-    assert store._bodies is not None
-    assert store._history is not None
-    stream, made = await stream_of(process, path), []
-    while manifest := await archive(
-        store._table, store._bodies, store._history, stream, most, process.clock()
+    bucket, stream = process.backend.bucket, (await process.streams.find(path)).stream
+    assert bucket is not None
+    made = []
+    while manifest := await archiving.archive(
+        process.store._table, bucket, stream, most, process.clock()
     ):
         made.append(manifest)
     return made
 
 
-async def let_go(process: Process, path: str, made: Sequence[Manifest]) -> int:
-    """The first slot that is still in the table."""
-    clock = cast(Clock, process.clock)
-    clock.pass_s(process.settings.trim_grace)
-    stream = await stream_of(process, path)
-    return await sweeping.trim(
-        process.store._table,
-        stream,
-        made[-1].stop,
-        made[-1].at,
-        clock(),
-        process.settings.trim_grace,
-    )
+async def let_go(process: Process, path: str) -> int:
+    """How many slots leave the table when their time has come."""
+    clock, grace = cast(Clock, process.clock), process.settings.trim_grace
+    clock.pass_s(grace)
+    return await archiving.trim(process.store._table, path, clock(), grace)
 
 
 async def everything(process: Process, path: str) -> list[bytes]:
@@ -89,7 +73,7 @@ async def test_every_read_is_the_same_after_compaction_and_trimming(
     made = await compact(process, "a")
     assert [(each.first, each.stop) for each in made] == [(n, n + 3) for n in range(0, 18, 3)]
     assert await everything(process, "a") == before
-    assert await let_go(process, "a", made) == 18
+    assert await let_go(process, "a") == 18
     assert [item["s"]["S"] for item in await process.items("C")] == [f"{18:016d}", f"{19:016d}"]
     assert await everything(process, "a") == before
     stranger = await start(process.clock, chunk_bytes=1024)
@@ -101,9 +85,8 @@ async def test_a_stream_goes_on_across_the_seam(process: Process) -> None:
     for round_ in range(4):
         for i in range(5):
             await process.streams.append("a", Append(b"1%d%d" % (round_, i), "application/json"))
-        made = await compact(process, "a")
-        if made:
-            await let_go(process, "a", made)
+        await compact(process, "a")
+        await let_go(process, "a")
     await process.streams.append("a", Append(b"", close=True))
     view = await process.streams.view("a", 0)
     bodies = [b"1%d%d" % (round_, i) for round_ in range(4) for i in range(5)]
@@ -114,11 +97,11 @@ async def test_a_stream_goes_on_across_the_seam(process: Process) -> None:
 async def test_the_last_entry_stays_however_often_one_asks(process: Process) -> None:
     await process.streams.create("a", Create(b"x", "text/plain"))
     for _ in range(2):
-        assert await compact(process, "a", (1, 1)) == []
+        assert await compact(process, "a", Most(1)) == []
     await process.streams.append("a", Append(b"y", "text/plain"))
-    (made,) = await compact(process, "a", (1, 1))
+    (made,) = await compact(process, "a", Most(1))
     assert (made.first, made.stop) == (0, 1)
-    assert await let_go(process, "a", [made]) == 1
+    assert await let_go(process, "a") == 1
     await process.streams.append("a", Append(b"z", "text/plain"))
     assert list((await process.streams.view("a", 0)).bodies) == [b"x", b"y", b"z"]
 
@@ -144,8 +127,8 @@ async def test_a_fork_reads_through_the_segments_of_its_source(process: Process)
     await process.streams.create("b", Create(fork=ForkFrom("a", 5)))
     await process.streams.append("b", Append(b"own", "text/plain"))
     before = await everything(process, "b")
-    made = await compact(process, "a")
-    await let_go(process, "a", made)
+    await compact(process, "a")
+    await let_go(process, "a")
     assert await everything(process, "b") == before
     await process.streams.create("c", Create(fork=ForkFrom("a", 4, 1)))
     assert b"".join((await process.streams.view("c", 0)).bodies) == b"0-1-2-3-4"
@@ -155,8 +138,8 @@ async def test_without_its_segment_a_slot_is_gone_and_the_reader_is_told(process
     await process.streams.create("a", Create(content_type="text/plain"))
     for i in range(7):
         await process.streams.append("a", Append(b"%d" % i, "text/plain"))
-    made = await compact(process, "a")
-    await let_go(process, "a", made)
+    await compact(process, "a")
+    await let_go(process, "a")
     for item in await process.items("S"):
         await process.store._table.delete({"p": item["p"], "s": item["s"]})
     assert process.store._history is not None
@@ -183,7 +166,8 @@ async def test_a_cold_read_is_one_range_once_its_index_is_known(
     await process.streams.create("a", Create(content_type="text/plain"))
     for i in range(20):
         await process.streams.append("a", Append(b"%d" % i * 100, "text/plain"))
-    await let_go(process, "a", await compact(process, "a", (9, 1 << 30)))
+    await compact(process, "a", Most(9))
+    await let_go(process, "a")
     reader = await start(process.clock)
     bucket = reader.backend.bucket
     assert bucket is not None

@@ -1,4 +1,4 @@
-"""What only this store has: spills and claims in transactions, what is due, sweeping, trimming."""
+"""What only this store has: spills and claims in transactions, what is due, and sweeping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.limits import CLAIM_SECONDS, ITEM_BODY_BYTES, NAME_SHARDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.state import Producer
-from tailrace.store.dynamo import sweeping
+from tailrace.store.dynamo import sweeping, trimming
 from tailrace.store.dynamo.bodies import S3Bucket
 from tests.store.dynamo.conftest import Process, Start
 from tests.streams.tools import Clock
@@ -265,31 +265,18 @@ async def test_paths_of_any_length_can_be_listed(process: Process) -> None:
     assert len(await process.streams.list("p", "o" * 5000, 10)) == 1
 
 
-# Trimming
+# Retention
 
 
-async def test_trimming_keeps_the_last_entry_and_tells_readers_where_the_rest_begins(
-    start: Start,
-) -> None:
-    clock = Clock()
-    process = await start(clock)
+async def test_readers_of_what_was_let_go_are_told_where_the_rest_begins(process: Process) -> None:
     streams = process.streams
     await streams.create("a", TEXT)
     for number in range(10):
         await streams.append("a", plain(b"%d" % number))
     stream = (await streams.find("a")).stream
-    archived_at = clock.now
-
-    async def trim(archived: int) -> int:
-        table = process.store._table
-        return await sweeping.trim(table, stream, archived, archived_at, clock.now, GRACE)
-
-    assert await trim(6) == 0, "too early"
-    clock.pass_s(GRACE)
-    assert await trim(6) == 6
+    assert await trimming.let_go(process.store._table, stream.id, 6, due=0) == 6
     with pytest.raises(Exception, match="before offset 0000000000000006_0000000000000006"):
         await streams.view("a", 3)
     assert (await streams.view("a", 6)).bodies == [b"6", b"7", b"8", b"9"]
-    assert await trim(10) == 9, "the last entry is the stream's state"
     accepted = await streams.append("a", plain(b"ten"))
     assert accepted.state.n == 11

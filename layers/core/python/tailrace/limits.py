@@ -61,6 +61,15 @@ CLAIM_SECONDS: Final = 3600
 SWEEP_ITEMS: Final = 1000
 """Most items of one kind and partition that one sweep looks at: it comes back for the rest."""
 
+SEGMENT_SLOTS: Final = 1 << 16
+"""Most slots of a segment: its index is read, and kept, as a whole."""
+
+MERGE_SEGMENTS: Final = 8
+"""Neighbours of one level that become one segment of the next: each rewrites its entries once."""
+
+OBJECT_SECONDS: Final = 6 * 3600
+"""Oldest object that compaction commits; unclaimed ones are swept a grace period after that."""
+
 CALL_SECONDS: Final = 3
 """Longest wait for one answer of DynamoDB: a hundred times what it usually takes."""
 

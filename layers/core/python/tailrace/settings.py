@@ -149,6 +149,12 @@ class Settings:
         least=1024,
         most=64 << 20,
     )
+    segment_target_bytes: int = knob(
+        32 << 20,
+        "Bytes up to which segments of a stream are merged into one.",
+        least=1024,
+        most=256 << 20,
+    )
     index_slots: int = knob(
         1_000_000,
         "Entries whose place in segments is kept in memory, at 24 bytes each.",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, Protocol
 
+from tailrace.clock import Clock, system_clock
 from tailrace.history.indexes import Indexes
 from tailrace.history.segment import Index, read_index
+from tailrace.limits import TAIL_TRUST_SECONDS
 from tailrace.store.base import Chunk
 
 CHAINS: Final = 10_000
@@ -22,9 +24,16 @@ class Manifest(NamedTuple):
     data_bytes: int
     index_bytes: int
     index_checksum: int
-    level: int
     at: int
     """When it was committed, in milliseconds: its slots may leave the store a while after that."""
+    level: int = 0
+    """How often its entries were merged; it and the rest are known where segments are merged."""
+    begin: int = 0
+    """The size of the stream before its first slot."""
+    offset: int = 0
+    """The offset after its last slot."""
+    size: int = 0
+    """The size after its last slot."""
 
 
 class Manifests(Protocol):
@@ -38,14 +47,21 @@ class Objects(Protocol):
 
 
 class History:
-    """Segments of all chains; the indexes that were used last are kept, up to a number of slots."""
+    """Segments of all chains; the indexes that were used last are kept, up to a number of slots.
 
-    def __init__(self, manifests: Manifests, objects: Objects, slots: int) -> None:
+    Segments are merged and let go, and their objects stay for a grace period after that; what is
+    remembered of them is trusted for far less."""
+
+    def __init__(
+        self, manifests: Manifests, objects: Objects, slots: int, clock: Clock = system_clock
+    ) -> None:
         self._manifests = manifests
         self._objects = objects
         self._indexes = Indexes(slots)
-        self._used: dict[int, Manifest] = {}
-        """The segment of each chain that was read last: who reads on begins there."""
+        self._clock = clock
+        self._used: dict[int, tuple[Manifest, int]] = {}
+        """The segment of each chain that was read last, and until when it is trusted: who reads on
+        begins there."""
 
     async def read(self, chain: int, n: int, stop: int, boundary: int) -> Chunk | None:
         """From slot `n` up to `stop`, but nothing after the first slot that passes `boundary`.
@@ -70,12 +86,13 @@ class History:
         return None if manifest is None else (await self._index(manifest)).position(n)
 
     async def _covering(self, chain: int, n: int) -> Manifest | None:
-        used = self._used.get(chain)
-        if used is not None and used.first <= n < used.stop:
+        now = self._clock()
+        used, until = self._used.get(chain, (None, 0))
+        if used is not None and used.first <= n < used.stop and now < until:
             return used
         manifest = await self._manifests.covering(chain, n)
         if manifest is not None:
-            self._used[chain] = manifest
+            self._used[chain] = manifest, now + TAIL_TRUST_SECONDS * 1000
             if len(self._used) > CHAINS:
                 del self._used[next(iter(self._used))]
         return manifest

@@ -1,7 +1,7 @@
 """A segment: consecutive entries of one chain in one immutable object, as in `docs/segments.md`.
 
     data      the bodies back to back, as they are served: with a comma between two JSON bodies
-    index     zlib of a JSON line that says which slots these are, and three columns of numbers
+    index     zlib of a JSON line that says which slots these are, and columns of numbers
     trailer   32 bytes: lengths and checksums of both, the version, and a magic word
 
 A read from any slot is a read of the index, which is small and can be kept, and of one range of
@@ -14,14 +14,15 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise, repeat
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from tailrace.log.content import Mode
+from tailrace.log.state import Producer
 
 VERSION: Final = 1
 MAGIC: Final = b"tailrace-1\n"
@@ -31,7 +32,6 @@ LEVEL: Final = 6
 
 _TRAILER: Final = Struct("<QIIIB11s")
 TRAILER_BYTES: Final = _TRAILER.size
-_COLUMNS: Final = 3
 _SWAPPED: Final = sys.byteorder == "big"
 
 
@@ -50,6 +50,8 @@ class Record(NamedTuple):
     at: int
     """When it was written, in milliseconds."""
     body: bytes
+    by: Producer | None = None
+    """The producer request that wrote it, if one did."""
 
 
 class Range(NamedTuple):
@@ -60,6 +62,50 @@ class Range(NamedTuple):
     n: int
     offset: int
     size: int
+
+
+class Parts(NamedTuple):
+    """A segment taken apart: each column has a number for each slot."""
+
+    chain: int
+    mode: Mode
+    first: int
+    offset: int
+    """Of the stream before the first slot, as the next."""
+    size: int
+    lengths: array[int]
+    steps: array[int]
+    pauses: array[int]
+    authors: Sequence[tuple[str, int]]
+    """Producers and epochs of whom slots are; empty when none has one, as the next two then."""
+    who: array[int]
+    """The place of a slot's author among them, from 1 on; 0 when it has none."""
+    seqs: array[int]
+    data: bytes
+
+    @property
+    def stop(self) -> int:
+        return self.first + len(self.lengths)
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """Offset and size after the last slot."""
+        return self.offset + sum(self.steps), self.size + sum(self.lengths)
+
+    def bodies(self) -> Iterator[bytes]:
+        comma = 1 if self.mode is Mode.JSON else 0
+        begin = 0
+        for length in self.lengths:
+            yield self.data[begin : begin + length]
+            begin += length + comma
+
+    def producers(self) -> Iterator[Producer | None]:
+        """Who wrote each slot, as far as a producer did."""
+        if not self.authors:
+            yield from repeat(None, len(self.lengths))
+            return
+        for author, seq in zip(self.who, self.seqs, strict=True):
+            yield Producer(*self.authors[author - 1], seq) if author else None
 
 
 class Index:
@@ -136,7 +182,9 @@ def seal(chain: int, mode: Mode, start: tuple[int, int], records: Iterable[Recor
 
     `start`: offset and size of the stream before the first of them."""
     bodies: list[bytes] = []
-    lengths, steps, pauses = (array("Q") for _ in range(_COLUMNS))
+    lengths, steps, pauses = array("Q"), array("Q"), array("Q")
+    authors: dict[tuple[str, int], int] = {}
+    who, seqs = array("Q"), array("Q")
     first, at = -1, 0
     offset, size = start
     for record in records:
@@ -150,46 +198,88 @@ def seal(chain: int, mode: Mode, start: tuple[int, int], records: Iterable[Recor
         lengths.append(len(record.body))
         steps.append(record.offset - offset)
         pauses.append(record.at - at)
+        by = record.by
+        who.append(0 if by is None else authors.setdefault((by.id, by.epoch), len(authors) + 1))
+        seqs.append(0 if by is None else by.seq)
         offset, at = record.offset, record.at
     if not bodies:
         raise BadSegment("a segment has at least one slot")
     data = (b"," if mode is Mode.JSON else b"").join(bodies)
-    about = orjson.dumps([f"{chain:016x}", mode.value, first, len(bodies), *start])
-    columns = b"".join(map(_packed, (lengths, steps, pauses)))
-    index = zlib.compress(about + b"\n" + columns, LEVEL)
+    return pack(
+        Parts(chain, mode, first, *start, lengths, steps, pauses, [*authors], who, seqs, data)
+    )
+
+
+def pack(parts: Parts) -> bytes:
+    """The bytes of a segment; what its parts say is not looked at."""
+    columns = [parts.lengths, parts.steps, parts.pauses]
+    about: list[Any] = [
+        f"{parts.chain:016x}", parts.mode.value, parts.first, len(parts.lengths), parts.offset,
+        parts.size,
+    ]  # fmt: skip
+    if parts.authors:
+        about.append(parts.authors)
+        columns += [parts.who, parts.seqs]
+    index = zlib.compress(orjson.dumps(about) + b"\n" + b"".join(map(_packed, columns)), LEVEL)
+    data = parts.data
     checksums = zlib.crc32(data), zlib.crc32(index)
-    return data + index + _TRAILER.pack(len(data), len(index), *checksums, VERSION, MAGIC)
+    trailer = _TRAILER.pack(len(data), len(index), *checksums, VERSION, MAGIC)
+    return b"".join((data, index, trailer))
+
+
+def unpack(segment: bytes) -> Parts:
+    """A whole segment taken apart; `BadSegment` when a byte of it is not as it was written."""
+    trailer = Trailer.read(segment)
+    if trailer.size != len(segment):
+        raise BadSegment(f"it has {len(segment)} bytes, not {trailer.size}")
+    data = segment[: trailer.data_bytes]
+    if zlib.crc32(data) != trailer.data_checksum:
+        raise BadSegment("its data is damaged")
+    packed = segment[trailer.data_bytes : -TRAILER_BYTES]
+    parts = _unpacked(packed, trailer.index_checksum)._replace(data=data)
+    commas = len(parts.lengths) - 1 if parts.mode is Mode.JSON else 0
+    if sum(parts.lengths) + commas != len(data):
+        raise BadSegment("its index does not fit its data")
+    return parts
 
 
 def read_index(packed: bytes, checksum: int) -> Index:
     """The index from its bytes in a segment."""
+    parts = _unpacked(packed, checksum)
+    return Index(
+        parts.chain,
+        parts.mode,
+        parts.first,
+        array("Q", accumulate(parts.lengths, initial=parts.size)),
+        array("Q", accumulate(parts.steps, initial=parts.offset)),
+        array("Q", accumulate(parts.pauses)),
+    )
+
+
+def _unpacked(packed: bytes, checksum: int) -> Parts:
     if zlib.crc32(packed) != checksum:
         raise BadSegment("its index is damaged")
     about, _, columns = zlib.decompress(packed).partition(b"\n")
-    chain, mode, first, slots, offset, size = orjson.loads(about)
-    length = len(columns) // _COLUMNS
-    if length != 8 * slots:
+    chain, mode, first, slots, offset, size, *rest = orjson.loads(about)
+    authors = [(producer, epoch) for producer, epoch in rest[0]] if rest else []
+    if len(columns) != 8 * slots * (5 if authors else 3):
         raise BadSegment("its index does not have as many numbers as slots")
-    lengths, steps, pauses = (
-        _unpacked(columns[i * length : (i + 1) * length]) for i in range(_COLUMNS)
-    )
-    return Index(
-        int(chain, 16),
-        Mode(mode),
-        first,
-        array("Q", accumulate(lengths, initial=size)),
-        array("Q", accumulate(steps, initial=offset)),
-        array("Q", accumulate(pauses)),
-    )
+    numbers = _column(columns)
+    lengths, steps, pauses, who, seqs = (numbers[i * slots : (i + 1) * slots] for i in range(5))
+    return Parts(
+        int(chain, 16), Mode(mode), first, offset, size, lengths, steps, pauses, authors, who, seqs,
+        b"",
+    )  # fmt: skip
 
 
 def _packed(column: array[int]) -> bytes:
     if _SWAPPED:
+        column = column[:]
         column.byteswap()
     return column.tobytes()
 
 
-def _unpacked(packed: bytes) -> array[int]:
+def _column(packed: bytes) -> array[int]:
     column = array("Q", packed)
     if _SWAPPED:
         column.byteswap()

@@ -68,7 +68,7 @@ def decide(
 
 def bury(state: State, now: int) -> Entry:
     """The tombstone: the moment of deletion is the moment it fills the next slot."""
-    after = state._replace(n=state.n + 1, at=max(now, state.at), gone=True)
+    after = state._replace(n=state.n + 1, at=max(now, state.at), gone=True, produced=False)
     return Entry(state.n, None, after)
 
 
@@ -109,6 +109,7 @@ def _next_entry(
         state.seq if request.seq is None else request.seq,
         producers,
         state.spilled + bool(spill),
+        produced=producer is not None,
     )
     entry = Entry(n, body or None, after, spill)
     return Accepted(after, entry, None if producer is None else producer.seq)

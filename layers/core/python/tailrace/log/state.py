@@ -46,6 +46,16 @@ class State(NamedTuple):
     """How often producers were moved to rows of their own."""
     gone: bool = False
     """Whether the entry is a tombstone."""
+    produced: bool = False
+    """Whether a producer wrote the entry: then it is the last of `producers`."""
+
+    @property
+    def by(self) -> Producer | None:
+        """The producer request that wrote the entry, if one did."""
+        if not self.produced:
+            return None
+        producer, last = list(self.producers.items())[-1]
+        return Producer(producer, *last)
 
     @property
     def closed(self) -> bool:

@@ -61,9 +61,8 @@ def covering(db: sqlite3.Connection, chain: int, n: int) -> Manifest | None:
     if row is None or row[1] <= n:
         return None
     first, stop, name, data_bytes, index_bytes, checksum, at = row
-    return Manifest(chain, first, stop, name, data_bytes, index_bytes, checksum, 0, at)
+    return Manifest(chain, first, stop, name, data_bytes, index_bytes, checksum, at)
 
 
 def insert(db: sqlite3.Connection, manifest: Manifest) -> None:
-    values = (*manifest[:7], manifest.at)
-    db.execute("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+    db.execute("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?)", manifest[:8])

@@ -35,11 +35,13 @@ def state_of(n: int, offset: int, size: int, at: int, rest: bytes | None) -> Sta
         {producer: (epoch, seq) for producer, epoch, seq in value.get("p", ())} or NO_PRODUCERS,
         value.get("s", 0),
         "g" in value,
+        "w" in value,
     )
 
 
 def rest_of(state: State) -> bytes | None:
-    """e: end, c: closer, q: Stream-Seq, p: producers in order, s: times spilled, g: gone."""
+    """e: end, c: closer, q: Stream-Seq, p: producers in order, s: times spilled, g: gone;
+    w: the last of the producers wrote the entry."""
     if state[4:] == _PLAIN:
         return None
     value: dict[str, Any] = {}
@@ -55,6 +57,8 @@ def rest_of(state: State) -> bytes | None:
         value["s"] = state.spilled
     if state.gone:
         value["g"] = 1
+    if state.produced:
+        value["w"] = 1
     return orjson.dumps(value)
 
 

@@ -18,7 +18,7 @@ from tailrace.history.reader import Manifest
 from tailrace.history.segment import BadSegment, Record, Trailer, seal
 from tailrace.log.state import Stream
 from tailrace.store import archive, queries
-from tailrace.store.codec import stream_of
+from tailrace.store.codec import state_of, stream_of
 from tailrace.store.files import ChainFiles
 from tailrace.store.schema import snapshot
 
@@ -47,7 +47,7 @@ class Sealed(NamedTuple):
         parts = Trailer.read(self.segment)
         return Manifest(
             self.chain, self.first, self.stop, name, parts.data_bytes, parts.index_bytes,
-            parts.index_checksum, 0, now,
+            parts.index_checksum, now,
         )  # fmt: skip
 
 
@@ -135,17 +135,18 @@ def _records(
     db: sqlite3.Connection, chain: int, first: int, stop: int, bodies: ChainFiles
 ) -> tuple[list[Record], list[str]]:
     rows = db.execute(
-        "SELECT n, offset, size, at, body, file FROM entries"
+        "SELECT n, offset, size, at, body, file, state FROM entries"
         " WHERE id = ? AND n >= ? AND n < ? ORDER BY n",
         (chain, first, stop),
     ).fetchall()
     records: list[Record] = []
     files: list[str] = []
-    for n, offset, size, at, body, file in rows:
+    for n, offset, size, at, body, file, state in rows:
         if file is not None:
             files.append(file)
             body = bodies.read(chain, file)
         if body is None:
             raise BadSegment(f"slot {n} of {chain:016x} has no body, and is not the last")
-        records.append(Record(n, offset, size, at, body))
+        by = state_of(n, offset, size, at, state).by
+        records.append(Record(n, offset, size, at, body, by))
     return records, files

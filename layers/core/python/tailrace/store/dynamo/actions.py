@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tailrace.log.state import Entry, Fork
+from tailrace.history.reader import Manifest
+from tailrace.log.state import Entry, Fork, Stream
 from tailrace.store.dynamo import layout
 from tailrace.store.dynamo.chain import Chain
 from tailrace.store.dynamo.failures import Item
@@ -127,4 +128,51 @@ def mark_due(chain: int, slot: int, at: int) -> Action:
             "ConditionExpression": "attribute_exists(p)",
             "ExpressionAttributeValues": {":g": marks["g"], ":d": marks["d"]},
         }
+    }
+
+
+def claim(key: str, due: int) -> Action:
+    """An object that nothing names, or soon will: it is swept when due."""
+    item: dict[str, Any] = {**layout.claim_key(key)}
+    item |= layout.due(layout.CLAIMS_DUE, item, due)
+    return {"Put": {"Item": item}}
+
+
+def advance(stream: Stream, pointer: str, old: int, new: int, *, absent: int | None) -> Action:
+    """Move a pointer of a name from one slot to the next; `absent`: what none at all means."""
+    condition = f"i = :i AND ({pointer} = :old"
+    if absent == old:
+        condition += f" OR attribute_not_exists({pointer})"
+    return {
+        "Update": {
+            "Key": layout.name_key(stream.path),
+            "UpdateExpression": f"SET {pointer} = :new",
+            "ConditionExpression": f"{condition})",
+            "ExpressionAttributeValues": {
+                ":i": layout.text(layout.id_text(stream.id)),
+                ":old": layout.number(old),
+                ":new": layout.number(new),
+            },
+        }
+    }
+
+
+def replace_segment(old: Manifest, item: Item) -> Action:
+    return {
+        "Put": {
+            "Item": item,
+            **_same_object(old),
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+    }
+
+
+def remove_segment(old: Manifest) -> Action:
+    return {"Delete": {"Key": layout.segment_key(old.chain, old.first), **_same_object(old)}}
+
+
+def _same_object(old: Manifest) -> dict[str, Any]:
+    return {
+        "ConditionExpression": "k = :k",
+        "ExpressionAttributeValues": {":k": layout.text(old.key)},
     }

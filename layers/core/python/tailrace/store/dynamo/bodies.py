@@ -21,7 +21,7 @@ from tailrace.errors import StoreUnavailable
 from tailrace.limits import CLAIM_SECONDS
 from tailrace.store.dynamo import actions
 from tailrace.store.dynamo.failures import ConditionFailed
-from tailrace.store.dynamo.layout import CLAIMS_DUE, Key, claim_key, due, number
+from tailrace.store.dynamo.layout import Key, number
 from tailrace.store.dynamo.table import Table
 
 T = TypeVar("T")
@@ -36,7 +36,8 @@ logger = logging.getLogger("tailrace")
 
 
 class Bucket(Protocol):
-    async def put(self, key: str, body: bytes) -> None: ...
+    async def put(self, key: str, body: bytes) -> None:
+        """Store an object under a key that no other has had."""
 
     async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
         """The object, or its bytes from `begin` up to `end`."""
@@ -56,7 +57,7 @@ class S3Bucket:
         self._threads = ThreadPoolExecutor(THREADS, "tailrace-s3")
 
     async def put(self, key: str, body: bytes) -> None:
-        await self._run(lambda s3: s3.put_object(Bucket=self._name, Key=key, Body=body))
+        await self._run(partial(self._put, key, body))
 
     async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
         part = {} if end is None else {"Range": f"bytes={begin}-{end - 1}"}
@@ -68,6 +69,16 @@ class S3Bucket:
         for begin in range(0, len(keys), DELETE_OBJECTS):
             objects = [{"Key": key} for key in keys[begin : begin + DELETE_OBJECTS]]
             await self._run(partial(self._delete, objects))
+
+    def _put(self, key: str, body: bytes, s3: Any) -> None:
+        from botocore.exceptions import ClientError
+
+        try:
+            s3.put_object(Bucket=self._name, Key=key, Body=body, IfNoneMatch="*")
+        except ClientError as error:
+            # No key is used twice: it is this object, of which only the answer was lost.
+            if error.response["Error"]["Code"] != "PreconditionFailed":
+                raise
 
     def _delete(self, objects: Sequence[dict[str, str]], s3: Any) -> None:
         s3.delete_objects(Bucket=self._name, Delete={"Objects": objects, "Quiet": True})
@@ -101,11 +112,10 @@ class Bodies:
     async def upload(self, folder: str, body: bytes) -> str:
         """The key under which an object is stored, and claimed for an hour."""
         key = f"{folder}/{secrets.token_hex(12)}"
-        claim: dict[str, Any] = {**claim_key(key)}
-        claim |= due(CLAIMS_DUE, claim, self._clock() + CLAIM_SECONDS * 1000)
         # By its token a transaction happens once: a claim that came a second time, after an entry
         # took the body, would have the sweep remove what the entry names.
-        await self._table.transact([actions.put_new(claim)])
+        due = self._clock() + CLAIM_SECONDS * 1000
+        await self._table.transact([actions.claim(key, due)])
         await self._bucket.put(key, body)
         return key
 

@@ -2,13 +2,13 @@
 
 | kind     | p            | s               | holds                         | written by  | changes |
 |----------|--------------|-----------------|-------------------------------|-------------|---------|
-| name     | `N` + shard  | path            | i, c, a; v, x, g, d as needed | create      | a: by access; v: with each edge; x: soft-deleted; d: by the sweep; removed by delete |
-| entry    | `C` + id     | slot, 16 digits | t, o, z, a, r; b or k and l   | append      | never; removed by trimming, or after its stream |
+| name     | `N` + shard  | path            | i, c, a; v, x, g, d, w, u, e, m as needed | create | a: by access; v: with each edge; x: soft-deleted; d: by the sweep; w, u, e, m: by the jobs, only upwards; removed by delete |
+| entry    | `C` + id     | slot, 16 digits | t, o, z, a, r; b or k and l   | append      | never; removed by trimming, by retention, or after its stream |
 | tombstone| `C` + id     | slot, 16 digits | an entry with f, g, d         | delete      | g, d: when the last fork goes; removed last of its chain |
 | producer | `P` + id     | `=` + producer  | e, q                          | append that spills | by a later spill; removed with the chain |
 | edge     | `E` + parent | fork's id       |                               | create of a fork | never; removed with the fork |
-| claim    | `B`          | object's key    | g, d; x                       | append of a large body, compaction | x: by the sweep; removed with the item that takes the object |
-| segment  | `S` + id     | first slot, 16 digits | w, k, l, j, h, y, a     | compaction  | never; removed with the chain |
+| claim    | `B`          | object's key    | g, d; x                       | append of a large body; merge and trimming, of what they replace | x: by the sweep; removed with the item that takes the object, or with the object |
+| segment  | `S` + id     | first slot, 16 digits | w, k, l, j, h, y, a, v, o, z | compaction | replaced by the merged one; removed by a merge, by retention, or with the chain |
 
 `id` is the incarnation in 16 hexadecimal digits. Attribute names are short because every byte of
 every item is paid for:
@@ -19,7 +19,7 @@ every item is paid for:
 | b | | the body | |
 | c | the configuration, as JSON | | |
 | d | when the stream may have expired, ms | tombstone: when the chain may go, ms | claim: when it is void, ms |
-| e | | | producer: epoch |
+| e | the first slot that is not exported | | producer: epoch |
 | f | | tombstone: the source, as JSON `[path, id]`, of a fork | |
 | g | index partition of d | the same | the same |
 | h | | | segment: checksum of its index |
@@ -27,15 +27,17 @@ every item is paid for:
 | j | | | segment: length of its index |
 | k | | the key of the body's object | segment: the key of its object |
 | l | | the length of that body | segment: length of its data |
-| o | | the offset after it | |
+| m | the first slot that retention has left | | |
+| o | | the offset after it | segment: the offset after its last slot |
 | q | | | producer: last sequence |
 | r | | the rest of the state after it, as JSON | |
 | t | | the attempt that wrote it, at random | |
-| v | how many forks it has: its edges, counted | | |
-| w | | | segment: the slot after its last |
+| u | the first slot that was not let go by trimming | | |
+| v | how many forks it has: its edges, counted | | segment: the size before its first slot |
+| w | the first slot that is in no segment | | segment: the slot after its last |
 | x | the slot of its tombstone, if soft-deleted | | claim: revoked |
 | y | | | segment: its level |
-| z | | the size after it | |
+| z | | the size after it | segment: the size after its last slot |
 
 The index `due` (g, d) is sparse: it holds only items that will want attention at a time.
 """  # noqa: E501 - a table has the width it needs
@@ -74,6 +76,14 @@ class Name(NamedTuple):
     forked: int
     tombstone: int | None
     """The slot of the tombstone, when only forks still need the stream."""
+    archived: int
+    """The first slot that is in no segment."""
+    let_go: int
+    """The first slot that was not let go after it was archived."""
+    exported: int
+    """The first slot that is not among the exported ones."""
+    earliest: int
+    """The first slot that retention has left."""
 
 
 class Stored(NamedTuple):
@@ -156,6 +166,10 @@ def segment_partition(chain: int) -> str:
     return f"S{id_text(chain)}"
 
 
+def segment_key(chain: int, first: int) -> Key:
+    return _key(segment_partition(chain), slot_text(first))
+
+
 def claim_key(object_key: str) -> Key:
     return _key("B", object_key)
 
@@ -205,6 +219,7 @@ def name_of(item: Item) -> Name:
         int(item["a"]["N"]),
         int(item["v"]["N"]) if "v" in item else 0,
         int(item["x"]["N"]) if "x" in item else None,
+        *(int(item[name]["N"]) if name in item else stream.config.base[0] for name in "wuem"),
     )
 
 
@@ -234,20 +249,23 @@ def entry_of(item: Item) -> Stored:
 
 def manifest_item(manifest: Manifest) -> dict[str, Any]:
     return {
-        **_key(segment_partition(manifest.chain), slot_text(manifest.first)),
+        **segment_key(manifest.chain, manifest.first),
         "w": number(manifest.stop),
         "k": text(manifest.key),
         "l": number(manifest.data_bytes),
         "j": number(manifest.index_bytes),
         "h": number(manifest.index_checksum),
-        "y": number(manifest.level),
         "a": number(manifest.at),
+        "y": number(manifest.level),
+        "v": number(manifest.begin),
+        "o": number(manifest.offset),
+        "z": number(manifest.size),
     }
 
 
 def manifest_of(item: Item) -> Manifest:
-    stop, data_bytes, index_bytes, checksum, level, at = (
-        int(item[name]["N"]) for name in ("w", "l", "j", "h", "y", "a")
+    stop, data_bytes, index_bytes, checksum, at, level, begin, offset, size = (
+        int(item[name]["N"]) for name in "wljhayvoz"
     )
     return Manifest(
         chain=int(item["p"]["S"][1:], 16),
@@ -257,8 +275,11 @@ def manifest_of(item: Item) -> Manifest:
         data_bytes=data_bytes,
         index_bytes=index_bytes,
         index_checksum=checksum,
-        level=level,
         at=at,
+        level=level,
+        begin=begin,
+        offset=offset,
+        size=size,
     )
 
 

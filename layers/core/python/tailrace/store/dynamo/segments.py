@@ -1,14 +1,19 @@
-"""Segments of chains in the table: their manifests are items, their objects are in the bucket."""
+"""Segments of chains in the table: their manifests are items, their objects are in the bucket.
+
+An object is there before its manifest, and a name says up to which slot its chain is in segments.
+Both change in one transaction, so that segments of a chain follow each other without a hole and
+without an overlap, whoever commits them and however often.
+"""
 
 from __future__ import annotations
 
-from tailrace.history.reader import History, Manifest
-from tailrace.history.segment import BadSegment, Record, Trailer, seal
+from collections.abc import Sequence
+
+from tailrace.history.reader import Manifest
+from tailrace.history.segment import BadSegment, Parts, Trailer
 from tailrace.log.state import Stream
 from tailrace.store.dynamo import actions, layout
-from tailrace.store.dynamo.bodies import Bodies
 from tailrace.store.dynamo.failures import TransactionCanceled
-from tailrace.store.dynamo.layout import Stored
 from tailrace.store.dynamo.table import Table
 
 
@@ -17,87 +22,88 @@ class TableManifests:
         self._table = table
 
     async def covering(self, chain: int, n: int) -> Manifest | None:
-        found = await last_before(self._table, chain, layout.slot_text(n))
+        found = await last_before(self._table, chain, n)
         return found if found is not None and found.stop > n else None
 
 
-async def last_before(table: Table, chain: int, slot: str = layout.LAST_SLOT) -> Manifest | None:
-    """The last segment of a chain that begins at a slot or before it."""
+async def last_before(table: Table, chain: int, n: int | None = None) -> Manifest | None:
+    """The last segment of a chain; of those that begin at slot `n` or before it."""
     page = await table.query(
-        layout.segment_partition(chain), layout.slot_text(0), slot, limit=1, backward=True
+        layout.segment_partition(chain),
+        layout.slot_text(0),
+        layout.LAST_SLOT if n is None else layout.slot_text(n),
+        limit=1,
+        backward=True,
     )
     return layout.manifest_of(page.items[0]) if page.items else None
 
 
-async def archive(
-    table: Table,
-    bodies: Bodies,
-    history: History,
-    stream: Stream,
-    most: tuple[int, int],
-    now: int,
-) -> Manifest | None:
-    """Put the next entries of a chain into a segment, if they fill one: `most` entries or bytes.
-
-    The entries stay in the table until `sweeping.trim` lets them go. None: they are too few, or
-    somebody else has done it."""
-    chain = stream.id
-    last = await last_before(table, chain)
-    first, start = stream.config.base[0], stream.config.base[1:]
-    if last is not None:
-        found = await history.end(chain, last.stop)
-        assert found is not None
-        first, start = last.stop, found
-    entries = await _next(table, chain, first, start[1], most)
-    if entries is None:
-        return None
-    records = [
-        Record(
-            entry.n, entry.offset, entry.size, int(entry.item["a"]["N"]), await _body(bodies, entry)
+async def segments_from(table: Table, chain: int, n: int) -> Sequence[Manifest]:
+    """The segments of a chain in order, from the one with slot `n` on."""
+    covering = await last_before(table, chain, n)
+    found = [covering] if covering is not None and covering.stop > n else []
+    begin: int | None = n + 1
+    while begin is not None:
+        page = await table.query(
+            layout.segment_partition(chain), layout.slot_text(begin), layout.LAST_SLOT
         )
-        for entry in entries
-    ]
-    segment = seal(chain, stream.config.mode, start, records)
-    parts = Trailer.read(segment)
-    key = await bodies.upload(f"segments/{chain:016x}", segment)
-    manifest = Manifest(
-        chain, first, records[-1].n + 1, key, parts.data_bytes, parts.index_bytes,
-        parts.index_checksum, 0, now,
+        found += map(layout.manifest_of, page.items)
+        begin = None if page.more is None else found[-1].first + 1
+    return found
+
+
+def describe(key: str, segment: bytes, parts: Parts, at: int, level: int = 0) -> Manifest:
+    """The manifest of a segment that is in the object `key`."""
+    trailer = Trailer.read(segment)
+    return Manifest(
+        parts.chain, parts.first, parts.stop, key, trailer.data_bytes, trailer.index_bytes,
+        trailer.index_checksum, at, level, parts.size, *parts.end,
     )  # fmt: skip
+
+
+async def check(table: Table, stream: Stream, manifest: Manifest, offset: int) -> int:
+    """By how many slots history is ahead of a segment, with `offset` before its first slot.
+
+    0: it is the next of its chain. `BadSegment` when it begins at the right slot, but otherwise
+    does not follow the last one."""
+    last = await last_before(table, stream.id)
+    end = stream.config.base if last is None else (last.stop, last.offset, last.size)
+    if manifest.first == end[0] and (offset, manifest.begin) != end[1:]:
+        raise BadSegment(
+            f"slot {manifest.first} of {stream.id:016x} begins at offset {offset} and size"
+            f" {manifest.begin}, but history ends at {end[1]} and {end[2]}"
+        )
+    return end[0] - manifest.first
+
+
+async def commit(table: Table, stream: Stream, manifest: Manifest) -> bool:
+    """Add a segment to its chain, whose last one it follows. False: it is not the next any more.
+
+    The entries stay in the table until `trimming` lets them go."""
+    first = stream.config.base[0] if manifest.first == stream.config.base[0] else None
     try:
         await table.transact(
-            [actions.put_new(layout.manifest_item(manifest)), actions.take_body(key)]
+            [
+                actions.put_new(layout.manifest_item(manifest)),
+                actions.advance(stream, "w", manifest.first, manifest.stop, absent=first),
+            ]
         )
     except TransactionCanceled as error:
         taken = error.reasons[0].item
-        if taken is None or taken["k"]["S"] != key:
-            return None  # The claim runs out, and the object is swept.
-    return manifest
+        return taken is not None and taken["k"]["S"] == manifest.key
+    return True
 
 
-async def _next(
-    table: Table, chain: int, first: int, size: int, most: tuple[int, int]
-) -> list[Stored] | None:
-    """The entries of a segment that begins at `first`; never the last one of the chain."""
-    entries: list[Stored] = []
-    slots, length = most
-    n = first
-    while True:
-        page = await table.query(
-            layout.chain_partition(chain), layout.slot_text(n), layout.LAST_SLOT
-        )
-        for entry in map(layout.entry_of, page.items):
-            if entries and (len(entries) >= slots or entries[-1].size >= size + length):
-                return entries
-            if not entry.has_data:
-                return None
-            if entry.n != n:
-                raise BadSegment(f"slot {n} of {chain:016x} is neither archived nor in the table")
-            entries.append(entry)
-            n = entry.n + 1
-        if page.more is None:
-            return None
+async def replace(table: Table, olds: Sequence[Manifest], merged: Manifest, due: int) -> bool:
+    """Put a merged segment in the place of those it holds, whose objects go when `due`.
 
-
-async def _body(bodies: Bodies, entry: Stored) -> bytes:
-    return entry.body if entry.object_key is None else await bodies.read(entry.object_key)
+    False: they are not what they were."""
+    parts = [actions.replace_segment(olds[0], layout.manifest_item(merged))]
+    parts += [actions.remove_segment(old) for old in olds[1:]]
+    parts += [actions.claim(old.key, due) for old in olds]
+    try:
+        await table.transact(parts)
+    except TransactionCanceled as error:
+        taken = error.reasons[0].item
+        return taken is not None and taken["k"]["S"] == merged.key
+    return True

@@ -89,7 +89,7 @@ class DynamoStore:
         if bucket is not None:
             self._bodies = Bodies(self._table, bucket, self._clock)
             slots = self._settings.index_slots
-            self._history = History(TableManifests(self._table), bucket, slots)
+            self._history = History(TableManifests(self._table), bucket, slots, self._clock)
         self._inline_bytes = min(self._settings.inline_bytes, ITEM_BODY_BYTES)
         self._polls = Polls(
             self._table, self._clock, self._settings.poll_fastest, self._settings.poll_slowest

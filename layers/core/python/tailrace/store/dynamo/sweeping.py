@@ -1,4 +1,4 @@
-"""Care of the table: what expired, what deleted streams leave behind, and slots let go.
+"""Care of the table: what expired, and what deleted streams leave behind.
 
 Every step can be repeated, and the mark by which the work is found goes last.
 """
@@ -10,13 +10,10 @@ from collections.abc import Sequence
 
 from tailrace.limits import SWEEP_ITEMS
 from tailrace.log.expiry import stored_deadline
-from tailrace.log.state import Stream
-from tailrace.log.trimming import first_kept
 from tailrace.store.dynamo import actions, layout
 from tailrace.store.dynamo.bodies import Bodies
 from tailrace.store.dynamo.failures import ConditionFailed, TransactionCanceled
 from tailrace.store.dynamo.layout import Key
-from tailrace.store.dynamo.reading import last_state
 from tailrace.store.dynamo.table import Table
 
 
@@ -42,21 +39,6 @@ async def sweep(table: Table, bodies: Bodies | None, now: int, grace: int) -> No
             await bodies.revoke(claim)
     for tombstone in await _due(table, layout.CHAINS_DUE, now):
         await _erase(table, bodies, tombstone, now + grace)
-
-
-async def trim(
-    table: Table, stream: Stream, archived: int, archived_at: int, now: int, grace: int
-) -> int:
-    """Let slots below `archived` go, as far as the rule allows; the first slot that stays."""
-    kept = first_kept(await last_state(table, stream), archived, archived_at, now, grace)
-    if kept > stream.config.base[0]:
-        partition, last = layout.chain_partition(stream.id), layout.slot_text(kept - 1)
-        while True:
-            page = await table.query(partition, layout.slot_text(0), last)
-            await table.delete_all(map(layout.key_of, page.items))
-            if page.more is None:
-                break
-    return kept
 
 
 async def release(table: Table, path: str, chain: int, due: int) -> None:

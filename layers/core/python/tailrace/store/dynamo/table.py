@@ -78,18 +78,35 @@ class Table:
             request["ExpressionAttributeValues"][":f"] = text(prefix)
         return await self._query(request, start)
 
-    async def all_keys(self, partition: str, attribute: str) -> AsyncIterator[Sequence[Item]]:
-        """The keys of a partition in ascending order, a page at a time, with one attribute more."""
-        request = {
-            "KeyConditionExpression": "p = :p",
+    async def all_keys(
+        self, partition: str, attribute: str, last: str | None = None
+    ) -> AsyncIterator[Sequence[Item]]:
+        """The keys of a partition, up to `last`, in ascending order, a page at a time, with one
+        attribute more."""
+        request: dict[str, Any] = {
+            "KeyConditionExpression": "p = :p" if last is None else "p = :p AND s <= :l",
             "ExpressionAttributeValues": {":p": text(partition)},
             "ProjectionExpression": f"p, s, {attribute}",
         }
+        if last is not None:
+            request["ExpressionAttributeValues"][":l"] = text(last)
         page = await self._query(request)
         yield page.items
         while page.more is not None:
             page = await self._query(request, page.more)
             yield page.items
+
+    async def scan(self, part: int, parts: int) -> AsyncIterator[Sequence[Item]]:
+        """One of several parts of the whole table, a page at a time; eventually consistent.
+
+        The items of a partition are in one part, in ascending order."""
+        request: dict[str, Any] = {"Segment": part, "TotalSegments": parts}
+        while True:
+            answer = await self._call("Scan", **request)
+            yield answer["Items"]
+            if "LastEvaluatedKey" not in answer:
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     async def due(self, partition: str, now: int, limit: int) -> Sequence[Key]:
         """The keys of what is due by now; eventually consistent, as every index is."""
@@ -168,7 +185,7 @@ class Table:
             raise StoreUnavailable("DynamoDB is taking no more requests now; try again") from error
         except Unavailable as error:
             logger.warning("%s", error)
-            if error.unclear and operation not in ("GetItem", "Query"):
+            if error.unclear and operation not in ("GetItem", "Query", "Scan"):
                 raise OutcomeUnknown(
                     "DynamoDB did not answer: the request may have been carried out or not;"
                     " with a Producer-Id it can be repeated safely"

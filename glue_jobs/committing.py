@@ -1,0 +1,85 @@
+"""Segments that are in the bucket become part of their chains, in order, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from glue_jobs.workers import Backend, Row, gathered, over
+from tailrace.clock import system_clock
+from tailrace.history.reader import Manifest
+from tailrace.history.segment import BadSegment
+from tailrace.limits import OBJECT_SECONDS
+from tailrace.settings import Settings
+from tailrace.store.codec import stream_of
+from tailrace.store.dynamo.segments import check, commit
+
+AT_ONCE: Final = 16
+"""Chains whose segments a worker commits at once."""
+
+COMMITS: Final = (
+    T.StructType()
+    .add("chain", T.StringType())
+    .add("path", T.StringType())
+    .add("first", T.LongType())
+    .add("stop", T.LongType())
+    .add("bytes", T.LongType())
+    .add("outcome", T.StringType())
+    .add("reason", T.StringType())
+)
+"""What came of each segment: `committed`, `lost` to another run, or `refused` for a reason."""
+
+
+def committed(segments: DataFrame, settings: Settings) -> DataFrame:
+    """Segments, of chains that have names, one after the other of each chain."""
+    ordered = segments.repartition("chain").sortWithinPartitions("chain", "first")
+    return over(ordered, settings, COMMITS, _commit_all)
+
+
+async def _commit_all(
+    backend: Backend, batches: Iterator[pa.RecordBatch]
+) -> AsyncIterator[Sequence[Row]]:
+    rows = (row for batch in batches for row in batch.to_pylist())
+    chains = (_commit_chain(backend, list(each)) for _, each in groupby(rows, lambda r: r["chain"]))
+    async for made in gathered(chains, AT_ONCE):
+        yield made
+
+
+async def _commit_chain(backend: Backend, rows: Sequence[Row]) -> Sequence[Row]:
+    """Once a segment is not committed, those after it do not follow any more."""
+    outcomes: list[Row] = []
+    for row in rows:
+        outcome, reason = await _commit(backend, row)
+        size = 0 if row["key"] is None else row["size"] - row["begin"]
+        told = {name: row[name] for name in ("chain", "path", "first", "stop")}
+        outcomes.append({**told, "bytes": size, "outcome": outcome, "reason": reason})
+    return outcomes
+
+
+async def _commit(backend: Backend, row: Row) -> tuple[str, str | None]:
+    if row["refused"] is not None:
+        return "refused", row["refused"]
+    if system_clock() > row["at"] + OBJECT_SECONDS * 1000:
+        return "refused", "its object is too old to be committed: the sweep may remove it"
+    chain = int(row["chain"], 16)
+    stream = stream_of(chain, row["path"], row["config"].encode())
+    manifest = manifest_of(row)
+    try:
+        state = await check(backend.table, stream, manifest, row["begin_offset"])
+    except BadSegment as error:
+        return "refused", str(error)
+    if state < 0:
+        return "refused", f"slot {manifest.first + state} is neither archived nor in the table"
+    if state > 0 or not await commit(backend.table, stream, manifest):
+        return "lost", None
+    return "committed", None
+
+
+def manifest_of(row: Row) -> Manifest:
+    values: dict[str, Any] = {name: row[name] for name in Manifest._fields}
+    return Manifest(**{**values, "chain": int(row["chain"], 16)})

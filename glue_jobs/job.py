@@ -1,0 +1,157 @@
+"""What every job has: settings from its arguments, a voice, and a summary that is also metrics."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from glue_jobs.progress import Progress
+from glue_jobs.spark import session
+from tailrace.errors import BadSetting
+from tailrace.settings import Settings
+
+KNOBS: Final = (
+    "table",
+    "bucket",
+    "endpoint_url",
+    "create_table",
+    "trim_grace",
+    "segment_max_messages",
+    "segment_max_bytes",
+    "segment_target_bytes",
+    "retention",
+)
+"""The settings that jobs take, as flags of the same names."""
+
+METRICS: Final[dict[str, str]] = {
+    "history_runs_total": "Runs of a job that came to their end.",
+    "history_archived_total": "Entries that compaction has put into segments.",
+    "history_merged_total": "Segments that compaction has merged into larger ones.",
+    "history_trimmed_total": "Entries that left the table, a grace period after they moved.",
+    "history_refused_total": "Segments that compaction did not make, for a reason in its log.",
+    "history_waiting_num": "Entries that fill segments but were not moved by the run.",
+    "history_exported_total": "Messages that were exported.",
+    "history_swept_total": "Items and objects that the sweep has removed.",
+    "history_problems_num": "What the audit has found.",
+}
+"""Each is published in the namespace `Tailrace` with the dimensions `job` and `table`."""
+
+Extend = Callable[[argparse.ArgumentParser], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of a job."""
+
+    name: str
+    settings: Settings
+    arguments: argparse.Namespace
+    spark: SparkSession
+    progress: Progress
+    on_glue: bool
+
+    @property
+    def remote(self) -> Settings:
+        """The settings for Spark's workers: what they use was looked at here."""
+        return replace(self.settings, check_table=False, create_table=False)
+
+    def publish(self, counts: Mapping[str, float]) -> None:
+        """Metrics of this run, where there is a CloudWatch for them."""
+        if not self.on_glue:
+            return
+        import boto3
+
+        dimensions = [
+            {"Name": "job", "Value": self.name},
+            {"Name": "table", "Value": self.settings.table},
+        ]
+        boto3.client("cloudwatch").put_metric_data(
+            Namespace="Tailrace",
+            MetricData=[
+                {"MetricName": name, "Value": value, "Unit": "Count", "Dimensions": dimensions}
+                for name, value in {"history_runs_total": 1, **counts}.items()
+            ],
+        )
+
+
+def parse(
+    name: str, about: str, argv: Sequence[str], extend: Extend | None = None
+) -> tuple[Settings, argparse.Namespace]:
+    """Settings and arguments of a job; ends with a message that says what is wrong with them.
+
+    Glue passes arguments of its own beside those of the job."""
+    parser = argparse.ArgumentParser(name, description=about, allow_abbrev=False)
+    for knob in fields(Settings):
+        if knob.name in KNOBS:
+            flag = f"--{knob.name.replace('_', '-')}"
+            told = f"{knob.metadata['doc']} [default: {knob.default!r}]".replace("%", "%%")
+            parser.add_argument(flag, metavar="VALUE", help=told)
+    parser.add_argument("--region", metavar="REGION", help="AWS region of table and bucket.")
+    parser.add_argument(
+        "--cores", type=int, metavar="N", help="Cores that a local Spark uses. [default: all]"
+    )
+    if extend is not None:
+        extend(parser)
+    arguments = parser.parse_known_args(argv)[0] if on_glue(argv) else parser.parse_args(argv)
+    given = {knob: getattr(arguments, knob, None) for knob in KNOBS}
+    try:
+        # On Glue the environment is not ours, and has nothing of it.
+        return Settings.from_env(store="dynamodb", **given), arguments
+    except BadSetting as error:
+        parser.error(str(error))
+
+
+def on_glue(argv: Sequence[str]) -> bool:
+    return "--JOB_NAME" in argv
+
+
+def switch(text: str) -> bool:
+    """The value of an argument that is on or off: Glue passes no argument without one."""
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+@contextmanager
+def running(
+    name: str, about: str, argv: Sequence[str], extend: Extend | None = None
+) -> Iterator[Job]:
+    """A job with its Spark, which ends with it unless it was there before."""
+    settings, arguments = parse(name, about, argv, extend)
+    if arguments.region:
+        os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = arguments.region
+    glue = on_glue(argv)
+    before = SparkSession.getActiveSession()
+    spark = before or session(f"tailrace {name}", local=not glue, cores=arguments.cores)
+    progress = Progress(name, spark.sparkContext)
+    begun = time.monotonic()
+    try:
+        yield Job(name, settings, arguments, spark, progress, glue)
+        progress.say(f"done in {time.monotonic() - begun:.1f} s")
+    finally:
+        progress.stop()
+        if before is None and not glue:
+            spark.stop()
+
+
+def finish(code: int) -> None:
+    """End a script: Glue takes every exit for a failure, even one with code 0."""
+    if code:
+        sys.exit(code)
+
+
+def table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> str:
+    """Rows as aligned text."""
+    cells = [[str(value) for value in row] for row in [headers, *rows]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+             for row in cells]  # fmt: skip
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])

@@ -1,0 +1,211 @@
+"""Entries become segments in the bucket: one for each cell of the grid that fills one.
+
+Rows come sorted by chain and slot, and all of a cell are in one partition. A worker holds one cell
+at a time, which is bounded; what follows from a cell does not depend on any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from array import array
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from glue_jobs.workers import Backend, Row, over
+from tailrace.history.merging import Grid
+from tailrace.history.segment import BadSegment, Parts, pack
+from tailrace.limits import SEGMENT_SLOTS
+from tailrace.log.content import Mode, length
+from tailrace.settings import Settings
+from tailrace.store.codec import state_of
+from tailrace.store.dynamo.segments import describe
+
+UPLOADS: Final = 8
+"""Objects that a worker writes at once."""
+
+SEGMENTS: Final = (
+    T.StructType()
+    .add("chain", T.StringType())
+    .add("first", T.LongType())
+    .add("stop", T.LongType())
+    .add("key", T.StringType())
+    .add("data_bytes", T.LongType())
+    .add("index_bytes", T.LongType())
+    .add("index_checksum", T.LongType())
+    .add("at", T.LongType())
+    .add("level", T.LongType())
+    .add("begin", T.LongType())
+    .add("offset", T.LongType())
+    .add("size", T.LongType())
+    .add("begin_offset", T.LongType())
+    .add("refused", T.StringType())
+)
+"""The fields of a manifest, with the offset before the first slot; or why there is none."""
+
+
+class Rules(NamedTuple):
+    """When a cell's entries become a segment: when the cell is full, or they are that many."""
+
+    grid: Grid
+    messages: int
+    bytes: int
+    now: int
+
+    @classmethod
+    def of(cls, settings: Settings, now: int) -> Rules:
+        return cls(
+            Grid(settings.segment_target_bytes, SEGMENT_SLOTS),
+            settings.segment_max_messages,
+            settings.segment_max_bytes,
+            now,
+        )
+
+
+def waiting(entries: DataFrame) -> DataFrame:
+    """Entries, of chains that have names, that are in no segment."""
+    return entries.where("n >= archived")
+
+
+def in_cells(entries: DataFrame, grid: Grid) -> DataFrame:
+    """All entries of a cell together and in order; cells of one chain are spread."""
+    cells = entries.withColumn("row", F.floor((F.col("size") - F.col("length")) / grid.bytes))
+    cells = cells.withColumn("column", F.floor(F.col("n") / grid.slots))
+    cells = cells.withColumn("cell", F.xxhash64("chain", "row", "column"))
+    kept = "cell", "chain", "mode", "n", "offset", "size", "length", "at", "body", "key", "rest"
+    return cells.repartition("cell").sortWithinPartitions("chain", "n").select(*kept)
+
+
+def sealed(cells: DataFrame, settings: Settings, rules: Rules) -> DataFrame:
+    """The segments that are in the bucket now, and the cells that make none, with the reason."""
+
+    async def seal(
+        backend: Backend, batches: Iterator[pa.RecordBatch]
+    ) -> AsyncIterator[Sequence[Row]]:
+        pending: list[asyncio.Task[Row]] = []
+        for cell in _cells(batches):
+            made = await _segment(backend, cell, rules)
+            if isinstance(made, Parts):
+                pending.append(asyncio.create_task(_upload(backend, made, rules.now)))
+            elif made is not None:
+                yield [made]
+            if len(pending) >= UPLOADS:
+                yield await asyncio.gather(*pending)
+                pending = []
+        yield await asyncio.gather(*pending)
+
+    return over(cells, settings, SEGMENTS, seal)
+
+
+def _cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows of each cell, however batches cut them."""
+    held: list[pa.RecordBatch] = []
+    cell = None
+    for batch in batches:
+        cells = batch.column("cell").to_numpy()
+        edges = [0, *(np.flatnonzero(np.diff(cells)) + 1), len(cells)]
+        for begin, end in pairwise(edges):
+            if begin == end:
+                continue
+            if held and cells[begin] != cell:
+                yield pa.Table.from_batches(held)
+                held = []
+            cell = cells[begin]
+            held.append(batch.slice(begin, end - begin))
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+async def _segment(backend: Backend, cell: pa.Table, rules: Rules) -> Parts | Row | None:
+    """The segment of a cell, or the row that says why it cannot be one; None: not yet."""
+    n = cell.column("n").to_numpy()
+    again = np.flatnonzero(np.diff(n) == 0)
+    if len(again):  # Exports may overlap, and slots are never filled twice.
+        cell = cell.take(np.delete(np.arange(len(n)), again + 1))
+        n = cell.column("n").to_numpy()
+    chain = cell.column("chain")[0].as_py()
+    mode = Mode(cell.column("mode")[0].as_py())
+    sizes = cell.column("size").to_numpy()
+    first, begin = int(n[0]), int(sizes[0]) - cell.column("length")[0].as_py()
+    end = rules.grid.cell(int(n[-1]) + 1, int(sizes[-1]))
+    full = end != rules.grid.cell(first, begin)
+    if not full and len(n) < rules.messages and int(sizes[-1]) - begin < rules.bytes:
+        return None
+    try:
+        bodies = await _bodies(backend, cell)
+        return _parts(chain, mode, n, sizes, cell, bodies)
+    except BadSegment as error:
+        return {"chain": chain, "first": first, "stop": int(n[-1]) + 1, "refused": str(error)}
+
+
+async def _bodies(backend: Backend, cell: pa.Table) -> list[bytes]:
+    bodies: list[bytes | None] = cell.column("body").to_pylist()
+    large = [i for i, body in enumerate(bodies) if body is None]
+    keys = cell.column("key")
+    for at in range(0, len(large), UPLOADS):
+        places = large[at : at + UPLOADS]
+        found = await asyncio.gather(*(backend.bucket.get(keys[i].as_py()) for i in places))
+        for i, body in zip(places, found, strict=True):
+            bodies[i] = body
+    return [body for body in bodies if body is not None]
+
+
+def _parts(
+    chain: str, mode: Mode, n: Any, sizes: Any, cell: pa.Table, bodies: Sequence[bytes]
+) -> Parts:
+    """The parts of a segment, after a look at whether its entries follow each other."""
+    lengths = np.fromiter(map(len, bodies), np.int64, len(bodies))
+    offsets, times = cell.column("offset").to_numpy(), cell.column("at").to_numpy()
+    offset = int(offsets[0]) - length(mode, bodies[0])
+    size = int(sizes[0]) - int(lengths[0])
+    steps = np.diff(offsets, prepend=offset)
+    pauses = np.diff(times, prepend=0)
+    follows = (
+        (np.diff(n, prepend=n[0] - 1) == 1)
+        & (np.diff(sizes, prepend=size) == lengths)
+        & (steps >= 0)
+        & (pauses >= 0)
+    )
+    if not follows.all():
+        slot = int(n[np.flatnonzero(~follows)[0]])
+        raise BadSegment(f"slot {slot} of {chain} does not follow the one before it")
+    authors, who, seqs = _authors(cell)
+    data = (b"," if mode is Mode.JSON else b"").join(bodies)
+    return Parts(
+        int(chain, 16), mode, int(n[0]), offset, size, _column(lengths), _column(steps),
+        _column(pauses), authors, who, seqs, data,
+    )  # fmt: skip
+
+
+def _authors(cell: pa.Table) -> tuple[Sequence[tuple[str, int]], array[int], array[int]]:
+    rest = cell.column("rest")
+    authors: dict[tuple[str, int], int] = {}
+    who, seqs = array("Q"), array("Q")
+    if not pc.any(pc.match_substring(rest, '"w":1')).as_py():
+        return [], who, seqs
+    for text in rest.to_pylist():
+        by = None if text is None else state_of(0, 0, 0, 0, text.encode()).by
+        who.append(0 if by is None else authors.setdefault((by.id, by.epoch), len(authors) + 1))
+        seqs.append(0 if by is None else by.seq)
+    return ([*authors], who, seqs) if authors else ([], array("Q"), array("Q"))
+
+
+def _column(numbers: Any) -> array[int]:
+    return array("Q", numbers.astype(np.uint64).tobytes())
+
+
+async def _upload(backend: Backend, parts: Parts, now: int) -> Row:
+    segment = pack(parts)
+    # A key that nobody else has: what an earlier run left under its own may be swept any time.
+    key = f"segments/{parts.chain:016x}/{parts.first:016d}-{secrets.token_hex(12)}"
+    await backend.bucket.put(key, segment)
+    row = describe(key, segment, parts, now)._asdict()
+    return row | {"chain": f"{parts.chain:016x}", "begin_offset": parts.offset}

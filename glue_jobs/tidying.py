@@ -1,0 +1,72 @@
+"""After entries were archived: small segments are merged, and slots leave the table."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from glue_jobs.workers import Backend, Row, for_each
+from tailrace.clock import system_clock
+from tailrace.history.merging import Grid, merge, merges
+from tailrace.history.reader import Manifest
+from tailrace.history.segment import unpack
+from tailrace.limits import SEGMENT_SLOTS
+from tailrace.settings import Settings
+from tailrace.store.dynamo.layout import name_of
+from tailrace.store.dynamo.segments import describe, replace, segments_from
+from tailrace.store.dynamo.trimming import trim
+
+TIDIED: Final = T.StructType().add("chain", T.StringType()).add("count", T.LongType())
+"""By how many segments, or slots in the table, a chain has less than before."""
+
+MERGES: Final = 2
+"""Chains that a worker merges at once: each holds a cell of the grid in memory, twice."""
+
+TRIMS: Final = 8
+"""Chains that a worker trims at once."""
+
+
+def merged(chains: DataFrame, settings: Settings) -> DataFrame:
+    """Chains, each with the first slot that was archived just now; their segments are merged."""
+    grid, grace = Grid(settings.segment_target_bytes, SEGMENT_SLOTS), settings.trim_grace * 1000
+
+    async def tidy(backend: Backend, row: Row) -> Sequence[Row]:
+        chain = int(row["chain"], 16)
+        # No cell has more slots: those before are full, and were merged when they became so.
+        found = await segments_from(backend.table, chain, max(0, row["first"] - SEGMENT_SLOTS))
+        done = 0
+        for olds in merges(found, grid):
+            done += await _merge(backend, olds, system_clock() + grace)
+        return [{"chain": row["chain"], "count": done}] if done else []
+
+    return for_each(chains.repartition("chain"), settings, TIDIED, tidy, MERGES)
+
+
+def trimmed(names: DataFrame, settings: Settings) -> DataFrame:
+    """Names of streams that have slots both in segments and in the table."""
+
+    async def tidy(backend: Backend, row: Row) -> Sequence[Row]:
+        name = name_of(orjson.loads(row["item"]))
+        count = await trim(backend.table, name, system_clock(), settings.trim_grace)
+        return [{"chain": row["chain"], "count": count}] if count else []
+
+    ripe = names.where("archived > let_go").repartition("chain")
+    return for_each(ripe, settings, TIDIED, tidy, TRIMS)
+
+
+async def _merge(backend: Backend, olds: Sequence[Manifest], due: int) -> int:
+    segments = await asyncio.gather(*(backend.bucket.get(old.key) for old in olds))
+    segment = merge(segments)
+    parts = unpack(segment)
+    key = f"segments/{parts.chain:016x}/{parts.first:016d}-{secrets.token_hex(12)}"
+    await backend.bucket.put(key, segment)
+    # Its slots have been archived for as long as the last of them.
+    at = max(old.at for old in olds)
+    new = describe(key, segment, parts, at, max(old.level for old in olds) + 1)
+    return len(olds) - 1 if await replace(backend.table, olds, new, due) else 0

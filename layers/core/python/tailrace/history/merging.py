@@ -1,0 +1,93 @@
+"""Small segments become large ones.
+
+A chain is laid over a grid: its cells end at multiples of `Grid.bytes` of the stream's size, and of
+`Grid.slots`. No segment crosses a line, so cells are written and merged without regard to each
+other, and in the end every full cell is one segment. Until then, as many neighbours of one level
+as `MERGE_SEGMENTS` become one of the next, so that an entry is rewritten once for each level.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from typing import Final, NamedTuple
+
+from tailrace.history.reader import Manifest
+from tailrace.history.segment import BadSegment, Parts, pack, unpack
+from tailrace.limits import MERGE_SEGMENTS
+from tailrace.log.content import Mode
+
+MOST: Final = 50
+"""Segments that become one at a time: each takes two of the hundred actions of a transaction."""
+
+
+class Grid(NamedTuple):
+    bytes: int
+    slots: int
+
+    def cell(self, n: int, size: int) -> tuple[int, int]:
+        """The cell of the slot `n` that begins where the stream has `size`."""
+        return size // self.bytes, n // self.slots
+
+
+def merges(manifests: Sequence[Manifest], grid: Grid) -> Iterator[Sequence[Manifest]]:
+    """Of a chain's segments in order, those that are to become one, neighbours each."""
+    if any(one.stop != two.first for one, two in pairwise(manifests)):
+        return  # They were looked at while somebody else merged them.
+    cells = [list(cell) for _, cell in groupby(manifests, lambda m: grid.cell(m.first, m.begin))]
+    for i, cell in enumerate(cells):
+        last = cell[-1]
+        full = i + 1 < len(cells) or grid.cell(last.stop, last.size) != grid.cell(
+            last.first, last.begin
+        )
+        if full:
+            yield from _batches(cell, 2)
+        else:
+            for _, run in groupby(cell, lambda manifest: manifest.level):
+                yield from _batches(list(run), MERGE_SEGMENTS)
+
+
+def merge(segments: Sequence[bytes]) -> bytes:
+    """One segment that holds the slots of all, which follow each other."""
+    parts = [unpack(segment) for segment in segments]
+    for one, two in pairwise(parts):
+        if (one.chain, one.mode, one.stop, one.end) != (
+            two.chain, two.mode, two.first, (two.offset, two.size),
+        ) or sum(one.pauses) > two.pauses[0]:  # fmt: skip
+            raise BadSegment(f"slot {two.first} of {two.chain:016x} does not follow {one.stop - 1}")
+    authors: dict[tuple[str, int], int] = {}
+    who, seqs, pauses = array("Q"), array("Q"), array("Q")
+    at = 0
+    for part in parts:
+        places = [0, *(authors.setdefault(each, len(authors) + 1) for each in part.authors)]
+        slots = len(part.lengths)
+        who.extend((places[author] for author in part.who) if part.authors else [0] * slots)
+        seqs.extend(part.seqs if part.authors else [0] * slots)
+        # The first pause is the time since 1970.
+        pauses.append(part.pauses[0] - at)
+        pauses.extend(part.pauses[1:])
+        at = sum(part.pauses)
+    first = parts[0]
+    return pack(
+        first._replace(
+            lengths=_joined(parts, "lengths"),
+            steps=_joined(parts, "steps"),
+            pauses=pauses,
+            authors=[*authors],
+            who=who,
+            seqs=seqs,
+            data=(b"," if first.mode is Mode.JSON else b"").join(part.data for part in parts),
+        )
+    )
+
+
+def _batches(neighbours: Sequence[Manifest], least: int) -> Iterator[Sequence[Manifest]]:
+    for begin in range(0, len(neighbours), MOST):
+        batch = neighbours[begin : begin + MOST]
+        if len(batch) >= least:
+            yield batch
+
+
+def _joined(parts: Sequence[Parts], column: str) -> array[int]:
+    return array("Q", (number for part in parts for number in getattr(part, column)))

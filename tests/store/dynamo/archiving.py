@@ -1,0 +1,134 @@
+"""History of one stream, made step by step: a test decides what happens between two steps."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from tailrace.history import merging
+from tailrace.history.merging import Grid
+from tailrace.history.reader import Manifest
+from tailrace.history.segment import BadSegment, Record, seal, unpack
+from tailrace.log.state import Stream
+from tailrace.store.dynamo import layout, segments, trimming
+from tailrace.store.dynamo.bodies import Bucket
+from tailrace.store.dynamo.layout import Name, Stored
+from tailrace.store.dynamo.table import Table
+
+ENDLESS: Final = Grid(1 << 60, 1 << 60)
+"""A grid of one cell."""
+
+
+class Most(NamedTuple):
+    """A segment ends at the first slot with which it has as many entries, or bytes."""
+
+    entries: int
+    bytes: int = 1 << 60
+
+
+class Uploaded(NamedTuple):
+    """An object that is in the bucket, and not yet part of its chain."""
+
+    manifest: Manifest
+    offset: int
+    """Of the stream before the first slot."""
+
+
+async def archive(
+    table: Table, bucket: Bucket, stream: Stream, most: Most, now: int, grid: Grid = ENDLESS
+) -> Manifest | None:
+    """Put the next entries into a segment. None: they fill none, or somebody else was faster."""
+    uploaded = await upload(table, bucket, stream, most, now, grid)
+    return uploaded.manifest if uploaded and await commit(table, stream, uploaded) else None
+
+
+async def upload(
+    table: Table, bucket: Bucket, stream: Stream, most: Most, now: int, grid: Grid = ENDLESS
+) -> Uploaded | None:
+    name, last = await name_of(table, stream.path), await segments.last_before(table, stream.id)
+    n, offset, size = (last.stop, last.offset, last.size) if last else stream.config.base
+    if name is None or (name.stream.id, name.archived) != (stream.id, n):
+        return None  # It is deleted, or the query has seen a transaction half done.
+    entries = await _next(table, stream.id, n, size, most, grid)
+    if entries is None:
+        return None
+    records = [
+        Record(
+            entry.n, entry.offset, entry.size, int(entry.item["a"]["N"]),
+            entry.body if entry.object_key is None else await bucket.get(entry.object_key),
+            entry.state.by,
+        )
+        for entry in entries
+    ]  # fmt: skip
+    segment = seal(stream.id, stream.config.mode, (offset, size), records)
+    return Uploaded(await _put(bucket, segment, now), offset)
+
+
+async def commit(table: Table, stream: Stream, uploaded: Uploaded) -> bool:
+    if await segments.check(table, stream, *uploaded):
+        return False
+    return await segments.commit(table, stream, uploaded.manifest)
+
+
+async def merge(
+    table: Table, bucket: Bucket, chain: int, grid: Grid, due: int
+) -> Sequence[Manifest]:
+    """Merge what the grid wants merged now; not yet what comes of that."""
+    made = []
+    for olds in merging.merges(await segments.segments_from(table, chain, 0), grid):
+        merged = await upload_merged(bucket, olds)
+        if await segments.replace(table, olds, merged, due):
+            made.append(merged)
+    return made
+
+
+async def upload_merged(bucket: Bucket, olds: Sequence[Manifest]) -> Manifest:
+    segment = merging.merge([await bucket.get(old.key) for old in olds])
+    # Its slots were archived when the last of them were, and may go a grace period after that.
+    at, level = max(old.at for old in olds), max(old.level for old in olds)
+    return await _put(bucket, segment, at, level + 1)
+
+
+async def trim(table: Table, path: str, now: int, grace: int) -> int:
+    name = await name_of(table, path)
+    return 0 if name is None else await trimming.trim(table, name, now, grace)
+
+
+async def name_of(table: Table, path: str) -> Name | None:
+    item = await table.get(layout.name_key(path))
+    return None if item is None else layout.name_of(item)
+
+
+async def _put(bucket: Bucket, segment: bytes, at: int, level: int = 0) -> Manifest:
+    parts = unpack(segment)
+    key = f"segments/{parts.chain:016x}/{parts.first}-{secrets.token_hex(8)}"
+    await bucket.put(key, segment)
+    return segments.describe(key, segment, parts, at, level)
+
+
+async def _next(
+    table: Table, chain: int, first: int, size: int, most: Most, grid: Grid
+) -> list[Stored] | None:
+    """The entries of a segment that begins at `first`; never the last one of the chain."""
+    entries: list[Stored] = []
+    cell, n, end = grid.cell(first, size), first, size
+    while True:
+        page = await table.query(
+            layout.chain_partition(chain), layout.slot_text(n), layout.LAST_SLOT
+        )
+        for entry in map(layout.entry_of, page.items):
+            if entries and (
+                len(entries) >= most.entries
+                or end >= size + most.bytes
+                or grid.cell(n, end) != cell
+            ):
+                return entries
+            if not entry.has_data:
+                return None
+            if entry.n != n:
+                raise BadSegment(f"slot {n} of {chain:016x} is neither archived nor in the table")
+            entries.append(entry)
+            n, end = entry.n + 1, entry.size
+        if page.more is None:
+            return None
