@@ -27,7 +27,6 @@ from glue_jobs.items import Names
 from glue_jobs.job import Job, finish, running, table
 from glue_jobs.sealing import Rules, in_cells, sealed, waiting
 from glue_jobs.tidying import merged, trimmed
-from tailrace.clock import system_clock
 
 NAME: Final = "compact-history"
 ABOUT: Final = "Move older entries from the table into segments in the bucket."
@@ -101,7 +100,7 @@ def run(job: Job) -> Summary:
 
 def _archive(job: Job, names: Names, export: str | None) -> DataFrame:
     """What comes of each segment."""
-    rules = Rules.of(job.settings, system_clock())
+    rules = Rules.of(job.settings, job.now)
     entries = names.of(items.entries(items.items(job, export)), "mode", "archived")
     cells = in_cells(waiting(entries), rules.grid)
     return committed(names.of(sealed(cells, job.remote, rules), "path", "config"), job.remote)
@@ -124,7 +123,7 @@ def _tidy(job: Job, names: Names, commits: DataFrame) -> Summary:
     if counts.segments:
         job.progress.step("merging")
         grown = commits.where(done).groupBy("chain").agg(F.min("first").alias("first"))
-        gone = _sum(merged(grown, job.remote))
+        gone = _sum(merged(grown, job.remote, job.now))
     job.progress.step("trimming")
     return Summary(
         streams=counts.streams,
@@ -135,7 +134,7 @@ def _tidy(job: Job, names: Names, commits: DataFrame) -> Summary:
         refused=[(row.path, row.first, row.stop, row.reason) for row in rows],
         waiting=sum(row.stop - row.first for row in rows),
         merged=gone,
-        trimmed=_sum(trimmed(names.frame, job.remote)),
+        trimmed=_sum(trimmed(names.frame, job.remote, job.now)),
     )
 
 

@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from glue_jobs.progress import Progress
 from glue_jobs.spark import session
+from tailrace.clock import system_clock
 from tailrace.errors import BadSetting
 from tailrace.settings import Settings
 
@@ -57,6 +59,8 @@ class Job:
     spark: SparkSession
     progress: Progress
     on_glue: bool
+    now: int
+    """When it began, in milliseconds: what grace periods and ages are counted from."""
 
     @property
     def remote(self) -> Settings:
@@ -98,6 +102,8 @@ def parse(
     parser.add_argument(
         "--cores", type=int, metavar="N", help="Cores that a local Spark uses. [default: all]"
     )
+    # Of use to tests only: a day's grace cannot be waited for.
+    parser.add_argument("--now", type=int, help=argparse.SUPPRESS)
     if extend is not None:
         extend(parser)
     arguments = parser.parse_known_args(argv)[0] if on_glue(argv) else parser.parse_args(argv)
@@ -129,16 +135,17 @@ def running(
     if arguments.region:
         os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = arguments.region
     glue = on_glue(argv)
-    before = SparkSession.getActiveSession()
-    spark = before or session(f"tailrace {name}", local=not glue, cores=arguments.cores)
+    ours = SparkContext._active_spark_context is None and not glue  # noqa: SLF001 (no other way)
+    spark = session(f"tailrace {name}", local=not glue, cores=arguments.cores)
     progress = Progress(name, spark.sparkContext)
     begun = time.monotonic()
     try:
-        yield Job(name, settings, arguments, spark, progress, glue)
+        now = system_clock() if arguments.now is None else arguments.now
+        yield Job(name, settings, arguments, spark, progress, glue, now)
         progress.say(f"done in {time.monotonic() - begun:.1f} s")
     finally:
         progress.stop()
-        if before is None and not glue:
+        if ours:
             spark.stop()
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from array import array
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +32,22 @@ from tailrace.store.dynamo.segments import describe
 
 UPLOADS: Final = 8
 """Objects that a worker writes at once."""
+
+CELLS: Final = (
+    T.StructType()
+    .add("cell", T.LongType())
+    .add("chain", T.StringType())
+    .add("mode", T.StringType())
+    .add("n", T.LongType())
+    .add("offset", T.LongType())
+    .add("size", T.LongType())
+    .add("length", T.LongType())
+    .add("at", T.LongType())
+    .add("body", T.BinaryType())
+    .add("key", T.StringType())
+    .add("rest", T.StringType())
+)
+"""An entry, and the cell that it is in."""
 
 SEGMENTS: Final = (
     T.StructType()
@@ -80,29 +97,30 @@ def in_cells(entries: DataFrame, grid: Grid) -> DataFrame:
     cells = entries.withColumn("row", F.floor((F.col("size") - F.col("length")) / grid.bytes))
     cells = cells.withColumn("column", F.floor(F.col("n") / grid.slots))
     cells = cells.withColumn("cell", F.xxhash64("chain", "row", "column"))
-    kept = "cell", "chain", "mode", "n", "offset", "size", "length", "at", "body", "key", "rest"
-    return cells.repartition("cell").sortWithinPartitions("chain", "n").select(*kept)
+    cells = cells.repartition("cell").sortWithinPartitions("chain", "n")
+    return cells.select(CELLS.names)
 
 
 def sealed(cells: DataFrame, settings: Settings, rules: Rules) -> DataFrame:
     """The segments that are in the bucket now, and the cells that make none, with the reason."""
 
-    async def seal(
-        backend: Backend, batches: Iterator[pa.RecordBatch]
-    ) -> AsyncIterator[Sequence[Row]]:
-        pending: list[asyncio.Task[Row]] = []
-        for cell in _cells(batches):
-            made = await _segment(backend, cell, rules)
-            if isinstance(made, Parts):
-                pending.append(asyncio.create_task(_upload(backend, made, rules.now)))
-            elif made is not None:
-                yield [made]
-            if len(pending) >= UPLOADS:
-                yield await asyncio.gather(*pending)
-                pending = []
-        yield await asyncio.gather(*pending)
+    return over(cells, settings, SEGMENTS, partial(_seal, rules=rules))
 
-    return over(cells, settings, SEGMENTS, seal)
+
+async def _seal(
+    backend: Backend, batches: Iterator[pa.RecordBatch], rules: Rules
+) -> AsyncIterator[Sequence[Row]]:
+    pending: list[Awaitable[Row]] = []
+    for cell in _cells(batches):
+        made = await _segment(backend, cell, rules)
+        if isinstance(made, Parts):
+            pending.append(_upload(backend, made, rules.now))
+        elif made is not None:
+            yield [made]
+        if len(pending) >= UPLOADS:
+            yield await asyncio.gather(*pending)
+            pending = []
+    yield await asyncio.gather(*pending)
 
 
 def _cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import orjson
@@ -12,7 +13,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from glue_jobs.workers import Backend, Row, for_each
-from tailrace.clock import system_clock
 from tailrace.history.merging import Grid, merge, merges
 from tailrace.history.reader import Manifest
 from tailrace.history.segment import unpack
@@ -32,32 +32,33 @@ TRIMS: Final = 8
 """Chains that a worker trims at once."""
 
 
-def merged(chains: DataFrame, settings: Settings) -> DataFrame:
+def merged(chains: DataFrame, settings: Settings, now: int) -> DataFrame:
     """Chains, each with the first slot that was archived just now; their segments are merged."""
-    grid, grace = Grid(settings.segment_target_bytes, SEGMENT_SLOTS), settings.trim_grace * 1000
-
-    async def tidy(backend: Backend, row: Row) -> Sequence[Row]:
-        chain = int(row["chain"], 16)
-        # No cell has more slots: those before are full, and were merged when they became so.
-        found = await segments_from(backend.table, chain, max(0, row["first"] - SEGMENT_SLOTS))
-        done = 0
-        for olds in merges(found, grid):
-            done += await _merge(backend, olds, system_clock() + grace)
-        return [{"chain": row["chain"], "count": done}] if done else []
-
-    return for_each(chains.repartition("chain"), settings, TIDIED, tidy, MERGES)
+    grid = Grid(settings.segment_target_bytes, SEGMENT_SLOTS)
+    call = partial(_merge_chain, grid=grid, due=now + settings.trim_grace * 1000)
+    return for_each(chains.repartition("chain"), settings, TIDIED, call, MERGES)
 
 
-def trimmed(names: DataFrame, settings: Settings) -> DataFrame:
+def trimmed(names: DataFrame, settings: Settings, now: int) -> DataFrame:
     """Names of streams that have slots both in segments and in the table."""
+    ripe = names.where("archived > let_go").select("chain", "item").repartition("chain")
+    call = partial(_trim_chain, now=now, grace=settings.trim_grace)
+    return for_each(ripe, settings, TIDIED, call, TRIMS)
 
-    async def tidy(backend: Backend, row: Row) -> Sequence[Row]:
-        name = name_of(orjson.loads(row["item"]))
-        count = await trim(backend.table, name, system_clock(), settings.trim_grace)
-        return [{"chain": row["chain"], "count": count}] if count else []
 
-    ripe = names.where("archived > let_go").repartition("chain")
-    return for_each(ripe, settings, TIDIED, tidy, TRIMS)
+async def _merge_chain(backend: Backend, row: Row, grid: Grid, due: int) -> Sequence[Row]:
+    chain = int(row["chain"], 16)
+    # No cell has more slots: those before are full, and were merged when they became so.
+    found = await segments_from(backend.table, chain, max(0, row["first"] - SEGMENT_SLOTS))
+    done = 0
+    for olds in merges(found, grid):
+        done += await _merge(backend, olds, due)
+    return [{"chain": row["chain"], "count": done}] if done else []
+
+
+async def _trim_chain(backend: Backend, row: Row, now: int, grace: int) -> Sequence[Row]:
+    count = await trim(backend.table, name_of(orjson.loads(row["item"])), now, grace)
+    return [{"chain": row["chain"], "count": count}] if count else []
 
 
 async def _merge(backend: Backend, olds: Sequence[Manifest], due: int) -> int:

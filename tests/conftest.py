@@ -23,6 +23,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from tests.engines import Engine, aws_fixture, fresh_name, ministack_fixture  # noqa: F401
+from tests.seaweedfs import seaweedfs_fixture  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINES = ROOT / ".engines"

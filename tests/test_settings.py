@@ -78,6 +78,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "compact_interval": ("0.05", 0.05),
     "segment_max_messages": ("2", 2),
     "segment_max_bytes": ("65536", 65536),
+    "retention": ("logs/*=7d; **=1GB", "logs/*=7d; **=1GB"),
     "index_slots": ("0", 0),
     "shutdown_grace": ("0", 0.0),
     "log_level": ("debug", "debug"),

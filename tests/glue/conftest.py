@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from glue_jobs.spark import session
+from tests.engines import Engine
+from tests.glue.lab import Lab
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -29,11 +31,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(aws: Engine) -> Iterator[SparkSession]:
     """Tests keep apart by the names of what they write; none stops it."""
     with pytest.MonkeyPatch.context() as patch:
+        # Its Python workers have the environment of the moment at which the first one started.
+        for name, value in aws.env.items():
+            patch.setenv(name, value)
         # Spark's Python workers look up the functions of test modules by name.
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        # Half of the JVM's CPU time: tests are over before better machine code has paid off.
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         few = {"spark.sql.shuffle.partitions": "2"}
         with session("tests", local=True, cores=2, settings=few) as shared:
             yield shared
+
+
+@pytest.fixture
+async def lab(spark: SparkSession) -> AsyncIterator[Lab]:
+    """A table and a bucket of the test's own, with a store over them."""
+    async with Lab.over(spark) as made:
+        yield made

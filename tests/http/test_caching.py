@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.conftest import Server
 from tests.http.conftest import Connect
 from tests.http.events import EventStream
-from tests.http.wire import CLOSE, COMMON_HEADERS, START, TEXT, Connection, target
+from tests.http.wire import CLOSE, COMMON_HEADERS, START, TEXT, Connection, eventually, target
 
 IMMUTABLE = "public, max-age=60, stale-while-revalidate=300"
 LIVE = "public, max-age=1, stale-if-error=0"
@@ -226,3 +228,29 @@ def test_a_cache_keeps_nothing_longer_than_its_stream_lives(
     first, second = caching(client.get(path)).split(", ")
     assert first == "public"
     assert most - 10 <= int(second.removeprefix("max-age=")) <= most
+
+
+@pytest.mark.parametrize(("kept", "said"), [("86400", 86400), ("0", 60)])
+def test_a_chunk_of_history_is_kept_longer(tmp_path: Path, kept: str, said: int) -> None:
+    settings = {
+        "TAILRACE_CHUNK_BYTES": "1024",
+        "TAILRACE_SEGMENT_MAX_MESSAGES": "2",
+        "TAILRACE_COMPACT_INTERVAL": "0.05",
+        "TAILRACE_HOT_BYTES": "0",
+        "TAILRACE_COLD_MAX_AGE": kept,
+    }
+    with (
+        Server(tmp_path / "data", settings) as server,
+        httpx.Client(base_url=f"{server.url}/v1/stream", trust_env=False) as client,
+    ):
+        for path, more in {"/a": {}, "/b": {"stream-ttl": "1000"}}.items():
+            client.put(path, headers={**TEXT, **more})
+            for _ in range(5):
+                client.post(path, content=b"x" * 600, headers=TEXT)
+        old = f"public, max-age={said}, stale-while-revalidate=300"
+        eventually(lambda: caching(client.get("/a")) == old)
+        # It still has the stream's own end in view, and the tail is as before.
+        least = min(said, 1000)
+        eventually(lambda: caching(client.get("/b")) == f"public, max-age={least}")
+        tail = client.get("/a", params={"offset": f"{4:016d}_{2400:016d}"})
+        assert "no-cache" in caching(tail)

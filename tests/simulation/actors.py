@@ -17,12 +17,15 @@ from tailrace.log.create import ForkFrom
 from tailrace.log.offsets import NOW, parse
 from tailrace.log.state import Producer
 from tests.history import Acknowledged, Duplicate, Outcome, Rejected, Unknown
+from tests.simulation.archivist import Archivist
 from tests.simulation.network import Faults
-from tests.simulation.world import NOT_NOW, Archived, Client, Mix
+from tests.simulation.world import NOT_NOW, Client, Expendable, Mix
 
 STEPS = 12
 ATTEMPTS = 4
 """How often a producer sends the same append before it gives up and begins a new epoch."""
+CRASHES = 0.25
+"""How often an archivist is killed at its work."""
 FORKS = ("f1", "f2", "f3")
 
 
@@ -156,19 +159,36 @@ async def sweeper(client: Client) -> None:
         await client.sweep()
 
 
-async def trimmer(client: Client) -> None:
-    """Archives what there is, and lets go of it when it may."""
+async def archivist(client: Client) -> None:
+    """Moves entries to segments; dies between any two calls, and another one goes on."""
+    world, chance = client.world, client.chance
+    working = Archivist(world)
+    for _ in range(STEPS):
+        await client.pause()
+        for path in chance.sample([*world.mix.paths], len(world.mix.paths)):
+            work = asyncio.ensure_future(working.work(path))
+            patience = chance.random() * 0.2 if chance.random() < CRASHES else None
+            await asyncio.wait((work,), timeout=patience)
+            if work.done():
+                work.result()
+            else:
+                working.kill()
+                working = Archivist(world)
+
+
+async def forgetter(client: Client) -> None:
+    """Lets go of what there is, as retention does, when it may."""
     world, chance = client.world, client.chance
     for _ in range(STEPS):
         await client.pause()
         try:
-            if world.archive and chance.random() < 0.5:
-                await world.trim(chance.choice(world.archive))
+            if world.expendable and chance.random() < 0.5:
+                await world.forget(chance.choice(world.expendable))
             tail = await world.processes[0].streams.find(client.path())
         except (StreamNotFound, StreamGone, StoreUnavailable, StreamTooHot):
             continue
         until = min(chance.randint(0, 2 * tail.settled.n), tail.settled.n)
-        world.archive.append(Archived(tail.stream, until, system_clock()))
+        world.expendable.append(Expendable(tail.stream, until, system_clock()))
 
 
 async def storm(client: Client) -> None:
@@ -238,15 +258,29 @@ MIXES = {
         impatience=0.03,
         pauses=(0.1, 1.0, 3.0),
     ),
-    "trimming": Mix(
-        cast=((writer, 4), (reader, 2), (follower, 1), (trimmer, 2)),
+    "retention": Mix(
+        cast=((writer, 4), (reader, 2), (follower, 1), (forgetter, 2)),
         paths=PLAIN,
         faults=MILD,
         impatience=0.05,
         pauses=LONG,
     ),
+    "history": Mix(
+        cast=((writer, 4), (reader, 3), (follower, 1), (archivist, 2)),
+        paths=PLAIN,
+        faults=MILD,
+        impatience=0.05,
+        pauses=LONG,
+    ),
+    "history-of-forks": Mix(
+        cast=((writer, 3), (reader, 2), (forker, 2), (archivist, 2), (sweeper, 1)),
+        paths=FORKED,
+        faults=MILD,
+        pauses=LONG,
+        large=0.15,
+    ),
     "tiny-pages": Mix(
-        cast=((writer, 3), (reader, 2), (forker, 1), (deleter, 1), (trimmer, 1), (sweeper, 1)),
+        cast=((writer, 3), (reader, 2), (forker, 1), (deleter, 1), (archivist, 1), (sweeper, 1)),
         paths=FORKED,
         faults=MILD,
         pauses=LONG,

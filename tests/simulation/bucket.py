@@ -1,4 +1,4 @@
-"""The bucket for large bodies in memory, as slow and as unreliable as the table."""
+"""The bucket for large bodies and segments in memory, as slow and as unreliable as the table."""
 
 from __future__ import annotations
 
@@ -56,15 +56,19 @@ class BucketHandle:
 
     async def put(self, key: str, body: bytes) -> None:
         def effect(_: Flight) -> None:
-            self._objects[key] = body
+            if key not in self._objects:
+                self._objects[key] = body
 
         await self._call("PutObject", key, effect)
 
     async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
-        """`KeyError` when there is nothing."""
+        """`KeyError` when there is nothing, `IndexError` when nothing of it is in the range."""
 
         def effect(_: Flight) -> bytes:
-            return self._objects[key][begin:end]
+            body = self._objects[key][begin:end]
+            if end is not None and not body:
+                raise IndexError(f"{key} has no bytes from {begin} to {end}")
+            return body
 
         body: bytes = await self._call("GetObject", key, effect)
         return body

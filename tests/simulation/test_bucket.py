@@ -1,4 +1,4 @@
-"""The bucket: whole objects, and the same unreliable way to them."""
+"""The bucket: objects and ranges of them, and the same unreliable way to them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,28 @@ def test_an_object_is_there_until_it_is_deleted() -> None:
     async def main() -> None:
         bucket = MemoryBucket(random.Random(1))
         await bucket.put("a", b"one")
-        await bucket.put("a", b"two")
+        await bucket.put("a", b"never stored: a key is used once")
         await bucket.put("b", b"three")
-        assert await bucket.get("a") == b"two"
+        assert await bucket.get("a") == b"one"
         await bucket.delete(["a", "never there"])
         with pytest.raises(KeyError):
             await bucket.get("a")
         assert bucket.objects == {"b": b"three"}
+
+    run(1, main)
+
+
+def test_a_range_of_an_object_is_what_lies_in_it() -> None:
+    async def main() -> None:
+        bucket = MemoryBucket(random.Random(1))
+        await bucket.put("a", b"012345")
+        assert await bucket.get("a", 2, 4) == b"23"
+        assert await bucket.get("a", 4, 99) == b"45"
+        with pytest.raises(IndexError):
+            await bucket.get("a", 6, 8)
+        await bucket.delete(["a"])
+        with pytest.raises(KeyError):
+            await bucket.get("a", 2, 4)
 
     run(1, main)
 

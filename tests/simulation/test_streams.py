@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -25,9 +25,11 @@ from tailrace.errors import (
     StreamGone,
     StreamNotFound,
 )
+from tailrace.history import merging
+from tailrace.history.reader import Manifest
 from tailrace.log import producers
-from tailrace.log.state import Fork, State
-from tailrace.store.dynamo import actions, layout, sweeping
+from tailrace.log.state import Fork, State, Stream
+from tailrace.store.dynamo import actions, layout, segments, trimming
 from tailrace.store.dynamo.chain import LOSSES, Chain
 from tailrace.store.dynamo.failures import Item
 from tailrace.store.dynamo.store import DynamoStore
@@ -48,9 +50,11 @@ SHOWN = 80
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Few partitions to sweep, producers that spill soon, no log of faults that are meant to be."""
+    """Few partitions to sweep, producers that spill soon, segments that are merged soon, no log of
+    faults that are meant to be."""
     monkeypatch.setattr(layout, "NAME_SHARDS", 2)
     monkeypatch.setattr(producers, "PRODUCER_BUDGET", 90)
+    monkeypatch.setattr(merging, "MERGE_SEGMENTS", 2)
     caplog.set_level(logging.CRITICAL, "tailrace")
 
 
@@ -99,6 +103,7 @@ def test_the_worlds_are_eventful() -> None:
         f"read {OffsetTrimmed.code}",
         "lost", "recovered", "spilled", "large", "expired", "trimmed", "erased",
         "a fork", "a fork within an append", "a fork of a fork", "kept for a fork",
+        "archived", "merged", "archived for a fork", "read from a segment", "a segment is gone",
     }  # fmt: skip
 
 
@@ -106,7 +111,15 @@ def happenings(truth: Truth) -> Iterator[str]:
     world = truth.world
     yield from (f"{call.verb} {call.outcome}" for call in world.calls)
     yield from (outcome for process in world.processes for outcome in process.store.outcomes)
-    yield from ("large" for _ in world.objects.ever)
+    yield from ("large" for key in world.objects.ever if key.startswith("bodies/"))
+    yield from ("a segment is gone" for key in world.objects.gone if key in truth.segments)
+    histories = (process.store._history for process in world.processes)
+    yield from ("read from a segment" for history in histories if history and history._used)
+    for change in world.table.changes:
+        if change.key[0][0] == "S" and change.after:
+            yield "merged" if change.before else "archived"
+            past = truth.pasts[layout.manifest_of(change.after).chain]
+            yield "archived for a fork" if past.died < change.at else "archived"
     for at, past, _ in truth.removed:
         yield "trimmed" if at < past.died else "erased"
     for past in truth.pasts.values():
@@ -178,8 +191,45 @@ def test_a_write_into_a_removed_slot_is_noticed(monkeypatch: pytest.MonkeyPatch)
         return min(archived, state.n - 1)
 
     monkeypatch.setattr(Chain, "trusted", trusted)
-    monkeypatch.setattr(sweeping, "first_kept", first_kept)
-    caught("trimming", "was filled again")
+    monkeypatch.setattr(trimming, "first_kept", first_kept)
+    monkeypatch.setattr(trimming, "_ripe", lambda manifests, *_: manifests)
+    caught("history", "was filled again")
+
+
+def test_a_segment_that_is_let_go_while_readers_may_know_it_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replace = segments.replace
+
+    async def hasty(table: Table, olds: Sequence[Manifest], merged: Manifest, _: int) -> bool:
+        return await replace(table, olds, merged, 0)
+
+    monkeypatch.setattr(segments, "replace", hasty)
+    caught("history", "but was in use until")
+
+
+def test_a_body_that_goes_with_its_entry_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = actions.claim
+    monkeypatch.setattr(
+        trimming, "_release", lambda table, item, _: table.transact(
+            [{"Delete": {"Key": layout.key_of(item)}}, claim(item["k"]["S"], 0)]
+        ),
+    )  # fmt: skip
+    caught("history-of-forks", "but was in use until")
+
+
+def test_segments_that_do_not_heed_the_name_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def heedless(stream: Stream, pointer: str, _: int, new: int, **__: Any) -> Action:
+        return {
+            "Update": {
+                "Key": layout.name_key(stream.path),
+                "UpdateExpression": f"SET {pointer} = :new",
+                "ExpressionAttributeValues": {":new": layout.number(new)},
+            }
+        }
+
+    monkeypatch.setattr(actions, "advance", heedless)
+    caught("history", "does not follow slot")
 
 
 def test_data_of_a_deleted_stream_is_noticed() -> None:
@@ -191,7 +241,7 @@ def test_a_rejection_from_memory_is_noticed() -> None:
 
 
 def test_a_duplicate_from_memory_is_noticed() -> None:
-    caught("trimming", "acknowledged, but there was no such stream", BelievesItsMemory)
+    caught("retention", "acknowledged, but there was no such stream", BelievesItsMemory)
 
 
 def test_a_source_that_was_let_go_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

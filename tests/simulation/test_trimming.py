@@ -20,29 +20,37 @@ from tailrace.log.state import State
 from tailrace.log.trimming import first_kept
 from tailrace.settings import Settings
 from tailrace.store.dynamo.layout import slot_text
+from tests.simulation.archivist import Archivist
 from tests.simulation.network import CALM, Faults
 from tests.simulation.stage import Stage, append, content, play
-from tests.simulation.world import GRACE, TEXT, Archived, now
+from tests.simulation.world import GRACE, TEXT, Expendable, now
 
 ARCHIVED_AT = 1_700_000_000_000
 LATER = ARCHIVED_AT + GRACE * 1000
 
 
-async def archive(stage: Stage) -> Archived:
-    """All there is has been archived now."""
-    tail = await stage.other.find("s")
-    return Archived(tail.stream, tail.settled.n, system_clock())
-
-
-async def fill(stage: Stage, count: int = 3) -> Archived:
+async def fill(stage: Stage, count: int = 3) -> None:
     for number in range(1, count + 1):
         await append(stage.other, b"<%d>" % number)
-    return await archive(stage)
 
 
-async def trim(stage: Stage, archived: Archived) -> None:
+async def archive(stage: Stage, count: int = 3) -> None:
+    """So many entries more, and all but the last are archived now."""
+    await fill(stage, count)
+    while await Archivist(stage.world).archive("s"):
+        pass
+
+
+async def trim(stage: Stage) -> None:
+    await Archivist(stage.world).trim("s")
+
+
+async def forget(stage: Stage) -> None:
+    """Let go of all slots that may go, though no segment has them."""
+    tail = await stage.other.find("s")
+    expendable = Expendable(tail.stream, tail.settled.n, system_clock())
     await asyncio.sleep(GRACE)
-    await stage.world.trim(archived)
+    await stage.world.forget(expendable)
 
 
 def slots(stage: Stage) -> list[int]:
@@ -83,15 +91,15 @@ def test_no_setting_allows_such_a_grace() -> None:
 
 def test_slots_go_when_the_grace_is_over_and_the_last_one_never() -> None:
     async def story(stage: Stage) -> None:
-        archived = await fill(stage)
+        await archive(stage)
         await asyncio.sleep(GRACE - 1)
-        await stage.world.trim(archived)
+        await trim(stage)
         assert slots(stage) == [0, 1, 2, 3]
         await asyncio.sleep(1)
-        await stage.world.trim(archived)
+        await trim(stage)
         assert slots(stage) == [3]
         await asyncio.sleep(10 * GRACE)
-        await stage.world.trim(archived)
+        await trim(stage)
         assert slots(stage) == [3]
         accepted = await append(stage.warm, b"<4>")
         assert accepted.state.n == 5
@@ -101,17 +109,18 @@ def test_slots_go_when_the_grace_is_over_and_the_last_one_never() -> None:
 
 def test_a_trimmer_that_dies_leaves_work_but_no_harm() -> None:
     async def story(stage: Stage) -> None:
-        archived = await fill(stage, 30)
+        await archive(stage, 30)
         await asyncio.sleep(GRACE)
-        handle = stage.world.table.connect()
-        trimming = asyncio.create_task(stage.world.trim(archived, handle))
-        await asyncio.sleep(0.008)
-        handle.cut()
+        dying = Archivist(stage.world)
+        trimming = asyncio.create_task(dying.trim("s"))
+        await asyncio.sleep(stage.world.chance.random() * 0.06)
+        dying.kill()
         await asyncio.sleep(1)
         assert slots(stage)[-1] == 30
         await append(stage.warm, b"<31>")
-        await stage.world.trim(archived)
-        assert slots(stage) == [31]
+        await trim(stage)
+        assert slots(stage) == [30, 31]
+        assert await content(stage.other) == b"".join(b"<%d>" % n for n in range(32))
         trimming.cancel()
 
     play(story, seeds=20)
@@ -122,9 +131,9 @@ def test_a_trimmer_that_dies_leaves_work_but_no_harm() -> None:
 
 def test_within_the_time_that_a_tail_is_trusted_its_slot_is_still_there() -> None:
     async def story(stage: Stage) -> None:
-        archived = await fill(stage)
+        await archive(stage)
         await asyncio.sleep(TAIL_TRUST_SECONDS - 2)
-        await stage.world.trim(archived)
+        await trim(stage)
         await append(stage.warm, b"<4>")
         assert stage.calls()[0] == "PutItem"
         assert await content(stage.other) == b"<0><1><2><3><4>"
@@ -134,7 +143,9 @@ def test_within_the_time_that_a_tail_is_trusted_its_slot_is_still_there() -> Non
 
 def test_after_that_time_the_writer_asks_where_the_tail_is() -> None:
     async def story(stage: Stage) -> None:
-        await trim(stage, await fill(stage))
+        await archive(stage)
+        await asyncio.sleep(GRACE)
+        await trim(stage)
         await append(stage.warm, b"<4>")
         calls = stage.calls()
         assert sorted(calls[:2]) == ["GetItem", "Query"]
@@ -146,19 +157,21 @@ def test_after_that_time_the_writer_asks_where_the_tail_is() -> None:
 
 def test_a_lost_race_does_not_make_a_tail_trusted_for_longer() -> None:
     async def story(stage: Stage) -> None:
-        archived = await fill(stage)
+        await fill(stage)
         begun = now()
-        await asyncio.sleep(TAIL_TRUST_SECONDS - 0.3)
+        await archive(stage, 0)
+        archived = now()
+        await asyncio.sleep(begun + TAIL_TRUST_SECONDS - 0.3 - now())
         # It loses slot 1 and goes for slot 2, but its client leaves.
         stage.client.fate["PutItem C"] = [CALM, Faults(lost_request=1)]
         leaving = asyncio.create_task(append(stage.warm, b"<never>"))
         await asyncio.sleep(0.1)
         leaving.cancel()
-        await asyncio.sleep(begun + GRACE - 0.35 - now())
+        await asyncio.sleep(archived + GRACE - 0.35 - now())
         stage.client.fate["PutItem C"] = [Faults(lost_request=1)]
         appending = asyncio.create_task(append(stage.warm, b"<4>"))
-        await asyncio.sleep(begun + GRACE + 0.01 - now())
-        await stage.world.trim(archived)
+        await asyncio.sleep(archived + GRACE + 0.01 - now())
+        await trim(stage)
         await appending
         assert (await stage.other.view("s", 4)).bodies == [b"<4>"]
 
@@ -188,7 +201,8 @@ def test_a_chain_is_erased_from_its_start_and_its_tombstone_goes_last() -> None:
 
 def test_who_asks_for_a_trimmed_slot_is_told_where_the_stream_begins_now() -> None:
     async def story(stage: Stage) -> None:
-        await trim(stage, await fill(stage))
+        await fill(stage)
+        await forget(stage)
         for streams in (stage.warm, stage.other):
             with pytest.raises(OffsetTrimmed, match=token(3, 9)):
                 await streams.view("s", 0)
@@ -200,7 +214,7 @@ def test_of_a_closed_stream_that_was_trimmed_the_end_is_left() -> None:
     async def story(stage: Stage) -> None:
         await fill(stage)
         await stage.other.append("s", Append(b"", close=True))
-        await trim(stage, await archive(stage))
+        await forget(stage)
         for streams in (stage.warm, stage.other):
             with pytest.raises(OffsetTrimmed, match=token(4, 12)):
                 await streams.view("s", 0)
@@ -213,7 +227,8 @@ def test_of_a_closed_stream_that_was_trimmed_the_end_is_left() -> None:
 def test_a_fork_of_a_stream_that_was_trimmed_is_told_so_too(body: bytes) -> None:
     async def story(stage: Stage) -> None:
         await stage.other.create("fork", Create(body, TEXT, fork=ForkFrom("s")))
-        await trim(stage, await fill(stage))
+        await fill(stage)
+        await forget(stage)
         for streams in (stage.warm, stage.other):
             async with asyncio.timeout(10):
                 with pytest.raises(OffsetTrimmed, match=token(1, 3)):
@@ -226,7 +241,8 @@ def test_a_fork_of_a_stream_that_was_trimmed_is_told_so_too(body: bytes) -> None
 @pytest.mark.parametrize(("at", "sub_offset"), [(0, 2), (1, 0), (1, 2), (2, 1)])
 def test_a_fork_cannot_begin_where_slots_were_let_go(at: int, sub_offset: int) -> None:
     async def story(stage: Stage) -> None:
-        await trim(stage, await fill(stage))
+        await fill(stage)
+        await forget(stage)
         with pytest.raises(OffsetTrimmed, match=token(3, 9)):
             await stage.warm.create("fork", Create(fork=ForkFrom("s", at, sub_offset)))
 

@@ -41,6 +41,8 @@ class Past:
         self.filled: dict[int, float] = {}
         """When each slot was."""
         self.bodies: dict[int, bytes] = {}
+        self.archived: dict[int, float] = {}
+        """Since when each slot has been in a segment."""
 
     def __str__(self) -> str:
         return f"{self.stream.path} ({self.stream.id:016x})"
@@ -113,6 +115,10 @@ class Truth:
         self.pasts: dict[int, Past] = {}
         self.removed: list[tuple[float, Past, int]] = []
         """Slots that were emptied, and when."""
+        self.segments: set[str] = set()
+        """The objects of segments that were ever committed."""
+        self.unnamed: dict[str, float] = {}
+        """Objects that entries and segments had, and since when they have not."""
         self.found: list[str] = []
         """What should not have happened."""
         self._known: set[tuple[Past, int]] = set()
@@ -123,6 +129,8 @@ class Truth:
                     self._named(change)
                 case "C":
                     self._filled(change)
+                case "S":
+                    self._archived(change)
 
     def at(self, path: str) -> list[Past]:
         return [past for past in self.pasts.values() if past.stream.path == path]
@@ -172,6 +180,7 @@ class Truth:
         past, slot = self.pasts[int(change.key[0][1:], 16)], int(change.key[1])
         if change.after is None:
             self.removed.append((change.at, past, slot))
+            self._unnamed(change)
             return
         if change.before is not None and _lasting(change.before) == _lasting(change.after):
             return
@@ -185,6 +194,20 @@ class Truth:
             past.bodies[slot] = entry.body
         if entry.state.gone:
             past.died = change.at
+
+    def _archived(self, change: Change) -> None:
+        self._unnamed(change)
+        if change.after is not None:
+            manifest = layout.manifest_of(change.after)
+            self.segments.add(manifest.key)
+            past = self.pasts[manifest.chain]
+            for n in range(manifest.first, manifest.stop):
+                past.archived.setdefault(n, change.at)
+
+    def _unnamed(self, change: Change) -> None:
+        before = change.before or {}
+        if "k" in before and before["k"] != (change.after or {}).get("k"):
+            self.unnamed[before["k"]["S"]] = change.at
 
     # The events
 

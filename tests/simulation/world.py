@@ -31,10 +31,12 @@ from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.offsets import NOW, START, token
 from tailrace.log.state import Producer, Stream
+from tailrace.log.trimming import first_kept
 from tailrace.settings import Settings
 from tailrace.store.base import Listed
-from tailrace.store.dynamo import sweeping
+from tailrace.store.dynamo import trimming
 from tailrace.store.dynamo.provision import Backend
+from tailrace.store.dynamo.reading import last_state
 from tailrace.store.dynamo.store import DynamoStore
 from tailrace.store.dynamo.table import Table
 from tailrace.streams import Created, Streams, View
@@ -109,8 +111,8 @@ class Forked(NamedTuple):
     invoked: float
 
 
-class Archived(NamedTuple):
-    """The slots of a chain below `until` have been elsewhere, too, since `at`."""
+class Expendable(NamedTuple):
+    """The slots of a chain below `until` need not be kept, as retention has said since `at`."""
 
     stream: Stream
     until: int
@@ -132,10 +134,17 @@ class Objects(dict[str, bytes]):
     def __init__(self) -> None:
         super().__init__()
         self.ever: dict[str, bytes] = {}
+        self.gone: dict[str, float] = {}
+        """When each went."""
 
     def __setitem__(self, key: str, body: bytes) -> None:
         super().__setitem__(key, body)
         self.ever[key] = body
+
+    def pop(self, key: str, *default: Any) -> Any:
+        if key in self:
+            self.gone[key] = now()
+        return super().pop(key, *default)
 
 
 class Process:
@@ -179,7 +188,9 @@ class World:
         self.history = History()
         self.calls: list[Call] = []
         self.forked: list[Forked] = []
-        self.archive: list[Archived] = []
+        self.expendable: list[Expendable] = []
+        self.archived = False
+        """Whether entries are moved to segments."""
         self.trimmed: list[Trimmed] = []
         self.epochs = itertools.count()
         self.sequences: dict[bytes, str] = {}
@@ -221,14 +232,18 @@ class World:
         self.processes.pop(self.chance.randrange(len(self.processes))).kill()
         await self.start()
 
-    async def trim(self, archived: Archived, handle: Handle | None = None) -> None:
+    async def forget(self, expendable: Expendable, handle: Handle | None = None) -> None:
+        """Let go of what no segment has."""
         table = Table(handle or self.table.connect(), TABLE)
-        await sweeping.trim(table, *archived, system_clock(), GRACE)
+        stream, until, at = expendable
+        kept = first_kept(await last_state(table, stream), until, at, system_clock(), GRACE)
+        if kept > stream.config.base[0]:
+            await trimming.let_go(table, stream.id, kept, system_clock() + GRACE * 1000)
 
     async def tidy(self) -> None:
         """Once this has returned, everything that is to go has gone."""
-        for archived in {each.stream.id: each for each in sorted(self.archive)}.values():
-            await self.trim(archived)
+        for expendable in {each.stream.id: each for each in sorted(self.expendable)}.values():
+            await self.forget(expendable)
         for seconds in (CLAIM_SECONDS, GRACE):
             await asyncio.sleep(seconds + QUIET)
             done = -1

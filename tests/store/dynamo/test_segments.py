@@ -214,8 +214,7 @@ async def test_what_only_forks_need_moves_to_segments_too(process: Process) -> N
     before = await everything(process, "f")
     await process.streams.delete("a")
     made = [
-        await archiving.archive(*parts(process), stream, Most(3), process.clock())
-        for _ in range(2)
+        await archiving.archive(*parts(process), stream, Most(3), process.clock()) for _ in range(2)
     ]
     assert all(made)
     assert await row(process) == [(0, 3), (3, 6)]

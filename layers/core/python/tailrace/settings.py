@@ -8,11 +8,12 @@ capitals, its command line flag is the name with dashes; both are derived, never
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final
 
 from tailrace.errors import BadSetting
+from tailrace.log.retention import Retention
 
 PREFIX = "TAILRACE_"
 
@@ -26,12 +27,17 @@ def knob(
     least: float | None = None,
     most: float | None = None,
     choices: tuple[str, ...] = (),
+    check: Callable[[Any], object] | None = None,
     serve: bool = True,
 ) -> Any:
     """One setting: its default, the sentence the docs and `--help` show, and what it may be.
 
+    `check` raises `BadSetting` for what it may not be.
     `serve`: whether `tailrace serve` has a flag for it; the others are for Lambda functions."""
-    metadata = {"doc": doc, "least": least, "most": most, "choices": choices, "serve": serve}
+    metadata = {
+        "doc": doc, "least": least, "most": most, "choices": choices, "check": check,
+        "serve": serve,
+    }  # fmt: skip
     return field(default=default, metadata=metadata)
 
 
@@ -107,6 +113,12 @@ class Settings:
         least=1024,
         most=1 << 30,
     )
+    cold_max_age: int = knob(
+        86_400,
+        "Seconds that caches may keep a chunk of history; less than 60 is taken for 60.",
+        least=0,
+        most=31_536_000,
+    )
     max_body_bytes: int = knob(
         32 << 20, "Largest request body; more gets 413.", least=1024, most=1 << 30
     )
@@ -154,6 +166,11 @@ class Settings:
         "Bytes up to which segments of a stream are merged into one.",
         least=1024,
         most=256 << 20,
+    )
+    retention: str = knob(
+        "",
+        "What streams keep, by rules such as logs/*=7d,1GB; **=90d. Empty: all, forever.",
+        check=Retention.parse,
     )
     index_slots: int = knob(
         1_000_000,
@@ -213,4 +230,7 @@ def parse(knob_: Field[Any], value: Any) -> Any:
         raise BadSetting(f"{variable(knob_)} must be at least {least}, not {value!r}")
     if most is not None and not parsed <= most:
         raise BadSetting(f"{variable(knob_)} must be at most {most}, not {value!r}")
+    check = knob_.metadata["check"]
+    if check is not None:
+        check(parsed)
     return parsed

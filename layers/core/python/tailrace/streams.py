@@ -35,7 +35,7 @@ from tailrace.log.create import (
     require_same,
 )
 from tailrace.log.expiry import expired, renewal_slack
-from tailrace.log.offsets import token
+from tailrace.log.offsets import BEGINNING, token
 from tailrace.log.state import Config, Entry, State, Stream
 from tailrace.settings import Settings
 from tailrace.store.base import Listed, Store, Tail
@@ -66,6 +66,8 @@ class View(NamedTuple):
     up_to_date: bool
     closed: bool
     """Whether the reader has everything there will ever be."""
+    cold: bool = False
+    """Whether it is history: all of it has been in segments for a while."""
 
 
 class Streams:
@@ -129,10 +131,14 @@ class Streams:
 
     async def view(self, path: str, position: int) -> View:
         """The data from a slot on, up to the end of its chunk. It is an access."""
+        beginning = position == BEGINNING
         while True:
             try:
                 look = await self.store.look(path, position, self._chunk_bytes)
             except SlotTrimmed as error:
+                if beginning:
+                    position = max(position + 1, error.earliest)
+                    continue
                 raise await self._trimmed(await self.access(path), error.earliest) from None
             if look is None:
                 raise StreamNotFound(path)
@@ -140,10 +146,12 @@ class Streams:
             if not await self._lives(tail):
                 continue
             await self._renew(tail)
-            start = position if chunk.bodies else chunk.n
+            start = chunk.n - len(chunk.bodies)
             next_offset = token(chunk.n, chunk.offset)
             closed = end is not None and end.closed
-            return View(tail, chunk.bodies, start, chunk.n, next_offset, end is not None, closed)
+            return View(
+                tail, chunk.bodies, start, chunk.n, next_offset, end is not None, closed, chunk.cold
+            )
 
     async def follow(self, tail: Tail, n: int, seconds: float) -> View:
         """What is at slot `n`, waiting for it if there is nothing yet."""
@@ -235,20 +243,26 @@ class Streams:
         except StreamGone:
             raise StreamConflict(f"the source '{asked.source}' was deleted") from None
         await self.store.settle(source)
-        slot = fork_slot(source.settled, asked)
+        # Taken once: the store refuses the fork if retention has gone further meanwhile.
+        slot, earliest = fork_slot(source.settled, asked), source.earliest
+        if slot < earliest:
+            raise await self._trimmed(source, earliest)
         try:
             point = await self._fork_point(source, slot, with_body=bool(asked.sub_offset))
         except SlotTrimmed:
             raise await self._trimmed(source, slot) from None
         # A fork goes on where its source was, even if the clock was set back since.
         created = max(now, source.settled.at)
-        return fork_config(request, source.stream, point, created), point
+        return fork_config(request, source.stream, point, created, earliest), point
 
     async def _fork_point(self, source: Tail, slot: int, *, with_body: bool) -> ForkPoint:
         offset = size = 0
         if slot:
             chain = fork_lineage(source.stream, slot)[-1].id
-            offset, size = await self.store.position(chain, slot)
+            try:
+                offset, size = await self.store.position(chain, slot)
+            except SlotTrimmed:
+                _, offset, size = await self._start_of(source, slot)
         body = None
         if with_body:
             look = await self.store.look(source.stream.path, slot, 1)
@@ -259,19 +273,23 @@ class Streams:
         """What a reader is told who asks for less than the first slot that is kept from here on."""
         while True:
             try:
-                return OffsetTrimmed(await self._offset_of(tail, slot))
+                found, offset, _ = await self._start_of(tail, slot)
+                return OffsetTrimmed(token(found, offset))
             except SlotTrimmed as error:
                 slot = max(slot + 1, error.earliest)
 
-    async def _offset_of(self, tail: Tail, slot: int) -> str:
-        """The offset at which a slot begins when the one before it is no longer there to tell."""
+    async def _start_of(self, tail: Tail, slot: int) -> tuple[int, int, int]:
+        """A slot, or the tail if that is before it, with the offset and the size at which it
+        begins; the slot before it is no longer there to tell."""
         look = await self.store.look(tail.stream.path, slot, 1)
         if look is None:
             raise StreamNotFound(tail.stream.path)
         chunk = look.chunk
         if not chunk.bodies:
-            return token(chunk.n, chunk.offset)
-        return token(slot, chunk.offset - length(tail.stream.config.mode, chunk.bodies[0]))
+            return chunk.n, chunk.offset, chunk.size
+        body = chunk.bodies[0]
+        offset = chunk.offset - length(tail.stream.config.mode, body)
+        return slot, offset, chunk.size - len(body)
 
     async def _wait(self, tail: Tail, n: int, seconds: float) -> None:
         """Until something is at slot `n`; who waits is there all the time, and counts as such."""

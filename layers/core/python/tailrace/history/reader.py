@@ -73,7 +73,8 @@ class History:
         index = await self._index(manifest)
         found = index.range(n, stop, boundary)
         data = await self._objects.get(manifest.key, found.begin, found.end)
-        return Chunk(index.split(n, found.n, data), found.n, found.offset, found.size)
+        bodies = index.split(n, found.n, data)
+        return Chunk(bodies, found.n, found.offset, found.size, cold=True)
 
     async def start(self, chain: int, n: int) -> tuple[int, int] | None:
         """Offset and size at which slot `n` begins, if it is in a segment."""

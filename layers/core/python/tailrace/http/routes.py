@@ -45,7 +45,7 @@ from tailrace.streams import Streams, View
 Answer = Response | Streaming
 
 CHUNK_SECONDS: Final = 60
-CHUNK_CACHING: Final = b"public, max-age=%d, stale-while-revalidate=300" % CHUNK_SECONDS
+CHUNK_CACHING: Final = b"public, max-age=%d, stale-while-revalidate=300"
 """A chunk that is followed by another one, or ends a closed stream, never changes."""
 
 TAIL_CACHING: Final = b"public, no-cache, stale-if-error=0"
@@ -68,6 +68,7 @@ class StreamRoutes:
         self._streams = streams
         self._public_url = settings.public_url.rstrip("/")
         self._poll_seconds = settings.long_poll_timeout
+        self._cold_seconds = settings.cold_max_age
         self._sse_seconds = settings.sse_lifetime
         self._feeds = Feeds(streams, settings.sse_keep_alive)
         self._compress_bytes = settings.compress_bytes
@@ -186,9 +187,10 @@ class StreamRoutes:
     def _chunk_caching(self, view: View) -> bytes:
         """Not longer than the stream lives: a cache would go on after its end."""
         config = view.tail.stream.config
+        most = max(CHUNK_SECONDS, self._cold_seconds) if view.cold else CHUNK_SECONDS
         if config.ttl is None and config.expires_at is None:
-            return CHUNK_CACHING
-        left = float(CHUNK_SECONDS)
+            return CHUNK_CACHING % most
+        left = float(most)
         if config.ttl is not None:
             left = min(left, config.ttl)
         if config.expires_at is not None:

@@ -73,8 +73,12 @@ def new_config(request: Create, now: int) -> Config:
     return Config(request.content_type or DEFAULT_TYPE, now, request.ttl, request.expires_at)
 
 
-def fork_config(request: Create, source: Stream, point: ForkPoint, now: int) -> Config:
-    """The configuration of a fork: what the request leaves open comes from its source."""
+def fork_config(
+    request: Create, source: Stream, point: ForkPoint, now: int, earliest: int = 0
+) -> Config:
+    """The configuration of a fork: what the request leaves open comes from its source.
+
+    `earliest`: the first slot that the source still has."""
     asked = request.fork
     assert asked is not None
     content_type = request.content_type or source.config.content_type
@@ -92,6 +96,7 @@ def fork_config(request: Create, source: Stream, point: ForkPoint, now: int) -> 
         Fork(asked.source, source.id, point.slot, asked.sub_offset, lineage),
         own,
         (point.slot, point.offset, point.size),
+        earliest,
     )
 
 

@@ -12,8 +12,9 @@ from typing import Final
 from tailrace.errors import BadOffset
 
 START: Final = "0000000000000000_0000000000000000"
-BEGINNING: Final = 0
 NOW: Final = -1
+BEGINNING: Final = -2
+"""The first slot that is still kept, where `START` is that of a stream which has lost none."""
 
 _TOKEN = re.compile(r"([0-9]{16})_[0-9]{16}")
 

@@ -119,6 +119,8 @@ class Config(NamedTuple):
     """False when a fork took its source's expiry because the request named none."""
     base: tuple[int, int, int] = (0, 0, 0)
     """Slot, offset and size at which the chain begins."""
+    earliest: int = 0
+    """The first slot that a fork's source still had: nothing before it can be read."""
 
     @property
     def mode(self) -> Mode:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
+from collections.abc import Iterator
 
 from tailrace.history.indexes import Indexes
 from tailrace.history.reader import Manifest
@@ -28,12 +30,18 @@ class Archive:
         index = self._index(manifest)
         found = index.range(n, stop, boundary)
         data = self._bytes(manifest, found.begin, found.end)
-        return Chunk(index.split(n, found.n, data), found.n, found.offset, found.size)
+        bodies = index.split(n, found.n, data)
+        return Chunk(bodies, found.n, found.offset, found.size, cold=True)
 
     def position(self, db: sqlite3.Connection, chain: int, n: int) -> tuple[int, int] | None:
         """Offset and size at which slot `n` begins, if a segment has it or the one before it."""
         manifest = covering(db, chain, n) or covering(db, chain, n - 1)
         return None if manifest is None else self._index(manifest).position(n)
+
+    def end(self, manifest: Manifest) -> tuple[int, int]:
+        """When the last slot of a segment was written, and the size of the stream after it."""
+        index = self._index(manifest)
+        return index.time(manifest.stop - 1), index.position(manifest.stop)[1]
 
     def _index(self, manifest: Manifest) -> Index:
         index = self._indexes.get(manifest.key)
@@ -53,15 +61,15 @@ class Archive:
 
 def covering(db: sqlite3.Connection, chain: int, n: int) -> Manifest | None:
     """The segment that holds slot `n` of a chain."""
-    row = db.execute(
-        "SELECT first, stop, name, data_bytes, index_bytes, index_checksum, at FROM segments"
-        " WHERE id = ? AND first <= ? ORDER BY first DESC LIMIT 1",
-        (chain, n),
-    ).fetchone()
-    if row is None or row[1] <= n:
-        return None
-    first, stop, name, data_bytes, index_bytes, checksum, at = row
-    return Manifest(chain, first, stop, name, data_bytes, index_bytes, checksum, at)
+    rows = "SELECT * FROM segments WHERE id = ? AND first <= ? ORDER BY first DESC LIMIT 1"
+    row = db.execute(rows, (chain, n)).fetchone()
+    return None if row is None or row[2] <= n else Manifest(*row)
+
+
+def all_segments(db: sqlite3.Connection, chain: int) -> Iterator[Manifest]:
+    """The segments of a chain, in order."""
+    rows = db.execute("SELECT * FROM segments WHERE id = ? ORDER BY first", (chain,))
+    return itertools.starmap(Manifest, rows)
 
 
 def insert(db: sqlite3.Connection, manifest: Manifest) -> None:

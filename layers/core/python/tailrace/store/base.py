@@ -28,6 +28,10 @@ class Tail(Protocol):
         """Deleted, but kept for its forks."""
 
     @property
+    def earliest(self) -> int:
+        """The first slot that can be read, be it inherited: retention let go of those before."""
+
+    @property
     def accessed(self) -> int:
         """The last read or write that reached the stream, in milliseconds."""
 
@@ -43,6 +47,8 @@ class Chunk(NamedTuple):
     n: int
     offset: int
     size: int
+    cold: bool = False
+    """Whether all of it comes from segments: it has been there for a while."""
 
 
 class Look(NamedTuple):
@@ -108,9 +114,10 @@ class Store(Protocol):
     async def look(self, path: str, n: int, chunk_bytes: int) -> Look | None:
         """The stream at a path and its data from slot `n` on, strongly consistent.
 
-        `n` may be `offsets.NOW` for the tail; it may lie in what a fork inherits. The chunk ends
-        at the first multiple of `chunk_bytes` passed; it is empty at the tail and beyond.
-        `SlotTrimmed` when slot `n` is no longer kept."""
+        `n` may be `offsets.NOW` for the tail, or `offsets.BEGINNING` for the first slot that is
+        kept; it may lie in what a fork inherits. The chunk ends at the first multiple of
+        `chunk_bytes` passed; it is empty at the tail and beyond. `SlotTrimmed` when slot `n` is no
+        longer kept."""
 
     async def read(self, chain: int, n: int, stop: int, chunk_bytes: int) -> Chunk:
         """Slots of one chain from `n` up to `stop`, ending as in `look`."""
@@ -167,6 +174,7 @@ async def read_through(read: Read, stream: Stream, n: int, stop: int, chunk_byte
     bodies: list[bytes] = []
     chunk = Chunk((), n, 0, 0)
     boundary = 0
+    cold = True
     for chain, until in [*lineage, (stream.id, stop)]:
         if chunk.n >= until:
             continue
@@ -175,6 +183,7 @@ async def read_through(read: Read, stream: Stream, n: int, stop: int, chunk_byte
             begin = chunk.size - sum(map(len, chunk.bodies))
             boundary = (begin // chunk_bytes + 1) * chunk_bytes
         bodies += chunk.bodies
+        cold = cold and chunk.cold
         if chunk.n < until or chunk.size >= boundary:
             break
-    return chunk._replace(bodies=bodies)
+    return chunk._replace(bodies=bodies, cold=cold)

@@ -11,6 +11,7 @@ from tailrace.store.hot import Hot
 class Chain:
     __slots__ = (
         "accessed",
+        "earliest",
         "hot",
         "settled",
         "soft",
@@ -29,6 +30,7 @@ class Chain:
         self.state = state
         self.settled = state
         self.soft = soft
+        self.earliest = stream.config.earliest
         self.accessed = stored
         self.touched = False
         """Whether `accessed` was seen by this process, not concluded from the file."""

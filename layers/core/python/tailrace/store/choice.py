@@ -14,4 +14,4 @@ def choose_store(settings: Settings, clock: Clock) -> Store:
         return DynamoStore(settings, clock)
     from tailrace.store.sqlite import SqliteStore
 
-    return SqliteStore(settings)
+    return SqliteStore(settings, clock)

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from tailrace.history.reader import Manifest
 from tailrace.history.segment import BadSegment, Record, Trailer, seal
+from tailrace.log.content import length
 from tailrace.log.state import Stream
 from tailrace.store import archive, queries
 from tailrace.store.codec import state_of, stream_of
@@ -86,6 +87,9 @@ def next_segment(
         if first is None:
             return None
         start = base[1:] if first == base[0] else segments.position(db, chain, first)
+        if start is None and queries.first_kept(db, chain) == first:
+            # Retention took what was before it.
+            start = _start(db, stream, first, bodies)
         if start is None:
             raise BadSegment(f"slot {first} of {chain:016x} does not follow the one before it")
         stop = _end(db, chain, first, start[1], limits)
@@ -113,6 +117,15 @@ def move(db: sqlite3.Connection, sealed: Sealed, manifest: Manifest) -> bool:
     archive.insert(db, manifest)
     db.execute("DELETE FROM entries WHERE id = ? AND n >= ? AND n < ?", (chain, first, stop))
     return True
+
+
+def _start(
+    db: sqlite3.Connection, stream: Stream, first: int, bodies: ChainFiles
+) -> tuple[int, int]:
+    """Offset and size at which the first slot that is kept begins, as it says itself."""
+    (record,), _ = _records(db, stream.id, first, first + 1, bodies)
+    body = record.body
+    return record.offset - length(stream.config.mode, body), record.size - len(body)
 
 
 def _end(db: sqlite3.Connection, chain: int, first: int, size: int, limits: Limits) -> int | None:

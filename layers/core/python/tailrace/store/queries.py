@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Final, cast
 
 from tailrace.log.expiry import renewal_slack, stored_deadline
+from tailrace.log.retention import earliest
 from tailrace.log.state import Producers, State, Stream
 from tailrace.store import schema
 from tailrace.store.base import Chunk, Listed
@@ -40,10 +41,17 @@ def insert_spill(db: sqlite3.Connection, chain: int, spill: Producers) -> None:
 
 
 def insert_stream(db: sqlite3.Connection, stream: Stream) -> bool:
-    """False when the name is taken: then nothing was inserted."""
+    """False when the name is taken, or when the source has lost what a fork counts on: then nothing
+    was inserted."""
     taken = "SELECT 1 FROM streams WHERE path = ?"
     if db.execute(taken, (stream.path,)).fetchone() is not None:
         return False
+    fork = stream.config.fork
+    if fork is not None:
+        source = "SELECT id, path, config FROM streams WHERE id = ?"
+        row = db.execute(source, (fork.parent,)).fetchone()
+        if row is None or earliest_slot(db, stream_of(*row)) > stream.config.earliest:
+            return False
     created = stream.config.created
     db.execute(
         "INSERT INTO streams (id, path, config, accessed, deadline) VALUES (?, ?, ?, ?, ?)",
@@ -55,8 +63,8 @@ def insert_stream(db: sqlite3.Connection, stream: Stream) -> bool:
             stored_deadline(stream.config, created),
         ),
     )
-    if stream.config.fork is not None:
-        db.execute("INSERT INTO edges VALUES (?, ?)", (stream.config.fork.parent, stream.id))
+    if fork is not None:
+        db.execute("INSERT INTO edges VALUES (?, ?)", (fork.parent, stream.id))
     return True
 
 
@@ -103,6 +111,7 @@ def load_chain(db: sqlite3.Connection, path: str) -> Chain | None:
         return None
     stream = stream_of(*row[:3])
     chain = Chain(stream, last_state(db, stream), row[3], soft=bool(row[4]))
+    chain.earliest = earliest_slot(db, stream)
     if stream.config.ttl is not None:
         chain.accessed += renewal_slack(stream.config.ttl)
     return chain
@@ -165,6 +174,17 @@ def first_slot(db: sqlite3.Connection, chain: int) -> int | None:
     """The first slot of a chain that is in the table."""
     row = db.execute("SELECT min(n) FROM entries WHERE id = ?", (chain,)).fetchone()
     return cast("int | None", row[0])
+
+
+def first_kept(db: sqlite3.Connection, chain: int) -> int | None:
+    """The first slot of a chain that is in a segment or in the table."""
+    row = db.execute("SELECT min(first) FROM segments WHERE id = ?", (chain,)).fetchone()
+    return cast("int | None", row[0]) if row[0] is not None else first_slot(db, chain)
+
+
+def earliest_slot(db: sqlite3.Connection, stream: Stream) -> int:
+    """The first slot of a stream that can be read."""
+    return earliest(stream.config, first_kept(db, stream.id) or 0)
 
 
 def list_streams(

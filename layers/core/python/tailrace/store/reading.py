@@ -49,6 +49,7 @@ class Reading:
             boundary = (start[1] // chunk_bytes + 1) * chunk_bytes
             chunk = Chunk((), n, *start)
             bodies: list[bytes] = []
+            cold = True
             while chunk.n < stop and chunk.size < boundary:
                 n = chunk.n
                 following = self._archive.read(db, chain, n, stop, boundary) or queries.read_chunk(
@@ -57,8 +58,9 @@ class Reading:
                 if following is None:
                     raise SlotTrimmed(_earliest(db, chain, n, stop))
                 bodies += following.bodies
+                cold = cold and following.cold
                 chunk = following
-            return chunk._replace(bodies=bodies)
+            return chunk._replace(bodies=bodies, cold=cold)
 
     def _position(self, db: sqlite3.Connection, chain: int, n: int) -> tuple[int, int]:
         with snapshot(db):

@@ -19,14 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeVar, cast
 
-from tailrace.clock import system_clock
-from tailrace.errors import DataDirectoryInUse, StoreUnavailable, UnreadableData
+from tailrace.clock import Clock, system_clock
+from tailrace.errors import DataDirectoryInUse, SlotTrimmed, StoreUnavailable, UnreadableData
 from tailrace.history.segment import BadSegment
 from tailrace.log.expiry import renewal_slack
-from tailrace.log.offsets import NOW
+from tailrace.log.offsets import BEGINNING, NOW
+from tailrace.log.retention import Retention, earliest
 from tailrace.log.state import Entry, Stream
 from tailrace.settings import Settings
-from tailrace.store import compaction, queries, schema
+from tailrace.store import compaction, queries, retention, schema
 from tailrace.store.archive import Archive
 from tailrace.store.base import Chunk, Compacted, Listed, Look, Tail, read_through
 from tailrace.store.chain import Chain
@@ -47,7 +48,8 @@ THREADS: Final = 4
 
 
 class SqliteStore:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Clock = system_clock) -> None:
+        self._clock = clock
         self._directory = Path(settings.data)
         self._inline_bytes = settings.inline_bytes
         self._open_streams = settings.open_streams
@@ -68,8 +70,11 @@ class SqliteStore:
         self._has_orphans = True
         self._care = asyncio.Lock()
         """Sweeping and moving do not meet: what one of them writes the other might remove."""
-        self._replaced: list[tuple[int, str]] = []
-        """Files of large bodies that are in segments now."""
+        self._replaced: list[tuple[ChainFiles, int, str]] = []
+        """Files of large bodies that are in segments now, and of what retention let go of."""
+        self._retention = Retention.parse(settings.retention)
+        self._retained = -1
+        """The stream up to which retention was looked at last."""
 
     # Life
 
@@ -213,8 +218,12 @@ class SqliteStore:
             return None
         state = tail.settled
         stop = state.tail
+        if n == BEGINNING:
+            n = tail.earliest
         if tail.soft or n == NOW or n >= stop:
             return Look(tail, Chunk((), stop, state.offset, state.size), state)
+        if n < tail.earliest:
+            raise SlotTrimmed(tail.earliest)
         chunk = await read_through(self.read, tail.stream, n, stop, chunk_bytes)
         return Look(tail, chunk, state if chunk.n >= stop else None)
 
@@ -271,6 +280,7 @@ class SqliteStore:
             if self._has_orphans:
                 self._has_orphans = False
                 await self._query(self._remove_orphans)
+            await self._retain()
 
     async def compact(self, progress: Callable[[Compacted], None] | None = None) -> Compacted:
         """Move what fills segments. Files they replace are there until this is called again.
@@ -295,10 +305,19 @@ class SqliteStore:
         return done
 
     async def remove_replaced(self) -> None:
-        """Remove the files of large bodies that are in segments."""
+        """Remove files that nothing names any more."""
         replaced, self._replaced = self._replaced, []
-        for chain, name in replaced:
-            await self._run(self._bodies.remove, chain, name)
+        for files, chain, name in replaced:
+            await self._run(files.remove, chain, name)
+
+    async def retain(self) -> int:
+        """Let go of all that is not to be kept; how many entries went."""
+        self._retained, entries = -1, 0
+        async with self._care:
+            while True:
+                entries += await self._retain()
+                if self._retained == -1:
+                    return entries
 
     # Inside
 
@@ -318,16 +337,59 @@ class SqliteStore:
                 return False
             chain = stream.id
             name = await self._run(self._segments.write, chain, sealed.first, sealed.segment)
-            manifest = sealed.manifest(name, system_clock())
+            manifest = sealed.manifest(name, self._clock())
             # If the commit fails, the file stays: the next start sees whether anything names it.
             if not await self._write(partial(compaction.move, sealed=sealed, manifest=manifest)):
                 await self._run(self._segments.remove, chain, name)
                 return False
-        self._replaced += [(chain, file) for file in sealed.files]
+        self._replaced += [(self._bodies, chain, file) for file in sealed.files]
         done.segments += 1
         done.entries += sealed.stop - sealed.first
         done.bytes += manifest.data_bytes
         return True
+
+    async def _retain(self) -> int:
+        """Let go of what some streams are not to keep; how many entries went."""
+        if not self._retention.rules:
+            return 0
+        entries = 0
+        due, after = await self._query(
+            partial(
+                retention.due,
+                after=self._retained,
+                retention=self._retention,
+                segments=self._archive,
+                now=self._clock(),
+            )
+        )
+        self._retained = -1 if after is None else after
+        for stream, first in due:
+            more = True
+            while more:
+                then = partial(self._let_go, stream, first)
+                remove = partial(retention.remove, chain=stream.id, first=first)
+                gone = await self._write(remove, then)
+                more = gone is not None and gone.more
+                entries += 0 if gone is None else gone.entries
+        return entries
+
+    def _let_go(
+        self,
+        stream: Stream,
+        first: int,
+        gone: retention.Removed | None,
+        error: StoreUnavailable | None,
+    ) -> None:
+        if gone is None or error is not None:
+            return
+        held = self._by_id.get(stream.id)
+        if held is None:
+            # Who opens it just now has to look again.
+            self._freed += 1
+        else:
+            held.earliest = earliest(stream.config, first)
+        for files, names in ((self._bodies, gone.bodies), (self._segments, gone.segments)):
+            self._replaced += [(files, stream.id, name) for name in names]
 
     def _current(self, chain: Chain) -> bool:
         """Whether a tail is still the one writers use: it may have been evicted or dropped."""

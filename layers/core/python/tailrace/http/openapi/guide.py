@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tailrace.http.openapi.headers import MAIN, Json
-from tailrace.http.routes import CHUNK_CACHING, LIVE_CACHING, TAIL_CACHING
+from tailrace.http.routes import CHUNK_CACHING, CHUNK_SECONDS, LIVE_CACHING, TAIL_CACHING
 from tailrace.settings import Settings
 
 EXAMPLE_URL: Final = "http://localhost:4437"
@@ -141,7 +141,8 @@ other.
 ## Caching
 
 Answers are made for browsers, proxies and CDNs: a piece that cannot change has
-`{CHUNK_CACHING.decode()}`, the end of a stream `{TAIL_CACHING.decode()}`, a long-poll
+`{(CHUNK_CACHING % CHUNK_SECONDS).decode()}`, {settings.cold_max_age} seconds once it
+is history, the end of a stream `{TAIL_CACHING.decode()}`, a long-poll
 `{LIVE_CACHING.decode()}`, and `ETag` with `If-None-Match` saves the body. Bodies of
 {settings.compress_bytes:,} bytes or more are compressed when the client accepts that.
 

@@ -63,14 +63,17 @@ def spill(chain: int, entry: Entry) -> Sequence[Action]:
     ]
 
 
-def add_edge(fork: Fork, chain: int) -> Sequence[Action]:
-    """A fork needs its source: an edge between them, and one more in the source's name.
+def add_edge(fork: Fork, chain: int, earliest: int) -> Sequence[Action]:
+    """A fork needs its source from the slot `earliest` on: an edge between them, and one more in
+    the source's name.
 
     Forking a stream and deleting it exclude each other, for both change its name item. The number
-    there is that of the edges, for both change together or not at all."""
+    there is that of the edges, for both change together or not at all. Nor does retention move
+    what a fork counts on."""
+    condition = " AND attribute_not_exists(x) AND (attribute_not_exists(m) OR m <= :m)"
     return [
         {"Put": {"Item": layout.edge_key(fork.parent, chain), "ConditionExpression": ABSENT}},
-        _count_forks(fork, 1, " AND attribute_not_exists(x)"),
+        _count_forks(fork, 1, condition, {":m": layout.number(earliest)}),
     ]
 
 
@@ -82,7 +85,9 @@ def remove_edge(fork: Fork, chain: int) -> Sequence[Action]:
     ]
 
 
-def _count_forks(fork: Fork, change: int, condition: str = "") -> Action:
+def _count_forks(
+    fork: Fork, change: int, condition: str = "", values: Item | None = None
+) -> Action:
     return {
         "Update": {
             "Key": layout.name_key(fork.source),
@@ -91,6 +96,7 @@ def _count_forks(fork: Fork, change: int, condition: str = "") -> Action:
             "ExpressionAttributeValues": {
                 ":change": layout.number(change),
                 ":i": layout.text(layout.id_text(fork.parent)),
+                **(values or {}),
             },
         }
     }

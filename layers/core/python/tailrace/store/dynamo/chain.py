@@ -7,6 +7,7 @@ from typing import Final
 
 from tailrace.limits import TAIL_TRUST_SECONDS
 from tailrace.log.expiry import renewal_slack
+from tailrace.log.retention import earliest
 from tailrace.log.state import State
 from tailrace.store.dynamo.layout import Name
 from tailrace.store.dynamo.pace import Pace
@@ -32,6 +33,7 @@ class Chain:
         "buried",
         "certain",
         "clock",
+        "earliest",
         "forked",
         "known",
         "losses",
@@ -83,6 +85,7 @@ class Chain:
         self.stored = name.accessed
         self.forked = name.forked
         self.soft = name.tombstone is not None
+        self.earliest = earliest(name.stream.config, name.earliest)
 
     @property
     def settled(self) -> State:
@@ -147,6 +150,7 @@ class Chain:
         """What another look at the same chain has found."""
         self.stored = max(self.stored, other.stored)
         self.forked = other.forked
+        self.earliest = max(self.earliest, other.earliest)
         self.soft = self.soft or other.soft
         self.buried = self.buried or other.buried
         if other.state.n >= self.state.n:

@@ -27,6 +27,7 @@ class Pieces:
         self.n = n
         """The slot that is wanted next."""
         self.full = False
+        self._cold = True
         self._chunk_bytes = chunk_bytes
         self._bodies: list[bytes | str] = []
         """A body, or the key of the object that holds it."""
@@ -41,6 +42,7 @@ class Pieces:
             return
         self.begin(entry.size - entry.length)
         self._bodies.append(entry.object_key or entry.body)
+        self._cold = False
         self._end(entry.n + 1, entry.offset, entry.size)
 
     def add_cold(self, chunk: Chunk) -> None:
@@ -68,7 +70,7 @@ class Pieces:
         keys = [body for body in self._bodies if isinstance(body, str)]
         objects = iter(await asyncio.gather(*(_object(bodies, key) for key in keys)))
         data = [next(objects) if isinstance(body, str) else body for body in self._bodies]
-        return Chunk(data, self.n, self._offset, self._size)
+        return Chunk(data, self.n, self._offset, self._size, self._cold)
 
     def _end(self, n: int, offset: int, size: int) -> None:
         self.n, self._offset, self._size = n, offset, size
@@ -93,10 +95,10 @@ async def fill(
             slot_text(until - 1),
             limit=pieces.hint(),
         )
-        entries = [entry_of(item) for item in page.items]
-        await _fill_cold(history, pieces, chain, entries[0].n if entries else until)
-        _add(pieces, entries)
+        await _add(history, pieces, chain, map(entry_of, page.items))
         more = page.more is not None
+        if not more:
+            await _fill_cold(history, pieces, chain, until)
 
 
 async def fill_to_end(
@@ -111,9 +113,7 @@ async def fill_to_end(
             chain_partition(chain), slot_text(pieces.n), LAST_SLOT, limit=pieces.hint()
         )
         entries = [entry_of(item) for item in page.items]
-        if entries:
-            await _fill_cold(history, pieces, chain, entries[0].n)
-        _add(pieces, entries)
+        await _add(history, pieces, chain, entries)
         if entries:
             last = entries[-1]
         if page.more is None or pieces.full:
@@ -122,7 +122,7 @@ async def fill_to_end(
 
 async def _fill_cold(history: History | None, pieces: Pieces, chain: int, until: int) -> None:
     """Add the slots below `until`, which have left the table, as far as segments have them."""
-    if history is None or pieces.n >= until:
+    if history is None or pieces.n >= until or pieces.full:
         return
     start = await history.start(chain, pieces.n)
     if start is None:
@@ -150,8 +150,12 @@ def inherited(stream: Stream, n: int) -> Iterable[Ancestor]:
     return [ancestor for ancestor in lineage if ancestor.until > n]
 
 
-def _add(pieces: Pieces, entries: Iterable[Stored]) -> None:
+async def _add(
+    history: History | None, pieces: Pieces, chain: int, entries: Iterable[Stored]
+) -> None:
+    """Add entries, and what has left the table before and, while it is being trimmed, between."""
     for entry in entries:
+        await _fill_cold(history, pieces, chain, entry.n)
         if pieces.full:
             return
         if entry.has_data:

@@ -22,8 +22,15 @@ class TableManifests:
         self._table = table
 
     async def covering(self, chain: int, n: int) -> Manifest | None:
-        found = await last_before(self._table, chain, n)
-        return found if found is not None and found.stop > n else None
+        while True:
+            found = await last_before(self._table, chain, n)
+            if found is None or found.stop > n:
+                return found
+            # A query may see a merge half done, what it removes without what it puts; a get sees
+            # all or nothing of it.
+            item = await self._table.get(layout.segment_key(chain, found.first))
+            if item is not None and item["k"]["S"] == found.key:
+                return None
 
 
 async def last_before(table: Table, chain: int, n: int | None = None) -> Manifest | None:
@@ -42,7 +49,12 @@ async def segments_from(table: Table, chain: int, n: int) -> Sequence[Manifest]:
     """The segments of a chain in order, from the one with slot `n` on."""
     covering = await last_before(table, chain, n)
     found = [covering] if covering is not None and covering.stop > n else []
-    begin: int | None = n + 1
+    return [*found, *await all_segments(table, chain, n + 1)]
+
+
+async def all_segments(table: Table, chain: int, begin: int | None = 0) -> Sequence[Manifest]:
+    """The segments of a chain in order, those that begin at slot `begin` or after it."""
+    found: list[Manifest] = []
     while begin is not None:
         page = await table.query(
             layout.segment_partition(chain), layout.slot_text(begin), layout.LAST_SLOT
@@ -68,6 +80,12 @@ async def check(table: Table, stream: Stream, manifest: Manifest, offset: int) -
     does not follow the last one."""
     last = await last_before(table, stream.id)
     end = stream.config.base if last is None else (last.stop, last.offset, last.size)
+    if manifest.first > end[0]:
+        # Retention may have taken what was between them: then nothing is left to compare with.
+        item = await table.get(layout.name_key(stream.path))
+        name = None if item is None else layout.name_of(item)
+        if name is not None and name.stream.id == stream.id and name.earliest > end[0]:
+            return name.archived - manifest.first
     if manifest.first == end[0] and (offset, manifest.begin) != end[1:]:
         raise BadSegment(
             f"slot {manifest.first} of {stream.id:016x} begins at offset {offset} and size"

@@ -21,7 +21,7 @@ from tailrace.history.reader import History
 from tailrace.limits import ITEM_BODY_BYTES
 from tailrace.log.append import bury
 from tailrace.log.expiry import renewal_slack
-from tailrace.log.offsets import NOW
+from tailrace.log.offsets import BEGINNING, NOW
 from tailrace.log.state import Entry, Fork, State, Stream
 from tailrace.settings import Settings
 from tailrace.store.base import Chunk, Listed, Look, Tail
@@ -194,7 +194,7 @@ class DynamoStore:
             parts += _filling(stream, entry, item, key)
         fork = stream.config.fork
         if fork is not None:
-            parts += actions.add_edge(fork, stream.id)
+            parts += actions.add_edge(fork, stream.id, stream.config.earliest)
         try:
             # Even a name alone: the token of a transaction keeps a late or repeated attempt from
             # claiming the name again after the stream was deleted.
@@ -270,9 +270,10 @@ class DynamoStore:
                     return None
                 sight = await self._sight(chain, n, chunk_bytes)
             else:
+                first = chain.earliest if n == BEGINNING else n
                 named, seen = await asyncio.gather(
                     self._confirm(chain),
-                    self._sight(chain, n, chunk_bytes),
+                    self._sight(chain, first, chunk_bytes),
                     return_exceptions=True,
                 )
                 if isinstance(named, BaseException):
@@ -281,6 +282,8 @@ class DynamoStore:
                     # What was seen of a chain that has lost its name says nothing.
                     self._chains.forget(chain)
                     continue
+                if NOW != first < chain.earliest:
+                    raise SlotTrimmed(chain.earliest)
                 if isinstance(seen, BaseException):
                     raise seen
                 sight = seen
@@ -387,6 +390,10 @@ class DynamoStore:
         """The chunk at a slot, and the state if it reaches the end: mostly in one query."""
         if n == NOW:
             return _at_end(await self._refresh(chain))
+        if n == BEGINNING:
+            n = chain.earliest
+        elif n < chain.earliest:
+            raise SlotTrimmed(chain.earliest)
         pieces = Pieces(n, chunk_bytes)
         for ancestor in inherited(chain.stream, n):
             await fill(self._table, self._history, pieces, ancestor.id, ancestor.until)

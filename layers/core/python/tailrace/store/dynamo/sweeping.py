@@ -33,6 +33,13 @@ async def expiring(table: Table, now: int) -> list[str]:
     return paths
 
 
+async def due(table: Table, now: int) -> set[str]:
+    """What a sweep would look at now: `expiring`, and `sweep`."""
+    kinds = layout.NAMES_DUE, layout.CLAIMS_DUE, layout.CHAINS_DUE
+    found = await asyncio.gather(*(_due(table, kind, now) for kind in kinds))
+    return {f"{key['p']['S']} {key['s']['S']}" for keys in found for key in keys}
+
+
 async def sweep(table: Table, bodies: Bodies | None, now: int, grace: int) -> None:
     if bodies is not None:
         for claim in await _due(table, layout.CLAIMS_DUE, now):
@@ -91,17 +98,24 @@ async def _erase(table: Table, bodies: Bodies | None, tombstone: Key, due: int) 
     source = layout.source_of(item)
     if source is not None:
         await release(table, *source, due)
-    partition = tombstone["p"]["S"]
-    async for page in table.all_keys(partition, "k"):
-        objects = [item["k"]["S"] for item in page if "k" in item]
-        if objects and bodies is not None:
-            await bodies.remove(objects)
-        keys = [layout.key_of(item) for item in page]
-        await table.delete_all(key for key in keys if key != tombstone)
-    async for page in table.all_keys(f"S{partition[1:]}", "k"):
-        if bodies is not None:
-            await bodies.remove([item["k"]["S"] for item in page])
-        await table.delete_all(map(layout.key_of, page))
-    async for page in table.all_keys(f"P{partition[1:]}", "e"):
-        await table.delete_all(map(layout.key_of, page))
+    chain = layout.chain_of(tombstone["p"]["S"])
+    assert chain is not None
+    await erase(table, bodies, chain, tombstone)
     await table.delete(tombstone)
+
+
+async def erase(
+    table: Table, bodies: Bodies | None, chain: int, but: Key | None = None
+) -> tuple[int, int]:
+    """Remove a chain, with all that belongs to it; how many items and objects it had."""
+    items = objects = 0
+    for kind, attribute in (("C", "k"), ("S", "k"), ("P", "e")):
+        async for page in table.all_keys(f"{kind}{layout.id_text(chain)}", attribute):
+            named = [item["k"]["S"] for item in page if "k" in item]
+            if named and bodies is not None:
+                await bodies.remove(named)
+            keys = [layout.key_of(item) for item in page]
+            await table.delete_all(key for key in keys if key != but)
+            items += len(keys)
+            objects += len(named)
+    return items, objects

@@ -79,17 +79,19 @@ class Table:
         return await self._query(request, start)
 
     async def all_keys(
-        self, partition: str, attribute: str, last: str | None = None
+        self, partition: str, attributes: str, last: str | None = None, first: str | None = None
     ) -> AsyncIterator[Sequence[Item]]:
-        """The keys of a partition, up to `last`, in ascending order, a page at a time, with one
-        attribute more."""
+        """The keys of a partition, up to `last` or from `first` on, in ascending order, a page at
+        a time, with some attributes more."""
         request: dict[str, Any] = {
-            "KeyConditionExpression": "p = :p" if last is None else "p = :p AND s <= :l",
+            "KeyConditionExpression": "p = :p",
             "ExpressionAttributeValues": {":p": text(partition)},
-            "ProjectionExpression": f"p, s, {attribute}",
+            "ProjectionExpression": f"p, s, {attributes}",
         }
-        if last is not None:
-            request["ExpressionAttributeValues"][":l"] = text(last)
+        for sign, end in (("<=", last), (">=", first)):
+            if end is not None:
+                request["KeyConditionExpression"] = f"p = :p AND s {sign} :s"
+                request["ExpressionAttributeValues"][":s"] = text(end)
         page = await self._query(request)
         yield page.items
         while page.more is not None:

@@ -1,0 +1,382 @@
+"""The checks of the audit: each says where one has to look, as a frame of suspects.
+
+What they compare was read one after the other while the store was in use, so that a suspect is no
+problem yet: `glue_jobs.looking` looks at each once more. A check may suspect too much, never too
+little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from glue_jobs import metadata
+from glue_jobs.items import Names
+from tailrace.history.segment import TRAILER_BYTES
+
+BLOCK: Final = 1 << 16
+"""Slots of a chain that are looked at together: a long chain is spread over many workers."""
+
+SUSPECTS: Final = (
+    T.StructType()
+    .add("check", T.StringType())
+    .add("chain", T.StringType())
+    .add("path", T.StringType())
+    .add("n", T.LongType())
+    .add("key", T.StringType())
+)
+"""Where to look: a slot, and the key of an object or what else tells one thing from another."""
+
+MANIFEST: Final = (
+    "first", "stop", "key", "data_bytes", "index_bytes", "index_checksum", "begin", "offset", "size"
+)  # fmt: skip
+
+
+class Facts(NamedTuple):
+    """What was read of the store."""
+
+    streams: DataFrame
+    """A row for each name, with how its configuration says that its chain begins."""
+    entries: DataFrame
+    """Those of chains that have a name, with what is needed of it."""
+    manifests: DataFrame
+    """The same, without what retention is about to remove."""
+    edges: DataFrame
+    claims: DataFrame
+    chains: DataFrame
+    """Every chain that has items, with its last entry."""
+    listing: DataFrame
+
+
+class Check(NamedTuple):
+    name: str
+    about: str
+    suspects: Callable[[Facts], DataFrame] | None
+    """None: workers find them, where bytes are read."""
+    warning: bool = False
+    """Whether what it finds does no harm, and goes by itself."""
+
+
+def facts(names: Names, scanned: DataFrame, listing: DataFrame) -> Facts:
+    known = streams(names.frame)
+    about = known.select(
+        "chain", "path", "mode", "base", "base_offset", "base_size", "archived", "let_go",
+        "earliest",
+    )  # fmt: skip
+    about = F.broadcast(about) if names.few else about
+    kept = "stop > earliest OR first IS NULL OR stop IS NULL"
+    return Facts(
+        known,
+        metadata.entries(scanned).join(about, on="chain"),
+        metadata.manifests(scanned).join(about, on="chain").where(kept),
+        metadata.edges(scanned),
+        metadata.claims(scanned),
+        scanned.where("kind IN ('C', 'S', 'P')")
+        .groupBy("chain")
+        .agg(F.max(F.when(F.col("kind") == "C", F.struct("n", "gone", "due"))).alias("last")),
+        listing,
+    )
+
+
+def streams(names: DataFrame) -> DataFrame:
+    config = F.from_json("config", "base ARRAY<BIGINT>, fork ARRAY<STRING>")
+    return names.withColumn("parsed", config).select(
+        *("chain", "path", "mode", "base"),
+        F.col("parsed.base")[1].alias("base_offset"),
+        F.col("parsed.base")[2].alias("base_size"),
+        *("archived", "let_go", "exported", "earliest", "forked", "tombstone"),
+        _chain(F.col("parsed.fork")[1].cast("long")).alias("parent"),
+        F.from_json(F.col("parsed.fork")[4], "ARRAY<ARRAY<BIGINT>>").alias("lineage"),
+    )
+
+
+def suspects(known: Facts) -> DataFrame:
+    """Of all checks, each thing once."""
+    found = [_told(check.name, check.suspects(known)) for check in CHECKS if check.suspects]
+    return reduce(DataFrame.unionByName, found).distinct()
+
+
+def segment_suspects(proved: DataFrame, known: Facts) -> DataFrame:
+    """From what the bytes of segments say: those that are wrong, and slots that differ."""
+    wrong = proved.where("wrong").select("chain", "path", "n", "key")
+    entries = known.entries.where("n >= earliest AND n < archived").drop("key", "path")
+    both = entries.alias("hot").join(proved.where("NOT wrong").alias("cold"), on=["chain", "n"])
+    differ = _any(
+        "hot.offset != cold.offset",
+        "hot.size != cold.size",
+        "hot.at != cold.at",
+        "hot.checksum != cold.checksum",
+    )
+    # One of a segment is enough: to look at each is to read the segment.
+    slots = both.where(differ).groupBy("chain", "path", "key").agg(F.min("n").alias("n"))
+    return _told("segments", wrong).unionByName(_told("seams", slots.drop("key")))
+
+
+# In the table
+
+
+def _slots(known: Facts) -> DataFrame:
+    unreadable = known.entries.where("n IS NULL").withColumn("key", F.col("s"))
+    linked = links(known.entries.where("n >= earliest"))
+    wrong = linked.where(
+        _any(
+            "offset IS NULL OR size IS NULL OR at IS NULL",
+            "length IS NULL AND end IS NULL AND NOT gone",
+            "before.gone",
+            "before.end IS NOT NULL AND NOT gone",
+            "at < before.at",
+            "n != before.n + 1 AND n > greatest(archived, earliest)",
+        )
+        | (F.expr("n = before.n + 1") & _moved(F.col("before.offset"), F.col("before.size")))
+    )
+    # A chain has one slot that none is before, or there is a hole where two blocks meet.
+    other = F.lag("n").over(Window.partitionBy("chain", "path").orderBy("n"))
+    begins = linked.where("before IS NULL").withColumn("other", other)
+    holes = begins.where("other IS NOT NULL AND n > greatest(archived, earliest)")
+    kept = "chain", "path", "n"
+    return (
+        unreadable.select(*kept, "key")
+        .unionByName(wrong.select(*kept), allowMissingColumns=True)
+        .unionByName(holes.select(*kept), allowMissingColumns=True)
+    )
+
+
+def links(entries: DataFrame) -> DataFrame:
+    """Each entry with the one before it: of its block, or the last slot of the block before."""
+    own, following = (F.expr(f"(n + {i}) div {BLOCK}") for i in (0, 1))
+    copies = entries.withColumn("block", F.explode(F.array_distinct(F.array(own, following))))
+    window = Window.partitionBy("chain", "path", "block").orderBy("n")
+    before = F.lag(F.struct("n", "offset", "size", "at", "end", "gone")).over(window)
+    return copies.withColumn("before", before).where(F.col("block") == own)
+
+
+def _beginnings(known: Facts) -> DataFrame:
+    kept = known.entries.where("n >= earliest OR n < base")
+    hot = kept.groupBy("chain", "path").agg(F.min("n").alias("n"))
+    return known.streams.join(hot, on=["chain", "path"], how="left").where(
+        _any(
+            "n < base",
+            "n < let_go",
+            "n > greatest(archived, earliest)",
+            "n IS NULL AND greatest(archived, earliest) > base",
+        )
+    )
+
+
+def _pointers(known: Facts) -> DataFrame:
+    return known.streams.where(
+        _any("earliest < base", "let_go < base", "archived < let_go", "archived < exported")
+    )
+
+
+def _tombstones(known: Facts) -> DataFrame:
+    last = known.chains.select("chain", "last")
+    return (
+        known.streams.join(last, on="chain", how="left")
+        .where(
+            _any(
+                "tombstone IS NULL AND last.gone",
+                "tombstone IS NOT NULL AND (last IS NULL OR last.n != tombstone OR NOT last.gone)",
+            )
+        )
+        .withColumn("n", F.coalesce("tombstone", "last.n"))
+    )
+
+
+# In segments
+
+
+def _manifests(known: Facts) -> DataFrame:
+    window = Window.partitionBy("chain", "path").orderBy("first")
+    placed = (
+        known.manifests.withColumn("following", F.lead("first").over(window))
+        .withColumn("before", F.lag(F.struct("stop", "offset", "size")).over(window))
+        .withColumn("step", F.expr(f"offset - {_start('offset')}"))
+        .withColumn("many", F.col("mode") == "json")
+    )
+    wrong = placed.where(
+        _any(
+            *(f"{column} IS NULL" for column in MANIFEST),
+            "stop <= first",
+            "data_bytes != size - begin + if(many, stop - first - 1, 0)",
+            "before IS NULL AND (first < base OR first > greatest(base, earliest))",
+            "first != before.stop",
+            f"begin != {_start('size')}",
+            "if(many, step < stop - first, step != size - begin)",
+            "following IS NULL AND stop != archived",
+        )
+    )
+    without = known.streams.where("archived > greatest(base, earliest)").join(
+        known.manifests, on="chain", how="left_anti"
+    )
+    return wrong.select("chain", "path").unionByName(without.select("chain", "path"))
+
+
+def _start(what: str) -> str:
+    """Where a segment has to begin, as far as that is known."""
+    return f"coalesce(before.{what}, if(first = base, base_{what}, NULL))"
+
+
+def _seams(known: Facts) -> DataFrame:
+    """Entries of which a name or a segment says where they begin, or end."""
+    place = "n", "from_offset", "from_size", "to_offset", "to_size"
+    marks = known.streams.selectExpr(
+        *("chain", "base AS n", "base_offset AS from_offset", "base_size AS from_size"),
+        *("CAST(NULL AS BIGINT) AS to_offset", "CAST(NULL AS BIGINT) AS to_size"),
+    ).unionByName(
+        known.manifests.selectExpr(
+            "chain",
+            "stack(3, first, NULL, begin, NULL, NULL,"
+            " stop, offset, size, NULL, NULL,"
+            f" stop - 1, NULL, NULL, offset, size) AS ({', '.join(place)})",
+        )
+    )
+    met = known.entries.where("n >= earliest").join(marks, on=["chain", "n"])
+    step = F.when(_many(), F.lit(1)).otherwise(_length())
+    begin = F.coalesce("from_offset", F.col("offset") - step)
+    ends = F.expr("to_offset != offset OR to_size != size")
+    return met.where(ends | _moved(begin, F.col("from_size")))
+
+
+def _objects(known: Facts) -> DataFrame:
+    found = named_objects(known).join(known.listing, on="key", how="left")
+    return found.where("bytes IS NULL OR bytes != wanted")
+
+
+def _claims(known: Facts) -> DataFrame:
+    return named_objects(known).join(known.claims, on="key")
+
+
+def named_objects(known: Facts) -> DataFrame:
+    """Objects that entries and segments name, each with its length."""
+    bodies = known.entries.where("key IS NOT NULL AND n >= earliest").selectExpr(
+        "chain", "path", "n", "key", "length AS wanted"
+    )
+    whole = f"data_bytes + index_bytes + {TRAILER_BYTES} AS wanted"
+    return bodies.unionByName(
+        known.manifests.selectExpr("chain", "path", "first AS n", "key", whole)
+    )
+
+
+# Between streams
+
+
+def _forks(known: Facts) -> DataFrame:
+    """Forks, and for each chain that they read through where it has to begin and to end."""
+    forks = known.streams.where("lineage IS NOT NULL")
+    loose = forks.where("base != coalesce(get(lineage, size(lineage) - 1)[1], 0)").select(
+        *("chain", "path"), F.col("base").alias("n"), F.lit(None).cast("string").alias("key")
+    )
+    through = forks.select("chain", "path", "lineage", F.posexplode("lineage")).select(
+        *("chain", "path"),
+        F.expr("col[1]").alias("n"),
+        _chain(F.expr("col[0]")).alias("key"),
+        F.expr("coalesce(get(lineage, pos - 1)[1], 0)").alias("start"),
+    )
+    data = known.entries.where("length IS NOT NULL")
+    ends = data.groupBy("chain").agg((F.max("n") + 1).alias("end"))
+    sources = known.streams.join(ends, on="chain", how="left").selectExpr(
+        "chain AS key", "base", "greatest(archived, coalesce(end, 0)) AS end"
+    )
+    apart = through.join(sources, on="key", how="left").where(
+        "base IS NULL OR base != start OR end < n"
+    )
+    return loose.unionByName(apart.select("chain", "path", "n", "key"))
+
+
+def _edges(known: Facts) -> DataFrame:
+    forks = known.streams.where("parent IS NOT NULL").select(
+        "path", "parent", F.col("chain").alias("fork")
+    )
+    pair = ["parent", "fork"]
+    without_edge = forks.join(known.edges, on=pair, how="left_anti").selectExpr(
+        "fork AS chain", "path", "parent AS key"
+    )
+    without_fork = known.edges.join(forks, on=pair, how="left_anti").selectExpr(
+        "parent AS chain", "CAST(NULL AS STRING) AS path", "fork AS key"
+    )
+    counts = known.edges.groupBy(F.col("parent").alias("chain")).count()
+    miscounted = known.streams.join(counts, on="chain", how="left").where(
+        "forked != coalesce(count, 0)"
+    )
+    nothing = F.lit(None).cast("string")
+    return without_edge.unionByName(without_fork).unionByName(
+        miscounted.select("chain", "path", nothing.alias("key"))
+    )
+
+
+def _twins(known: Facts) -> DataFrame:
+    paths = known.streams.groupBy("chain").agg(
+        F.min("path").alias("path"), F.max("path").alias("key")
+    )
+    return paths.where("path != key")
+
+
+def _orphans(known: Facts) -> DataFrame:
+    nameless = known.chains.join(known.streams, on="chain", how="left_anti")
+    return nameless.where("last IS NULL OR NOT last.gone OR last.due IS NULL")
+
+
+CHECKS: Final = (
+    Check("slots", "Slots in the table follow each other, in order and to the byte.", _slots),
+    Check("beginnings", "Each chain begins, and goes on, where its name says.", _beginnings),
+    Check("pointers", "What names say of how far jobs have got is in order.", _pointers),
+    Check("tombstones", "Only deleted streams end with a tombstone, and all do.", _tombstones),
+    Check(
+        "manifests", "Segments of a chain follow each other, without hole or overlap.", _manifests
+    ),
+    Check("seams", "Slots that are in the table and in a segment are the same.", _seams),
+    Check("objects", "What is stored in the bucket is there, in its whole length.", _objects),
+    Check("segments", "Each segment is undamaged, and says what its manifest says.", None),
+    Check("claims", "Nothing that is in use is marked to be swept.", _claims),
+    Check("forks", "All that a fork reads through is there.", _forks),
+    Check("edges", "Streams know their forks, and forks their sources.", _edges),
+    Check("twins", "No two names stand for one chain.", _twins),
+    Check("orphans", "Every chain has a name, or is on its way out.", _orphans, warning=True),
+)
+"""In the order in which they are told."""
+
+
+# Columns
+
+
+def _told(check: str, found: DataFrame) -> DataFrame:
+    """The columns of `SUSPECTS`, whatever a check leaves out."""
+    columns = [
+        F.lit(check).alias(name)
+        if name == "check"
+        else (F.col(name) if name in found.columns else F.lit(None)).cast(kind).alias(name)
+        for name, kind in ((field.name, field.dataType) for field in SUSPECTS.fields)
+    ]
+    return found.select(*columns)
+
+
+def _any(*conditions: str) -> Column:
+    # Null, where something is not known, is no suspicion by itself.
+    return reduce(or_, [F.coalesce(F.expr(each), F.lit(False)) for each in conditions])
+
+
+def _moved(offset: Column, size: Column) -> Column:
+    """Whether an entry that begins there does not end where its body says."""
+    step = F.col("offset") - offset
+    wrong = F.when(_many(), step < 1).otherwise(step != _length())
+    return (F.col("size") != size + _length()) | wrong
+
+
+def _many() -> Column:
+    """Whether an entry may have more than one message, so that its length says less."""
+    return F.expr("mode = 'json' AND length IS NOT NULL")
+
+
+def _length() -> Column:
+    return F.coalesce("length", F.lit(0))
+
+
+def _chain(number: Column) -> Column:
+    return F.lpad(F.lower(F.hex(number)), 16, "0")

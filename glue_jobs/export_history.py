@@ -1,0 +1,279 @@
+"""The job `export-history`: what is in segments becomes Parquet, message by message.
+
+    plan       which segments have slots that were not exported; it is written down
+    write      files of Parquet, whose names follow from the plan
+    register   partitions in the Glue catalogue: now Athena sees them
+    note       names remember how far their streams are exported; the plan is done
+
+It may be ended at any moment and run again: a plan that was not done is finished first. Whoever
+does a part of it again makes the same files and partitions, so that no message is there twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import functions as F
+
+from glue_jobs import items, plans
+from glue_jobs.catalogue import Catalogue
+from glue_jobs.files import FOLDER, place, written
+from glue_jobs.job import Job, finish, running, switch, table
+from glue_jobs.plans import noted, planned
+from glue_jobs.turn import LEASE_SECONDS, Plan, Turn
+from tailrace.errors import BadSetting
+from tailrace.store.dynamo.access import boto_client, is_loopback
+from tailrace.store.dynamo.provision import LOCAL_BUCKET
+
+NAME: Final = "export-history"
+ABOUT: Final = "Export what is in segments as Parquet, for Athena and whoever else reads it."
+
+SHOWN: Final = 20
+"""Refusals that the log has in full."""
+
+MOST_BUCKETS: Final = 1000
+"""Each is a file of its own, for every day and run."""
+
+Refused = tuple[str, int, int, str]
+"""Path, first slot, the slot after the last, and why."""
+
+
+class Summary(NamedTuple):
+    """What a run has done."""
+
+    finished: tuple[str, ...] = ()
+    """Runs that came to their end: this one, and before it one that was left unfinished."""
+    streams: int = 0
+    segments: int = 0
+    messages: int = 0
+    partitions: int = 0
+    files: int = 0
+    bytes: int = 0
+    gone: int = 0
+    """Slots that were deleted between plan and export."""
+    held: tuple[Refused, ...] = ()
+    """Where streams are exported up to, and no further."""
+    damaged: tuple[Refused, ...] = ()
+    """Because of these nothing of their run is registered."""
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {"history_exported_total": self.messages}
+
+    def plus(self, other: Summary) -> Summary:
+        both: Iterable[tuple[Any, Any]] = zip(self, other, strict=True)
+        return Summary(*(one + two for one, two in both))
+
+    def __str__(self) -> str:
+        source = f"{self.streams:,} streams, from {self.segments:,} segments"
+        lines = [
+            f"exported {self.messages:,} messages of {source}",
+            f"to {self.files:,} files ({self.bytes:,} bytes) in {self.partitions:,} partitions",
+        ]
+        if len(self.finished) > 1:
+            lines.append(f"some of it for run {self.finished[0]}, which was left unfinished")
+        if self.gone:
+            lines.append(f"left out {self.gone:,} slots that were deleted meanwhile")
+        if self.held:
+            lines.append(f"held back {_shown(self.held)}")
+        if self.damaged:
+            lines.append(
+                f"cannot read {_shown(self.damaged)}\n"
+                "Nothing is registered before they can be read. Restore the objects, or delete the"
+                " streams, and run it again."
+            )
+        return "\n".join(lines)
+
+
+def main(argv: Sequence[str]) -> int:
+    with running(NAME, ABOUT, argv, add_arguments) as job:
+        summary = run(job)
+        sys.stdout.write(f"{summary}\n")
+        job.publish(summary.metrics)
+        return 1 if summary.held or summary.damaged else 0
+
+
+def run(job: Job) -> Summary:
+    s3 = boto_client("s3", job.settings)
+    bucket = _bucket(job, s3)
+    catalogue = _catalogue(job, bucket) if job.arguments.catalogue else None
+    begun = datetime.fromtimestamp(job.now / 1000, UTC)
+    run_id = f"{begun:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    new = Plan(run_id, "planning", job.arguments.buckets)
+    with Turn(s3, bucket, job.arguments.lease) as turn:
+        export = _Export(job, s3, bucket, turn, catalogue)
+        left = turn.take(new, job.progress.step)
+        done = Summary()
+        if left.state == "planned":
+            job.progress.say(f"run {left.run} was left unfinished: it comes first")
+            done = export.finish(left)
+            if done.damaged:
+                return done
+            turn.write(new)
+        plan, held = export.plan(new)
+        return done.plus(held).plus(export.finish(plan) if plan.parts else Summary())
+
+
+class _Export(NamedTuple):
+    job: Job
+    s3: Any
+    bucket: str
+    turn: Turn
+    catalogue: Catalogue | None
+
+    def plan(self, plan: Plan) -> tuple[Plan, Summary]:
+        """Nobody else plans now, so that what others have left of their plans can go."""
+        self._clean()
+        names = items.names(self.job)
+        self.job.progress.step("planning")
+        try:
+            rows = planned(names.frame, self.job.remote, plan.run, plan.buckets).collect()
+        finally:
+            names.frame.unpersist()
+        found = [row for row in rows if row.part is not None]
+        plan = plan._replace(
+            state="planned" if found else "done",
+            parts=tuple(row.part for row in found),
+            streams=sum(row.streams for row in found),
+            segments=sum(row.segments for row in found),
+        )
+        self.turn.write(plan)
+        return plan, Summary(held=_refused(row for row in rows if row.part is None))
+
+    def finish(self, plan: Plan) -> Summary:
+        done = self._write(plan)
+        if done.damaged:
+            return done
+        self.job.progress.step("noting how far streams are exported")
+        noted(self.job.spark, plan, self.job.remote).count()
+        self.turn.write(plan._replace(state="done", parts=()))
+        self._clean()
+        return done._replace(finished=(plan.run,), streams=plan.streams, segments=plan.segments)
+
+    def _write(self, plan: Plan) -> Summary:
+        self.job.progress.step("writing files")
+        files = written(self.job.spark, plan, self.job.remote).persist()
+        try:
+            made = (
+                files.where("day IS NOT NULL")
+                .groupBy("day", "bucket")
+                .agg(
+                    F.count("*").alias("files"),
+                    F.sum("messages").alias("messages"),
+                    F.sum("bytes").alias("bytes"),
+                )
+                .orderBy("day", "bucket")
+                .collect()
+            )
+            damaged = files.where("refused IS NOT NULL").orderBy("stream", "first").collect()
+            if damaged:
+                return Summary(damaged=_refused(damaged))
+            gone = files.where("day IS NULL").agg(F.sum(F.col("stop") - F.col("first"))).collect()
+        finally:
+            files.unpersist()
+        if self.catalogue is not None:
+            self.job.progress.step("registering partitions")
+            self.catalogue.register(
+                ((row.day, str(row.bucket), plan.run), self._url(row.day, row.bucket, plan.run))
+                for row in made
+            )
+        return Summary(
+            messages=sum(row.messages for row in made),
+            partitions=len(made),
+            files=sum(row.files for row in made),
+            bytes=sum(row.bytes for row in made),
+            gone=gone[0][0] or 0,
+        )
+
+    def _url(self, day: str, bucket: int, run_id: str) -> str:
+        return f"s3://{self.bucket}/{place(day, bucket, run_id)}"
+
+    def _clean(self) -> None:
+        pages = self.s3.get_paginator("list_objects_v2")
+        for page in pages.paginate(Bucket=self.bucket, Prefix=plans.FOLDER):
+            keys = [{"Key": found["Key"]} for found in page.get("Contents", ())]
+            # A page has no more than S3 deletes at once.
+            if keys:
+                self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": keys, "Quiet": True})
+
+
+def _bucket(job: Job, s3: Any) -> str:
+    from botocore.exceptions import ClientError
+
+    name = job.settings.bucket or (LOCAL_BUCKET if is_loopback(s3.meta.endpoint_url) else "")
+    if not name:
+        raise BadSetting("history needs a bucket: name it with --bucket")
+    try:
+        s3.head_bucket(Bucket=name)
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in ("404", "NoSuchBucket"):
+            raise
+        raise BadSetting(
+            f"there is no bucket '{name}': name another with --bucket, or run compact-history first"
+        ) from error
+    return name
+
+
+def _catalogue(job: Job, bucket: str) -> Catalogue:
+    job.progress.step("looking at the catalogue")
+    wanted = job.arguments
+    catalogue = Catalogue(
+        boto_client("glue", job.settings),
+        wanted.database,
+        wanted.catalogue_table,
+        f"s3://{bucket}/{FOLDER}",
+    )
+    catalogue.prepare()
+    return catalogue
+
+
+def _refused(rows: Iterable[Any]) -> tuple[Refused, ...]:
+    return tuple((row.stream, row.first, row.stop, row.refused) for row in rows)
+
+
+def _shown(refused: Sequence[Refused]) -> str:
+    lines = table(refused[:SHOWN], ("stream", "first", "stop", "why"))
+    more = f"\nand {len(refused) - SHOWN:,} more" if len(refused) > SHOWN else ""
+    return f"{len(refused):,} times:\n{lines}{more}"
+
+
+def _count(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if not 1 <= number <= MOST_BUCKETS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MOST_BUCKETS}")
+    return number
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--buckets",
+        type=_count,
+        default=8,
+        metavar="N",
+        help="Parts that each day's streams are spread over; it stays as it was first."
+        " [default: 8]",
+    )
+    parser.add_argument(
+        "--catalogue",
+        type=switch,
+        default=True,
+        metavar="true|false",
+        help="Register what is exported in the Glue catalogue. [default: true]",
+    )
+    parser.add_argument(
+        "--database", default="tailrace", help="Database in the catalogue. [default: tailrace]"
+    )
+    parser.add_argument(
+        "--catalogue-table", default="messages", help="Table in that database. [default: messages]"
+    )
+    # Of use to tests only.
+    parser.add_argument("--lease", type=float, default=LEASE_SECONDS, help=argparse.SUPPRESS)
+
+
+if __name__ == "__main__":
+    finish(main(sys.argv[1:]))

@@ -1,0 +1,79 @@
+"""The objects of the bucket as a frame, and what S3 says of one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+from botocore.exceptions import ClientError
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from glue_jobs.items import PARTS_PER_CORE
+from glue_jobs.job import Job
+from glue_jobs.workers import Backend, Row, over
+from tailrace.settings import Settings
+from tailrace.store.dynamo.access import boto_client
+from tailrace.store.dynamo.provision import LOCAL_BUCKET
+
+FOLDERS: Final = ("bodies", "segments")
+DIGITS: Final = "0123456789abcdef"
+"""A chain's first: lists are read side by side by it, since each is read page by page."""
+
+LISTING: Final = T.StructType().add("key", T.StringType()).add("bytes", T.LongType())
+
+
+def listing(job: Job) -> DataFrame:
+    """Large bodies and segments, a row for each object."""
+    prefixes = job.spark.createDataFrame(
+        [(f"{folder}/{digit}",) for folder in FOLDERS for digit in DIGITS], "prefix string"
+    ).repartition(PARTS_PER_CORE * job.spark.sparkContext.defaultParallelism)
+    settings = job.remote
+
+    async def read(_: Backend, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[Sequence[Row]]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                async for page in _pages(settings, row["prefix"]):
+                    yield [{"key": each["Key"], "bytes": each["Size"]} for each in page]
+
+    return over(prefixes, settings, LISTING, read)
+
+
+async def length(settings: Settings, key: str) -> int | None:
+    """Of an object as it is now; None: there is none."""
+    try:
+        found = await asyncio.to_thread(
+            _client(settings).head_object, Bucket=bucket_name(settings), Key=key
+        )
+    except ClientError as error:
+        if error.response["Error"]["Code"] in ("404", "NoSuchKey", "NoSuchBucket"):
+            return None
+        raise
+    return int(found["ContentLength"])
+
+
+def bucket_name(settings: Settings) -> str:
+    return settings.bucket or LOCAL_BUCKET
+
+
+async def _pages(settings: Settings, prefix: str) -> AsyncIterator[Sequence[Any]]:
+    request = {"Bucket": bucket_name(settings), "Prefix": prefix}
+    while True:
+        try:
+            answer = await asyncio.to_thread(_client(settings).list_objects_v2, **request)
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "NoSuchBucket":
+                return  # A local one is made when the first object comes.
+            raise
+        yield answer.get("Contents", ())
+        if not answer.get("IsTruncated"):
+            return
+        request["ContinuationToken"] = answer["NextContinuationToken"]
+
+
+@lru_cache(maxsize=1)
+def _client(settings: Settings) -> Any:
+    return boto_client("s3", settings)

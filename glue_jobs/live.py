@@ -1,0 +1,114 @@
+"""The store as it is now, strongly consistent: for a second look at one suspect."""
+
+from __future__ import annotations
+
+from glue_jobs import listing
+from glue_jobs.workers import Backend, Row
+from tailrace.errors import StoreUnavailable
+from tailrace.history.reader import Manifest
+from tailrace.history.segment import TRAILER_BYTES
+from tailrace.settings import Settings
+from tailrace.store.dynamo import layout
+from tailrace.store.dynamo.layout import LAST_SLOT, Key, Name, Stored, slot_text
+from tailrace.store.dynamo.segments import TableManifests, segments_from
+
+
+class Live:
+    """What is known of a suspect, and what there is to ask."""
+
+    def __init__(self, backend: Backend, settings: Settings, row: Row) -> None:
+        self._table = backend.table
+        self._bucket = backend.bucket
+        self._settings = settings
+        self.chain = int(row["chain"], 16)
+        self.path: str | None = row["path"]
+        self.n: int | None = row["n"]
+        self.key: str = row["key"] or ""
+        self.other: str | None = row["other"]
+        """The path of the stream whose chain the key is, if there is one."""
+
+    # Names
+
+    async def name(self) -> Name | None:
+        """None: the stream is not there any more, or another is in its place."""
+        return await self.name_of(self.path, self.chain)
+
+    async def name_of(self, path: str | None, chain: int) -> Name | None:
+        item = None if path is None else await self._table.get(layout.name_key(path))
+        name = None if item is None else layout.name_of(item)
+        return name if name is not None and name.stream.id == chain else None
+
+    # Entries
+
+    async def entry(self, n: int) -> Stored | None:
+        item = await self._table.get(layout.slot_key(self.chain, n))
+        return None if item is None else layout.entry_of(item)
+
+    async def first(self, begin: int, stop: int | None = None) -> Stored | None:
+        """The first entry from slot `begin` on, and before `stop`."""
+        return await self._found(self.chain, begin, stop, backward=False)
+
+    async def last(self, stop: int | None = None, chain: int | None = None) -> Stored | None:
+        """The last entry; of those before `stop`."""
+        return await self._found(self.chain if chain is None else chain, 0, stop, backward=True)
+
+    async def _found(
+        self, chain: int, begin: int, stop: int | None, *, backward: bool
+    ) -> Stored | None:
+        if stop is not None and begin >= stop:
+            return None
+        page = await self._table.query(
+            layout.chain_partition(chain),
+            slot_text(begin),
+            LAST_SLOT if stop is None else slot_text(stop - 1),
+            limit=1,
+            backward=backward,
+        )
+        return layout.entry_of(page.items[0]) if page.items else None
+
+    # Segments
+
+    async def manifest(self, first: int) -> Manifest | None:
+        item = await self._table.get(layout.segment_key(self.chain, first))
+        return None if item is None else layout.manifest_of(item)
+
+    async def covering(self, n: int) -> Manifest | None:
+        return await TableManifests(self._table).covering(self.chain, n) if n >= 0 else None
+
+    async def manifests(self, n: int) -> tuple[Manifest, ...]:
+        return tuple(await segments_from(self._table, self.chain, n))
+
+    # Objects
+
+    async def named(self) -> int | None:
+        """How long the suspect's object has to be, if an entry or a segment still names it."""
+        assert self.n is not None
+        entry, manifest = await self.entry(self.n), await self.manifest(self.n)
+        if entry is not None and entry.object_key == self.key:
+            return entry.length
+        if manifest is not None and manifest.key == self.key:
+            return manifest.data_bytes + manifest.index_bytes + TRAILER_BYTES
+        return None
+
+    async def length(self, key: str) -> int | None:
+        """None: there is no such object."""
+        return await listing.length(self._settings, key)
+
+    async def object(self, key: str) -> bytes | None:
+        try:
+            return await self._bucket.get(key)
+        except StoreUnavailable:
+            if await self.length(key) is None:
+                return None
+            raise
+
+    # The rest
+
+    async def has(self, key: Key) -> bool:
+        return await self._table.get(key) is not None
+
+    async def any_in(self, partition: str) -> bool:
+        return bool((await self._table.begins(partition, "", 1, None)).items)
+
+    async def count(self, partition: str) -> int:
+        return sum([len(page) async for page in self._table.all_keys(partition, "x")])

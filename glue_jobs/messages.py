@@ -1,0 +1,160 @@
+"""Segments taken apart into messages: the rows of the export, and what its columns mean."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import islice, pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace.history.segment import BadSegment, Parts
+from tailrace.log import json_mode
+from tailrace.log.content import Mode
+
+ROWS: Final = 100_000
+"""Rows that are made at once: a body can be a batch of millions of small messages."""
+
+DAY: Final = 86_400_000
+
+_SPACE: Final = b" \t\r\n"
+
+
+class Column(NamedTuple):
+    """A column of the export: as Arrow has it, and as the catalogue has it."""
+
+    name: str
+    arrow: pa.DataType
+    kind: str
+    about: str
+
+
+COLUMNS: Final = (
+    Column("stream", pa.string(), "string", "path of the stream"),
+    Column("incarnation", pa.string(), "string", "which stream of that path, 16 hex digits"),
+    Column("slot", pa.int64(), "bigint", "the append it came with, counted from 0"),
+    Column("message", pa.int32(), "int", "its place in the append, counted from 0"),
+    Column("offset_before", pa.int64(), "bigint", "offset of the stream before it"),
+    Column("offset", pa.int64(), "bigint", "offset of the stream after it"),
+    Column("time", pa.timestamp("ms", "UTC"), "timestamp", "when it was appended, UTC"),
+    Column("content_type", pa.string(), "string", "content type of the stream"),
+    Column("producer_id", pa.string(), "string", "producer that appended it, if one did"),
+    Column("producer_epoch", pa.int64(), "bigint", "epoch of that producer"),
+    Column("producer_seq", pa.int64(), "bigint", "sequence number of that producer"),
+    Column("text", pa.string(), "string", "the JSON message, or the body of text"),
+    Column("binary", pa.binary(), "binary", "the body, when it is not text in UTF-8"),
+)
+
+PARTITIONS: Final = (
+    Column("day", pa.date32(), "date", "day of its time, UTC"),
+    Column("bucket", pa.int32(), "int", "crc32 of the incarnation, modulo the number of buckets"),
+    Column("run", pa.string(), "string", "run of the job that exported it"),
+)
+"""Not in the files, but in the names of their folders."""
+
+SCHEMA: Final = pa.schema([(column.name, column.arrow) for column in COLUMNS])
+
+
+def messages(
+    parts: Parts, stream: str, content_type: str, first: int, stop: int
+) -> Iterator[tuple[str, pa.Table]]:
+    """The messages of the slots from `first` up to `stop`, in order: days, and rows of each."""
+    begin, end = max(first, parts.first) - parts.first, min(stop, parts.stop) - parts.first
+    steps = _numbers(parts.steps)
+    ones = np.ones_like(steps)
+    # By how many messages, each of which moves the offset by how much.
+    counts, lengths = (steps, ones) if parts.mode is Mode.JSON else (ones, steps)
+    offsets, times = parts.offset + np.cumsum(steps) - steps, np.cumsum(_numbers(parts.pauses))
+    bodies = islice(parts.bodies(), begin, end)
+    laps = np.cumsum(counts[begin:end]) // ROWS
+    for one, two in pairwise([begin, *(np.flatnonzero(np.diff(laps)) + begin + 1), end]):
+        some = counts[one:two]
+        found = _split(parts, one, islice(bodies, two - one), some)
+        places = np.repeat(np.arange(one, two), some)
+        numbers = np.arange(len(places)) - np.repeat(np.cumsum(some) - some, some)
+        before = offsets[places] + numbers
+        days = times[places] // DAY
+        cuts = {0, len(places), *range(0, len(places), ROWS), *(np.flatnonzero(np.diff(days)) + 1)}
+        for low, high in pairwise(sorted(cuts)):
+            place = places[low:high]
+            yield (
+                _day(days[low]),
+                pa.table(
+                    [
+                        pa.repeat(stream, high - low),
+                        pa.repeat(f"{parts.chain:016x}", high - low),
+                        pa.array(parts.first + place),
+                        pa.array(numbers[low:high], pa.int32()),
+                        pa.array(before[low:high]),
+                        pa.array(before[low:high] + lengths[place]),
+                        pa.array(times[place]).cast(pa.timestamp("ms", "UTC")),
+                        pa.repeat(content_type, high - low),
+                        *_producers(parts, place),
+                        *_bodies(parts.mode, found[low:high]),
+                    ],
+                    schema=SCHEMA,
+                ),
+            )
+
+
+def _split(
+    parts: Parts, place: int, bodies: Iterator[bytes], counts: Sequence[int]
+) -> Sequence[bytes]:
+    """The messages of bodies, of which the first is in a place of the segment."""
+    if parts.mode is not Mode.JSON:
+        return list(bodies)
+    found: list[bytes] = []
+    for i, (body, count) in enumerate(zip(bodies, counts, strict=True)):
+        # To take one apart costs most of the time, and most are one message.
+        some = [body.strip(_SPACE)] if count == 1 else json_mode.split(body)
+        if len(some) != count:
+            slot = parts.first + place + i
+            raise BadSegment(f"slot {slot} has {len(some)} messages, but its offset says {count}")
+        found += some
+    return found
+
+
+def _producers(parts: Parts, places: Any) -> Sequence[pa.Array]:
+    """Id, epoch and sequence of the producer of each row."""
+    if not parts.authors:
+        return [pa.nulls(len(places), kind) for kind in (pa.string(), pa.int64(), pa.int64())]
+    who = _numbers(parts.who)[places]
+    author = pa.array(who - 1, mask=who == 0)
+    ids, epochs = zip(*parts.authors, strict=True)
+    return [
+        pa.array(ids, pa.string()).take(author),
+        pa.array(epochs, pa.int64()).take(author),
+        pa.array(_numbers(parts.seqs)[places], mask=who == 0),
+    ]
+
+
+def _bodies(mode: Mode, bodies: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
+    """The columns `text` and `binary`, of which a row has one."""
+    raw = pa.array(bodies, pa.binary())
+    if mode is Mode.BYTES:
+        return pa.nulls(len(raw), pa.string()), raw
+    try:
+        return raw.cast(pa.string()), pa.nulls(len(raw), pa.binary())
+    except pa.ArrowInvalid:
+        # Text can be in any charset; only what is UTF-8 can be a string.
+        texts = [_text(body) for body in bodies]
+        rest = [body if text is None else None for body, text in zip(bodies, texts, strict=True)]
+        return pa.array(texts, pa.string()), pa.array(rest, pa.binary())
+
+
+def _text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _numbers(column: array[int]) -> Any:
+    return np.frombuffer(column, np.uint64).astype(np.int64)
+
+
+def _day(days: int) -> str:
+    return datetime.fromtimestamp(int(days) * DAY / 1000, UTC).date().isoformat()

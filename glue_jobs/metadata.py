@@ -1,0 +1,116 @@
+"""What the table says of every item but names, without the bodies: their lengths are enough."""
+
+from __future__ import annotations
+
+import binascii
+import zlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from glue_jobs.items import PARTS_PER_CORE
+from glue_jobs.job import Job
+from glue_jobs.workers import Backend, Row, over
+from tailrace.store.dynamo.failures import Item
+
+NUMBERS: Final[Mapping[str, str]] = {
+    "o": "offset",
+    "z": "size",
+    "a": "at",
+    "l": "length",
+    "d": "due",
+    "w": "stop",
+    "j": "index_bytes",
+    "h": "index_checksum",
+    "v": "begin",
+}
+"""Attributes of entries and segments, by the short names of `tailrace.store.dynamo.layout`."""
+
+METADATA: Final = T.StructType(
+    [
+        T.StructField("kind", T.StringType()),
+        T.StructField("chain", T.StringType()),
+        T.StructField("s", T.StringType()),
+        T.StructField("n", T.LongType()),
+        T.StructField("key", T.StringType()),
+        *(T.StructField(column, T.LongType()) for column in NUMBERS.values()),
+        T.StructField("checksum", T.LongType()),
+        T.StructField("end", T.LongType()),
+        T.StructField("gone", T.BooleanType()),
+    ]
+)
+"""A row for each item. `kind` is the letter of its partition; `n` is null where the sort key is no
+slot; `length` is null where there is no data; `checksum` is that of a body inside its item."""
+
+
+def metadata(job: Job, *, checksums: bool) -> DataFrame:
+    parts = PARTS_PER_CORE * job.spark.sparkContext.defaultParallelism
+    frame = job.spark.range(parts, numPartitions=parts).withColumn("parts", F.lit(parts))
+
+    async def scan(
+        backend: Backend, batches: Iterator[pa.RecordBatch]
+    ) -> AsyncIterator[Sequence[Row]]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                async for page in backend.table.scan(row["id"], row["parts"]):
+                    yield [_row(item, checksums) for item in page if item["p"]["S"][0] != "N"]
+
+    return over(frame, job.remote, METADATA, scan)
+
+
+def entries(scanned: DataFrame) -> DataFrame:
+    return scanned.where("kind = 'C'").select(
+        "chain", "s", "n", "offset", "size", "at", "length", "key", "checksum", "end", "gone"
+    )
+
+
+def manifests(scanned: DataFrame) -> DataFrame:
+    return scanned.where("kind = 'S'").select(
+        "chain",
+        F.col("n").alias("first"),
+        "stop",
+        "key",
+        F.col("length").alias("data_bytes"),
+        "index_bytes",
+        "index_checksum",
+        "begin",
+        "offset",
+        "size",
+    )
+
+
+def edges(scanned: DataFrame) -> DataFrame:
+    return scanned.where("kind = 'E'").select(
+        F.col("chain").alias("parent"), F.col("s").alias("fork")
+    )
+
+
+def claims(scanned: DataFrame) -> DataFrame:
+    return scanned.where("kind = 'B'").select(F.col("s").alias("key"))
+
+
+def _row(item: Item, checksums: bool) -> Row:
+    partition, s = item["p"]["S"], item["s"]["S"]
+    row: dict[str, Any] = {"kind": partition[0], "chain": partition[1:], "s": s}
+    if row["kind"] not in "CS":
+        return row
+    row["n"] = int(s) if len(s) == 16 and s.isascii() and s.isdecimal() else None
+    for name, column in NUMBERS.items():
+        if name in item:
+            row[column] = int(item[name]["N"])
+    if "k" in item:
+        row["key"] = item["k"]["S"]
+    if "b" in item:
+        packed = item["b"]["B"]
+        row["length"] = len(packed) // 4 * 3 - packed[-2:].count("=")
+        if checksums:
+            row["checksum"] = zlib.crc32(binascii.a2b_base64(packed))
+    if row["kind"] == "C":
+        rest = orjson.loads(item["r"]["S"]) if "r" in item else {}
+        row["end"], row["gone"] = rest.get("e"), "g" in rest
+    return row

@@ -1,0 +1,330 @@
+"""The export on Spark: every message of history once, whatever was killed when."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+import boto3
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from glue_jobs import export_history, plans
+from glue_jobs.catalogue import Catalogue, Partition
+from glue_jobs.export_history import Summary
+from glue_jobs.job import running
+from glue_jobs.messages import COLUMNS, PARTITIONS
+from glue_jobs.turn import KEY, ExportUnderWay, Plan, Turn
+from tailrace.history.merging import Grid
+from tailrace.log.append import Append
+from tailrace.log.create import Create, ForkFrom
+from tailrace.log.state import Producer
+from tailrace.settings import Settings
+from tailrace.streams import Streams
+from tests.engines import Ministack, fresh_name
+from tests.glue.lab import BYTES, DAY, JSON, TEXT, Lab
+from tests.store.dynamo import archiving
+from tests.store.dynamo.archiving import ENDLESS, Most
+
+START: Final = 1_790_000_000_000
+"""2026-09-21, in the afternoon."""
+
+LEASE: Final = ("--lease", "0.2")
+
+Message = tuple[Any, ...]
+"""The columns of a message in order, and its day."""
+
+
+class Killed(BaseException):
+    """What happens to a run at a bad moment."""
+
+
+class Shop:
+    """Streams that are written, archived and exported, and what has been written so far."""
+
+    def __init__(self, lab: Lab, database: str) -> None:
+        self.lab = lab
+        self.database = database
+        self.now = START
+        self.streams = Streams(lab.store, lab.settings, lambda: self.now)
+        self.written: dict[str, list[Message]] = {}
+        self._kinds: dict[str, tuple[int, str]] = {}
+
+    async def create(self, path: str, kind: str, fork: ForkFrom | None = None) -> None:
+        await self.streams.create(path, Create(content_type=kind, fork=fork))
+        self._kinds[path] = (await self.streams.find(path)).stream.id, kind
+        self.written[path] = []
+
+    async def append(
+        self, path: str, body: bytes, messages: Sequence[bytes] = (), by: Producer | None = None
+    ) -> None:
+        kind = self._kinds[path][1]
+        before = (await self.streams.find(path)).state
+        await self.streams.append(path, Append(body, kind, producer=by))
+        self.wrote(path, before.n, before.offset, body, messages, by)
+
+    def wrote(
+        self, path: str, slot: int, offset: int, body: bytes, messages: Sequence[bytes] = (),
+        by: Producer | None = None,
+    ) -> None:  # fmt: skip
+        chain, kind = self._kinds[path]
+        at = datetime.fromtimestamp(self.now / 1000, UTC)
+        for i, message in enumerate(messages or [body]):
+            step = 1 if kind == JSON else len(message)
+            binary = kind == BYTES or b"\xff" in message
+            self.written[path].append(
+                (
+                    path,
+                    f"{chain:016x}",
+                    slot,
+                    i,
+                    offset,
+                    offset + step,
+                    at.replace(tzinfo=None),
+                    kind,
+                    *(by or (None, None, None)),
+                    None if binary else message.decode(),
+                    message if binary else None,
+                    at.date(),
+                )  # fmt: skip
+            )
+            offset += step
+
+    async def archive(self, path: str, entries: int = 3) -> int:
+        """The first slot that is in no segment: the last ones of a stream are not."""
+        stream = (await self.streams.find(path)).stream
+        table, bucket = self.lab.store._table, self.lab.bucket
+        while await archiving.archive(table, bucket, stream, Most(entries), self.now):
+            pass
+        name = await archiving.name_of(table, path)
+        assert name is not None
+        return name.archived
+
+    async def exported(self, path: str) -> int:
+        name = await archiving.name_of(self.lab.store._table, path)
+        assert name is not None
+        return name.exported
+
+    async def expected(self, *paths: str) -> list[Message]:
+        """Everything that is in segments."""
+        ends = {path: await self.archive(path) for path in paths or self.written}
+        return sorted(
+            row for path, end in ends.items() for row in self.written[path] if row[2] < end
+        )
+
+    def export(self, *flags: str) -> Summary:
+        argv = [*self.lab.flags, "--database", self.database, "--buckets", "3", *LEASE, *flags]
+        with running(export_history.NAME, "", argv, export_history.add_arguments) as job:
+            return export_history.run(job)
+
+    # What Athena would see.
+
+    def partitions(self) -> list[tuple[list[str], str]]:
+        pages = boto3.client("glue").get_paginator("get_partitions")
+        found = pages.paginate(DatabaseName=self.database, TableName="messages")
+        return [
+            (each["Values"], each["StorageDescriptor"]["Location"])
+            for page in found
+            for each in page["Partitions"]
+        ]
+
+    def seen(self, folder: Path) -> DataFrame:
+        """The files of all partitions that are registered, read by Spark."""
+        s3, bucket = boto3.client("s3"), self.lab.settings.bucket
+        for values, location in self.partitions():
+            prefix = location.removeprefix(f"s3://{bucket}/")
+            named = "/".join(f"{key.name}={v}" for key, v in zip(PARTITIONS, values, strict=True))
+            assert prefix.endswith(f"/{named}/")
+            for key in self.lab.objects(prefix):
+                target = folder / key
+                target.parent.mkdir(parents=True, exist_ok=True)
+                s3.download_file(bucket, key, str(target))
+        return self.lab.spark.read.parquet(str(folder / "export/messages"))
+
+    def messages(self, folder: Path) -> list[Message]:
+        columns = [*(column.name for column in COLUMNS), "day"]
+        rows = self.seen(folder).select(*columns).collect()
+        return sorted(tuple(_plain(value) for value in row) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+@pytest.fixture
+def shop(lab: Lab, ministack: Ministack, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", ministack.url)
+    # Small enough for several parts of a plan, and several segments in one.
+    monkeypatch.setattr(plans, "PART_BYTES", 4000)
+    return Shop(lab, fresh_name("export"))
+
+
+async def fill(shop: Shop) -> None:
+    """Streams of each kind, over three days; some bodies have objects of their own."""
+    for path, kind in {"json/ä": JSON, "text": TEXT, "bytes": BYTES}.items():
+        await shop.create(path, kind)
+    for i in range(13):
+        shop.now += DAY // 5
+        batch = [b'{"n":[%d,{"k":"a,b]"}]}' % i, b'"\\ud800"', b"1e999"]
+        await shop.append("json/ä", b" [ %b ] " % b" , ".join(batch), batch)
+        await shop.append("json/ä", b'"%b"' % (b"x" * 700 * (i % 4)))
+        await shop.append(
+            "text", b"text %d" % i * 90 * (i % 3 + 1), by=Producer("p", i // 4, i % 4)
+        )
+        await shop.append("text", b"caf\xff" if i % 2 else "café".encode())
+        await shop.append("bytes", bytes(range(i * 10)) + b"\0")
+
+
+async def test_every_message_is_exported_once_and_as_it_was_written(
+    shop: Shop, tmp_path: Path
+) -> None:
+    await fill(shop)
+    await shop.create("fork", JSON, ForkFrom("json/ä", 2, 2))
+    # What it takes of an append of its source is its own; what is before that is not.
+    first = [row[-3].encode() for row in shop.written["json/ä"] if row[2] == 2][:2]
+    shop.wrote("fork", 2, 4, b"", first)
+    for i in range(4):
+        await shop.append("fork", b"%d" % i)
+    expected = await shop.expected()
+    assert {row[0] for row in expected} == {"json/ä", "text", "bytes", "fork"}
+
+    done = await asyncio.to_thread(shop.export)
+    assert shop.messages(tmp_path / "first") == expected
+    assert (done.messages, done.streams) == (len(expected), 4)
+    assert (done.gone, done.held, done.damaged) == (0, (), ())
+    kept = {(str(row[-1]), str(crc32(row[1].encode()) % 3)) for row in expected}
+    assert {(day, bucket) for (day, bucket, _), _ in shop.partitions()} == kept
+    assert done.partitions == len(shop.partitions()) == len(kept)
+    assert done.files > done.partitions, "some are of several parts of the plan"
+    check_schema(shop, shop.seen(tmp_path / "first"))
+    assert done.metrics == {"history_exported_total": len(expected)}
+
+    again = await asyncio.to_thread(shop.export)
+    assert again == Summary()
+    assert len(shop.partitions()) == done.partitions
+
+    # Segments are merged, so that some have both slots that were exported and such that were not.
+    for path in ("text", "json/ä"):
+        for i in range(7):
+            await shop.append(path, b'"more %d"' % i)
+        await shop.archive(path)
+        chain = (await shop.streams.find(path)).stream.id
+        await archiving.merge(shop.lab.store._table, shop.lab.bucket, chain, ENDLESS, 0)
+        assert len(await shop.lab.manifests(path)) < 8
+    more = await shop.expected()
+    after = await asyncio.to_thread(shop.export)
+    assert after.messages == len(more) - len(expected) > 10
+    assert shop.messages(tmp_path / "second") == more
+    runs = {values[2] for values, _ in shop.partitions()}
+    assert runs == {*done.finished, *after.finished}
+    assert [key for key in shop.lab.objects("export/") if "/_" in key] == [KEY]
+
+
+def check_schema(shop: Shop, seen: DataFrame) -> None:
+    table = boto3.client("glue").get_table(DatabaseName=shop.database, Name="messages")["Table"]
+    columns = table["StorageDescriptor"]["Columns"] + table["PartitionKeys"]
+    # Spark finds the last three in the names of folders, and guesses their types.
+    assert dict(seen.dtypes) == {column["Name"]: column["Type"] for column in columns}
+    assert [column["Comment"] for column in columns] == [c.about for c in (*COLUMNS, *PARTITIONS)]
+    bucket = (F.crc32("incarnation") % 3).cast("int")
+    wrong = (F.col("bucket") != bucket) | (F.col("day") != F.to_date("time"))
+    assert seen.where(wrong).count() == 0
+
+
+def test_the_documentation_has_every_column_and_flag() -> None:
+    page = (Path(__file__).parents[2] / "docs/history.md").read_text()
+    section = page.partition("\n## export-history\n")[2].partition("\n## ")[0]
+    for column in (*COLUMNS, *PARTITIONS):
+        assert f"| `{column.name}` | {column.kind} |" in section
+    parser = argparse.ArgumentParser()
+    export_history.add_arguments(parser)
+    for action in parser._actions:
+        if action.help != argparse.SUPPRESS:
+            assert (
+                action.option_strings[-1] == "--help" or f"`{action.option_strings[-1]}" in section
+            )
+
+
+async def small(shop: Shop) -> None:
+    """Two streams that one part of a plan is too small for."""
+    for path in ("a", "b"):
+        await shop.create(path, TEXT)
+        for i in range(7):
+            shop.now += DAY // 4
+            await shop.append(path, b"%d" % i * 700)
+    await shop.expected()
+
+
+async def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await small(shop)
+
+    async def killed(owner: Any, name: str, at: Callable[..., Any]) -> None:
+        """A run that ends in the middle of something, after which nothing may be there twice."""
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, at)
+            with pytest.raises(Killed):
+                await asyncio.to_thread(shop.export)
+        folder = tmp_path / name / str(len(steps))
+        steps.append(name)
+        found = shop.messages(folder) if shop.partitions() else []
+        assert len(set(found)) == len(found)
+        ends = {path: await shop.exported(path) for path in "ab"}
+        assert {row for row in everything if row[2] < ends[row[0]]} <= set(found)
+
+    steps: list[str] = []
+    everything = await shop.expected()
+    planned, written, noted = plans.planned, export_history.written, plans.noted
+    register, write = Catalogue.register, Turn.write
+
+    def before(*_: Any) -> None:
+        raise Killed
+
+    def planning(*arguments: Any) -> None:
+        assert planned(*arguments).count() > 2
+        raise Killed
+
+    def writing(spark: SparkSession, plan: Plan, settings: Settings) -> None:
+        written(spark, plan._replace(parts=plan.parts[:2]), settings).count()
+        raise Killed
+
+    def registering(catalogue: Catalogue, partitions: Iterable[Partition]) -> None:
+        register(catalogue, [*partitions][:2])
+        raise Killed
+
+    def noting(spark: SparkSession, plan: Plan, settings: Settings) -> None:
+        noted(spark, plan._replace(parts=plan.parts[-1:]), settings).count()
+        raise Killed
+
+    def ending(turn: Turn, plan: Plan) -> None:
+        if plan.state == "done":
+            raise Killed
+        write(turn, plan)
+
+    await killed(export_history, "planned", planning)
+    await killed(export_history, "written", before)
+    # Its segments are merged, and the replaced objects go: it is read where it is now.
+    for path in "ab":
+        chain = (await shop.streams.find(path)).stream.id
+        olds = await shop.lab.manifests(path)
+        await archiving.merge(shop.lab.store._table, shop.lab.bucket, chain, Grid(1, 1 << 60), 0)
+        await shop.lab.bucket.delete([old.key for old in olds])
+    await killed(export_history, "written", writing)
+    await killed(Catalogue, "register", registering)
+    await killed(export_history, "noted", before)
+    await killed(export_history, "noted", noting)
+    await killed(Turn, "write", ending)
+    done = await asyncio.to_thread(shop.export)
+    assert len(done.finished) == 1
+    assert {values[2] for values, _ in shop.partitions()} == {*done.finished}
+    assert shop.messages(tmp_path / "end") == everything
+    assert (await asyncio.to_thread(shop.export)).messages == 0
+    assert [key for key in shop.lab.objects("export/") if "/_" in key] == [KEY]
