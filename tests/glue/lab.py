@@ -121,10 +121,10 @@ class Lab:
     async def compact(self, *flags: str, later: int = 0) -> compact_history.Summary:
         """Runs the job, as it would be `later` milliseconds from now."""
         argv = [*self.flags, *(flags or TINY), "--now", str(system_clock() + later)]
-        return await asyncio.to_thread(_compact, argv)
+        return await asyncio.to_thread(compact, argv)
 
 
-def _compact(argv: Sequence[str]) -> compact_history.Summary:
+def compact(argv: Sequence[str]) -> compact_history.Summary:
     with running(compact_history.NAME, "", argv, compact_history.add_arguments) as job:
         return compact_history.run(job)
 

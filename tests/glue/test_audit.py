@@ -323,10 +323,9 @@ async def a_byte_of_a_segment_is_damaged(site: Site) -> None:
     site.overwrite(key, bytes(damaged))
 
 
-@fault(Site.cold, ("segments", 4, "its first slot is 0, but its manifest says 4"))
-async def a_segment_is_in_the_place_of_another(site: Site) -> None:
-    one, two = await site.manifest(0), await site.manifest(4)
-    site.overwrite(two["k"]["S"], await site.lab.bucket.get(one["k"]["S"]))
+@fault(Site.cold, ("segments", 4, "the checksum of its index is"))
+async def a_segment_is_not_the_one_that_was_committed(site: Site) -> None:
+    await site.shift(layout.segment_key(site.chain, 4), "h", 1)
 
 
 @fault(Site.large, ("claims", 10, "is claimed as if nothing named it"))

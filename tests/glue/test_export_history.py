@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
 import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from glue_jobs import export_history, plans
 from glue_jobs.catalogue import Catalogue, Partition
@@ -135,8 +136,8 @@ class Shop:
             for each in page["Partitions"]
         ]
 
-    def seen(self, folder: Path) -> DataFrame:
-        """The files of all partitions that are registered, read by Spark."""
+    def download(self, folder: Path) -> Path:
+        """The files of all partitions that are registered."""
         s3, bucket = boto3.client("s3"), self.lab.settings.bucket
         for values, location in self.partitions():
             prefix = location.removeprefix(f"s3://{bucket}/")
@@ -146,12 +147,20 @@ class Shop:
                 target = folder / key
                 target.parent.mkdir(parents=True, exist_ok=True)
                 s3.download_file(bucket, key, str(target))
-        return self.lab.spark.read.parquet(str(folder / "export/messages"))
+        return folder / "export/messages"
+
+    def seen(self, folder: Path) -> DataFrame:
+        return self.lab.spark.read.parquet(str(self.download(folder)))
 
     def messages(self, folder: Path) -> list[Message]:
-        columns = [*(column.name for column in COLUMNS), "day"]
-        rows = self.seen(folder).select(*columns).collect()
-        return sorted(tuple(_plain(value) for value in row) for row in rows)
+        """The same without Spark, which takes longer for it."""
+        found = [path.read_bytes() for path in self.download(folder).rglob("*.parquet")]
+        tables = [pq.read_table(pa.BufferReader(data)) for data in found]
+        rows = [row for table in tables for row in table.to_pylist()]
+        return sorted(
+            (*({**row, "time": row["time"].replace(tzinfo=None)}.values()), row["time"].date())
+            for row in rows
+        )
 
 
 def _plain(value: Any) -> Any:
@@ -196,14 +205,16 @@ async def test_every_message_is_exported_once_and_as_it_was_written(
     assert {row[0] for row in expected} == {"json/ä", "text", "bytes", "fork"}
 
     done = await asyncio.to_thread(shop.export)
-    assert shop.messages(tmp_path / "first") == expected
+    seen = shop.seen(tmp_path / "first")
+    rows = seen.select(*(column.name for column in COLUMNS), "day").collect()
+    assert sorted(tuple(map(_plain, row)) for row in rows) == expected
     assert (done.messages, done.streams) == (len(expected), 4)
     assert (done.gone, done.held, done.damaged) == (0, (), ())
     kept = {(str(row[-1]), str(crc32(row[1].encode()) % 3)) for row in expected}
     assert {(day, bucket) for (day, bucket, _), _ in shop.partitions()} == kept
     assert done.partitions == len(shop.partitions()) == len(kept)
     assert done.files > done.partitions, "some are of several parts of the plan"
-    check_schema(shop, shop.seen(tmp_path / "first"))
+    check_schema(shop, seen)
     assert done.metrics == {"history_exported_total": len(expected)}
 
     again = await asyncio.to_thread(shop.export)
@@ -253,12 +264,12 @@ def test_the_documentation_has_every_column_and_flag() -> None:
 
 
 async def small(shop: Shop) -> None:
-    """Two streams that one part of a plan is too small for."""
+    """Two streams of two segments, each of which is a part of the plan."""
     for path in ("a", "b"):
         await shop.create(path, TEXT)
         for i in range(7):
             shop.now += DAY // 4
-            await shop.append(path, b"%d" % i * 700)
+            await shop.append(path, b"%d" % i * 1400)
     await shop.expected()
 
 
@@ -273,9 +284,8 @@ async def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next(
             patch.setattr(owner, name, at)
             with pytest.raises(Killed):
                 await asyncio.to_thread(shop.export)
-        folder = tmp_path / name / str(len(steps))
         steps.append(name)
-        found = shop.messages(folder) if shop.partitions() else []
+        found = shop.messages(tmp_path / f"{len(steps)}")
         assert len(set(found)) == len(found)
         ends = {path: await shop.exported(path) for path in "ab"}
         assert {row for row in everything if row[2] < ends[row[0]]} <= set(found)
@@ -289,7 +299,7 @@ async def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next(
         raise Killed
 
     def planning(*arguments: Any) -> None:
-        assert planned(*arguments).count() > 2
+        assert planned(*arguments).count() == 4
         raise Killed
 
     def writing(spark: SparkSession, plan: Plan, settings: Settings) -> None:
@@ -315,7 +325,9 @@ async def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next(
     for path in "ab":
         chain = (await shop.streams.find(path)).stream.id
         olds = await shop.lab.manifests(path)
-        await archiving.merge(shop.lab.store._table, shop.lab.bucket, chain, Grid(1, 1 << 60), 0)
+        grid = Grid(olds[-1].size, 1 << 60)
+        await archiving.merge(shop.lab.store._table, shop.lab.bucket, chain, grid, 0)
+        assert len(await shop.lab.manifests(path)) == 1
         await shop.lab.bucket.delete([old.key for old in olds])
     await killed(export_history, "written", writing)
     await killed(Catalogue, "register", registering)
@@ -328,3 +340,122 @@ async def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next(
     assert shop.messages(tmp_path / "end") == everything
     assert (await asyncio.to_thread(shop.export)).messages == 0
     assert [key for key in shop.lab.objects("export/") if "/_" in key] == [KEY]
+
+
+async def test_of_two_runs_at_once_the_second_ends_and_says_why(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await small(shop)
+    written = export_history.written
+
+    def meanwhile(*arguments: Any) -> DataFrame:
+        with pytest.raises(ExportUnderWay, match="another export is under way, run 2"):
+            shop.export()
+        return written(*arguments)
+
+    monkeypatch.setattr(export_history, "written", meanwhile)
+    await asyncio.to_thread(shop.export)
+    assert shop.messages(tmp_path) == await shop.expected()
+
+
+async def test_a_run_that_was_only_slow_adds_nothing_to_what_another_finished_for_it(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await small(shop)
+    written, renew = export_history.written, Turn._renew
+    others: list[Summary] = []
+
+    def meanwhile(spark: SparkSession, plan: Plan, settings: Settings) -> DataFrame:
+        files = written(spark, plan, settings)
+        if not others:
+            others.append(Summary())
+            monkeypatch.setattr(Turn, "_renew", renew)
+            # One takes over, and the next has a plan of its own by the time this one goes on.
+            files = files.persist()
+            assert files.count() > 4
+            others[:] = [shop.export(), shop.export()]
+        return files
+
+    monkeypatch.setattr(Turn, "_renew", lambda _: None)
+    monkeypatch.setattr(export_history, "written", meanwhile)
+    with pytest.raises(ExportUnderWay, match="another export has taken over"):
+        await asyncio.to_thread(shop.export)
+    assert others[0].messages == len(await shop.expected())
+    assert others[1] == Summary()
+    assert shop.messages(tmp_path) == await shop.expected()
+
+
+async def test_a_damaged_segment_stops_the_run_until_it_is_restored_or_deleted(
+    shop: Shop, tmp_path: Path
+) -> None:
+    await small(shop)
+    s3, bucket = boto3.client("s3"), shop.lab.settings.bucket
+    whole = {}
+    for path in "ab":
+        key = (await shop.lab.manifests(path))[1].key
+        whole[key] = await shop.lab.bucket.get(key)
+        s3.put_object(Bucket=bucket, Key=key, Body=whole[key].replace(b"3", b"4", 1))
+    everything = await shop.expected("a")
+
+    done = await asyncio.to_thread(shop.export)
+    assert [row[:3] for row in done.damaged] == [("a", 3, 6), ("b", 3, 6)]
+    assert "its data is damaged" in str(done)
+    assert shop.partitions() == []
+    assert [await shop.exported(path) for path in "ab"] == [0, 0]
+
+    key, segment = whole.popitem()
+    assert s3.delete_object(Bucket=bucket, Key=key)
+    await shop.streams.delete("b")
+    key, segment = whole.popitem()
+    s3.put_object(Bucket=bucket, Key=key, Body=segment)
+    done = await asyncio.to_thread(shop.export)
+    assert (done.damaged, done.gone) == ((), 3)
+    assert "left out 3 slots" in str(done)
+    found = shop.messages(tmp_path)
+    assert [row for row in found if row[0] == "a"] == everything
+    assert len(found) == len(set(found)) == 9
+
+
+async def test_a_stream_with_a_hole_is_held_back_and_others_are_not(
+    shop: Shop, tmp_path: Path
+) -> None:
+    await small(shop)
+    everything = await shop.expected()
+    for i in range(4):
+        await shop.append("a", b"more %d" % i)
+    await shop.archive("a")
+    first, second, third = await shop.lab.manifests("a")
+    key = layout.segment_key(second.chain, second.first)
+    item = await shop.lab.store._table.get(key)
+    assert item is not None
+    await shop.lab.store._table.delete(key)
+
+    done = await asyncio.to_thread(shop.export)
+    assert [row[:3] for row in done.held] == [("a", first.stop, third.first)]
+    assert "the job `audit` says more" in str(done)
+    assert shop.messages(tmp_path / "held") == [
+        row for row in everything if row[0] == "b" or row[2] < second.first
+    ]
+    assert await shop.exported("a") == second.first
+
+    await shop.lab.store._table.put_new(item)
+    after = await asyncio.to_thread(shop.export)
+    assert after.held == ()
+    assert shop.messages(tmp_path / "after") == await shop.expected()
+
+
+async def test_retention_between_two_runs_leaves_out_what_it_took(
+    shop: Shop, tmp_path: Path
+) -> None:
+    await small(shop)
+    everything = await shop.expected()
+    table = shop.lab.store._table
+    name = await archiving.name_of(table, "a")
+    assert name is not None
+    first = (await shop.lab.manifests("a"))[0]
+    await trimming.note(table, name, "m", first.stop)
+    await table.transact([actions.remove_segment(first)])
+    done = await asyncio.to_thread(shop.export, "--catalogue", "false")
+    assert (done.held, done.damaged, done.gone) == ((), (), 0)
+    await asyncio.to_thread(shop.export)
+    assert shop.partitions() == []

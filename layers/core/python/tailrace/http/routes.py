@@ -39,6 +39,7 @@ from tailrace.log.content import Mode, joined
 from tailrace.log.cursor import next_cursor
 from tailrace.log.etag import cache_tag, etag, matches
 from tailrace.log.expiry import format_instant
+from tailrace.log.retention import Retention
 from tailrace.settings import Settings
 from tailrace.streams import Streams, View
 
@@ -69,6 +70,7 @@ class StreamRoutes:
         self._public_url = settings.public_url.rstrip("/")
         self._poll_seconds = settings.long_poll_timeout
         self._cold_seconds = settings.cold_max_age
+        self._retention = Retention.parse(settings.retention)
         self._sse_seconds = settings.sse_lifetime
         self._feeds = Feeds(streams, settings.sse_keep_alive)
         self._compress_bytes = settings.compress_bytes
@@ -167,27 +169,31 @@ class StreamRoutes:
             raise
         view = await self._streams.view(path, position)
         if not live:
-            return await self._catch_up(request, view, now=position == offsets.NOW)
+            return await self._catch_up(request, view, position)
         held = parameters.get("cursor", [""])[-1]
         if live == "long-poll":
             return await self._long_poll(request, view, held)
         return self._sse(view, held)
 
-    async def _catch_up(self, request: Request, view: View, *, now: bool) -> Answer:
+    async def _catch_up(self, request: Request, view: View, position: int) -> Answer:
         headers = _view_headers(view)
-        if now:
+        if position == offsets.NOW:
             mode = view.tail.stream.config.mode
             headers.append(_NO_STORE)
             return Response(200, headers, joined(mode, view.bodies))
-        settled = view.closed or not view.up_to_date
+        # A beginning that retention has moved once will move again.
+        moves = position == offsets.BEGINNING and view.start > 0
+        settled = (view.closed or not view.up_to_date) and not moves
         caching = self._chunk_caching(view) if settled else TAIL_CACHING
         headers.append((b"cache-control", caching))
         return await self._data(request, view, headers)
 
     def _chunk_caching(self, view: View) -> bytes:
-        """Not longer than the stream lives: a cache would go on after its end."""
+        """Not longer than the stream lives: a cache would go on after its end. Nor long what
+        retention may let go of: who reads on from there would be told that it is gone."""
         config = view.tail.stream.config
-        most = max(CHUNK_SECONDS, self._cold_seconds) if view.cold else CHUNK_SECONDS
+        lasting = view.cold and self._retention.keep(view.tail.stream.path) is None
+        most = max(CHUNK_SECONDS, self._cold_seconds) if lasting else CHUNK_SECONDS
         if config.ttl is None and config.expires_at is None:
             return CHUNK_CACHING % most
         left = float(most)

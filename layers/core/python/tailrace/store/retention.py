@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from tailrace.history.segment import BadSegment
@@ -21,7 +22,9 @@ from tailrace.store.schema import snapshot
 PAGE: Final = 1000
 """Streams that one sweep looks at; the next one goes on from there."""
 
-_FREE: Final = "path IS NOT NULL AND soft = 0 AND id NOT IN (SELECT parent FROM edges)"
+_FREE: Final = (
+    "path IS NOT NULL AND soft = 0 AND NOT EXISTS (SELECT 1 FROM edges WHERE parent = streams.id)"
+)
 """Whether a stream has a name, and no fork."""
 
 logger = logging.getLogger("tailrace")
@@ -103,11 +106,15 @@ def _first_kept(
         if begin is None:
             return None
         state = queries.last_state(db, stream)
-        first = first_kept(keep, state, begin, _pieces(db, stream.id, segments), now)
+        # An open cursor would hold on to its moment.
+        with closing(_pieces(db, stream.id, segments)) as pieces:
+            first = first_kept(keep, state, begin, pieces, now)
         return first if first > begin else None
 
 
-def _pieces(db: sqlite3.Connection, chain: int, segments: archive.Archive) -> Iterator[Piece]:
+def _pieces(
+    db: sqlite3.Connection, chain: int, segments: archive.Archive
+) -> Generator[Piece, None, None]:
     for manifest in archive.all_segments(db, chain):
         yield Piece(manifest.stop, *segments.end(manifest))
     entries = "SELECT n + 1, at, size FROM entries WHERE id = ? ORDER BY n"

@@ -66,7 +66,8 @@ class SqliteStore:
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._freed = 0
-        """How often streams lost their name that were not held open at that moment."""
+        """How often streams lost their name, or their beginning, that were not held open at that
+        moment."""
         self._has_orphans = True
         self._care = asyncio.Lock()
         """Sweeping and moving do not meet: what one of them writes the other might remove."""

@@ -68,6 +68,7 @@ async def _compact(settings: Settings, progress: Callable[[Compacted], None]) ->
     store = SqliteStore(settings)
     await store.open()
     try:
+        retained = await store.retain()
         done = await store.compact(progress)
         # Nobody reads here who might still need them.
         await store.remove_replaced()
