@@ -109,8 +109,10 @@ def run(job: Job) -> Report:
     try:
         looked = _looked(job, names, scanned)
         job.progress.step("comparing")
-        suspects = _suspects(job, checks.facts(names, scanned, objects)).persist()
-        held.append(suspects)
+        known = checks.facts(names, scanned, objects)
+        known = known._replace(chains=known.chains.persist())
+        suspects = _suspects(job, known).persist()
+        held += [known.chains, suspects]
         if suspects.isEmpty():
             return _report(looked, {}, [])
         job.progress.step("looking again")

@@ -33,6 +33,9 @@ SUSPECTS: Final = (
 )
 """Where to look: a slot, and the key of an object or what else tells one thing from another."""
 
+LEFT: Final = "coalesce(stop <= earliest, false)"
+"""Of segments: all of it is before what retention has left."""
+
 MANIFEST: Final = (
     "first", "stop", "key", "data_bytes", "index_bytes", "index_checksum", "begin", "offset", "size"
 )  # fmt: skip
@@ -43,14 +46,14 @@ class Facts(NamedTuple):
 
     streams: DataFrame
     """A row for each name, with how its configuration says that its chain begins."""
+    chains: DataFrame
+    """A row for each chain that has items, with what there is of it."""
     entries: DataFrame
     """Those of chains that have a name, with what is needed of it."""
     manifests: DataFrame
     """The same, without what retention is about to remove."""
     edges: DataFrame
     claims: DataFrame
-    chains: DataFrame
-    """Every chain that has items, with its last entry."""
     listing: DataFrame
 
 
@@ -70,17 +73,31 @@ def facts(names: Names, scanned: DataFrame, listing: DataFrame) -> Facts:
         "earliest",
     )  # fmt: skip
     about = F.broadcast(about) if names.few else about
-    kept = "stop > earliest OR first IS NULL OR stop IS NULL"
     return Facts(
         known,
+        chains(scanned.join(about, on="chain", how="left")),
         metadata.entries(scanned).join(about, on="chain"),
-        metadata.manifests(scanned).join(about, on="chain").where(kept),
+        metadata.manifests(scanned).join(about, on="chain").where(f"NOT ({LEFT})"),
         metadata.edges(scanned),
         metadata.claims(scanned),
+        listing,
+    )
+
+
+def chains(scanned: DataFrame) -> DataFrame:
+    """Of items with the names of their chains: the first slot that is kept in the table, the last
+    entry, the slot after the last that has data, and how many segments there are."""
+    entry = "kind = 'C'"
+    kept = f"{entry} AND (n >= earliest OR n < base)"
+    return (
         scanned.where("kind IN ('C', 'S', 'P')")
         .groupBy("chain")
-        .agg(F.max(F.when(F.col("kind") == "C", F.struct("n", "gone", "due"))).alias("last")),
-        listing,
+        .agg(
+            F.expr(f"min(n) FILTER (WHERE {kept})").alias("first"),
+            F.expr(f"max(struct(n, gone, due)) FILTER (WHERE {entry})").alias("last"),
+            F.expr(f"max(n + 1) FILTER (WHERE {entry} AND length IS NOT NULL)").alias("end"),
+            F.expr(f"count(1) FILTER (WHERE kind = 'S' AND NOT ({LEFT}))").alias("segments"),
+        )
     )
 
 
@@ -122,28 +139,29 @@ def segment_suspects(proved: DataFrame, known: Facts) -> DataFrame:
 
 
 def _slots(known: Facts) -> DataFrame:
-    unreadable = known.entries.where("n IS NULL").withColumn("key", F.col("s"))
-    linked = links(known.entries.where("n >= earliest"))
-    wrong = linked.where(
-        _any(
-            "offset IS NULL OR size IS NULL OR at IS NULL",
-            "length IS NULL AND end IS NULL AND NOT gone",
-            "before.gone",
-            "before.end IS NOT NULL AND NOT gone",
-            "at < before.at",
-            "n != before.n + 1 AND n > greatest(archived, earliest)",
-        )
-        | (F.expr("n = before.n + 1") & _moved(F.col("before.offset"), F.col("before.size")))
+    linked = links(known.entries.where("n IS NULL OR n >= earliest"))
+    apart = F.expr("n = before.n + 1") & _moved(F.col("before.offset"), F.col("before.size"))
+    hole = "n > greatest(archived, earliest)"
+    wrong = F.coalesce(apart, F.lit(False)) | _any(
+        "n IS NULL OR offset IS NULL OR size IS NULL OR at IS NULL",
+        "length IS NULL AND end IS NULL AND NOT gone",
+        "before.gone",
+        "before.end IS NOT NULL AND NOT gone",
+        "at < before.at",
+        f"n != before.n + 1 AND {hole}",
     )
     # A chain has one slot that none is before, or there is a hole where two blocks meet.
-    other = F.lag("n").over(Window.partitionBy("chain", "path").orderBy("n"))
-    begins = linked.where("before IS NULL").withColumn("other", other)
-    holes = begins.where("other IS NOT NULL AND n > greatest(archived, earliest)")
-    kept = "chain", "path", "n"
-    return (
-        unreadable.select(*kept, "key")
-        .unionByName(wrong.select(*kept), allowMissingColumns=True)
-        .unionByName(holes.select(*kept), allowMissingColumns=True)
+    begins = F.expr("n IS NOT NULL AND before IS NULL")
+    flagged = linked.select(
+        *("chain", "path", "n"),
+        F.expr("if(n IS NULL, s, NULL)").alias("key"),
+        begins.alias("begins"),
+        F.expr(hole).alias("hole"),
+        wrong.alias("wrong"),
+    ).where("begins OR wrong")
+    other = F.lag("n").over(Window.partitionBy("chain", "path", "begins").orderBy("n"))
+    return flagged.withColumn("other", other).where(
+        "wrong OR (begins AND hole AND other IS NOT NULL)"
     )
 
 
@@ -153,19 +171,21 @@ def links(entries: DataFrame) -> DataFrame:
     copies = entries.withColumn("block", F.explode(F.array_distinct(F.array(own, following))))
     window = Window.partitionBy("chain", "path", "block").orderBy("n")
     before = F.lag(F.struct("n", "offset", "size", "at", "end", "gone")).over(window)
-    return copies.withColumn("before", before).where(F.col("block") == own)
+    return copies.withColumn("before", before).where(F.col("block").eqNullSafe(own))
 
 
 def _beginnings(known: Facts) -> DataFrame:
-    kept = known.entries.where("n >= earliest OR n < base")
-    hot = kept.groupBy("chain", "path").agg(F.min("n").alias("n"))
-    return known.streams.join(hot, on=["chain", "path"], how="left").where(
-        _any(
-            "n < base",
-            "n < let_go",
-            "n > greatest(archived, earliest)",
-            "n IS NULL AND greatest(archived, earliest) > base",
+    return (
+        known.streams.join(known.chains, on="chain", how="left")
+        .where(
+            _any(
+                "first < base",
+                "first < let_go",
+                "first > greatest(archived, earliest)",
+                "first IS NULL AND greatest(archived, earliest) > base",
+            )
         )
+        .withColumn("n", F.col("first"))
     )
 
 
@@ -176,9 +196,8 @@ def _pointers(known: Facts) -> DataFrame:
 
 
 def _tombstones(known: Facts) -> DataFrame:
-    last = known.chains.select("chain", "last")
     return (
-        known.streams.join(last, on="chain", how="left")
+        known.streams.join(known.chains, on="chain", how="left")
         .where(
             _any(
                 "tombstone IS NULL AND last.gone",
@@ -212,8 +231,8 @@ def _manifests(known: Facts) -> DataFrame:
             "following IS NULL AND stop != archived",
         )
     )
-    without = known.streams.where("archived > greatest(base, earliest)").join(
-        known.manifests, on="chain", how="left_anti"
+    without = known.streams.join(known.chains, on="chain", how="left").where(
+        "archived > greatest(base, earliest) AND coalesce(segments, 0) = 0"
     )
     return wrong.select("chain", "path").unionByName(without.select("chain", "path"))
 
@@ -237,7 +256,8 @@ def _seams(known: Facts) -> DataFrame:
             f" stop - 1, NULL, NULL, offset, size) AS ({', '.join(place)})",
         )
     )
-    met = known.entries.where("n >= earliest").join(marks, on=["chain", "n"])
+    overlap = known.entries.where("n >= earliest AND (n <= archived OR n = base)")
+    met = overlap.join(marks, on=["chain", "n"])
     step = F.when(_many(), F.lit(1)).otherwise(_length())
     begin = F.coalesce("from_offset", F.col("offset") - step)
     ends = F.expr("to_offset != offset OR to_size != size")
@@ -279,9 +299,7 @@ def _forks(known: Facts) -> DataFrame:
         _chain(F.expr("col[0]")).alias("key"),
         F.expr("coalesce(get(lineage, pos - 1)[1], 0)").alias("start"),
     )
-    data = known.entries.where("length IS NOT NULL")
-    ends = data.groupBy("chain").agg((F.max("n") + 1).alias("end"))
-    sources = known.streams.join(ends, on="chain", how="left").selectExpr(
+    sources = known.streams.join(known.chains, on="chain", how="left").selectExpr(
         "chain AS key", "base", "greatest(archived, coalesce(end, 0)) AS end"
     )
     apart = through.join(sources, on="key", how="left").where(

@@ -176,6 +176,8 @@ class _Export(NamedTuple):
             gone = files.where("day IS NULL").agg(F.sum(F.col("stop") - F.col("first"))).collect()
         finally:
             files.unpersist()
+        # Who took too long is told so here: the rest is done by another, or has been.
+        self.turn.write(plan)
         if self.catalogue is not None:
             self.job.progress.step("registering partitions")
             self.catalogue.register(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,19 +14,20 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from glue_jobs.progress import Progress
 from glue_jobs.spark import session
 from tailrace.clock import system_clock
-from tailrace.errors import BadSetting
+from tailrace.errors import BadSetting, TailraceError
 from tailrace.settings import Settings
+from tailrace.store.dynamo.provision import require
 
 KNOBS: Final = (
     "table",
     "bucket",
     "endpoint_url",
-    "create_table",
     "trim_grace",
     "segment_max_messages",
     "segment_max_bytes",
@@ -46,6 +49,9 @@ METRICS: Final[dict[str, str]] = {
 }
 """Each is published in the namespace `Tailrace` with the dimensions `job` and `table`."""
 
+_OURS: Final = re.compile(r"^tailrace\.\S+: (.+)$", re.MULTILINE)
+"""One of our errors at the end of a worker's trace."""
+
 Extend = Callable[[argparse.ArgumentParser], None]
 
 
@@ -65,7 +71,7 @@ class Job:
     @property
     def remote(self) -> Settings:
         """The settings for Spark's workers: what they use was looked at here."""
-        return replace(self.settings, check_table=False, create_table=False)
+        return replace(self.settings, check_table=False)
 
     def publish(self, counts: Mapping[str, float]) -> None:
         """Metrics of this run, where there is a CloudWatch for them."""
@@ -135,18 +141,37 @@ def running(
     if arguments.region:
         os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = arguments.region
     glue = on_glue(argv)
+    with _plainly(name):
+        asyncio.run(require(settings))
     ours = SparkContext._active_spark_context is None and not glue  # noqa: SLF001 (no other way)
     spark = session(f"tailrace {name}", local=not glue, cores=arguments.cores)
     progress = Progress(name, spark.sparkContext)
     begun = time.monotonic()
     try:
         now = system_clock() if arguments.now is None else arguments.now
-        yield Job(name, settings, arguments, spark, progress, glue, now)
+        with _plainly(name):
+            yield Job(name, settings, arguments, spark, progress, glue, now)
         progress.say(f"done in {time.monotonic() - begun:.1f} s")
     finally:
         progress.stop()
         if ours:
             spark.stop()
+
+
+@contextmanager
+def _plainly(name: str) -> Iterator[None]:
+    """What is an operator's business is said in a sentence, wherever it was found."""
+    try:
+        yield
+    except TailraceError as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        raise SystemExit(2 if isinstance(error, BadSetting) else 1) from error
+    except PySparkException as error:
+        found = _OURS.findall(str(error))
+        if not found:
+            raise
+        sys.stderr.write(f"{name}: {found[-1]}\n")
+        raise SystemExit(1) from error
 
 
 def finish(code: int) -> None:

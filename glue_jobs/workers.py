@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from tailrace.errors import BadSetting
 from tailrace.settings import Settings
 from tailrace.store.dynamo.bodies import Bucket
 from tailrace.store.dynamo.provision import connect
@@ -38,8 +37,7 @@ class Backend(NamedTuple):
 
 async def connected(settings: Settings) -> Backend:
     made = await connect(settings)
-    if made.bucket is None:
-        raise BadSetting("history needs a bucket: name it with --bucket")
+    assert made.bucket is not None, "the driver has looked at that"
     return Backend(Table(made.client, settings.table), made.bucket)
 
 

@@ -35,14 +35,14 @@ TINY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    spark: SparkSession
+    spark: SparkSession | None
     settings: Settings
     store: DynamoStore
     streams: Streams
 
     @classmethod
     @asynccontextmanager
-    async def over(cls, spark: SparkSession, **more: Any) -> AsyncIterator[Self]:
+    async def over(cls, spark: SparkSession | None, **more: Any) -> AsyncIterator[Self]:
         values = {"chunk_bytes": 1024, "inline_bytes": 1024, **more}
         settings = Settings(
             store="dynamodb", table=fresh_name("glue"), bucket=fresh_name("glue"), **values
@@ -50,9 +50,9 @@ class Lab:
         store = DynamoStore(settings)
         await store.open()
         try:
-            bucket = cls(spark, settings, store, Streams(store, settings))
-            await bucket.bucket.put("made", b"")
-            yield bucket
+            made = cls(spark, settings, store, Streams(store, settings))
+            await made.bucket.put("made", b"")
+            yield made
         finally:
             await store.close()
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import orjson
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from glue_jobs.sealing import in_cells
@@ -152,11 +153,11 @@ async def test_an_export_is_as_good_as_the_table(lab: Lab, tmp_path: Path) -> No
     assert (await lab.compact()).entries == 0
 
 
-async def test_a_stream_with_most_of_the_data_is_spread(lab: Lab) -> None:
+def test_a_stream_with_most_of_the_data_is_spread(spark: SparkSession) -> None:
     rows = [("big", n, 100 * n + 100, 100) for n in range(900)]
     rows += [(f"small{i}", 0, 100, 100) for i in range(100)]
     schema = "chain string, n long, size long, length long"
-    frame = lab.spark.createDataFrame(rows, schema)
+    frame = spark.createDataFrame(rows, schema)
     empty = dict.fromkeys(("mode", "body", "key", "rest"), F.lit(None).cast("string"))
     entries = frame.withColumns({**empty, "offset": F.col("size"), "at": F.lit(0)})
     cells = in_cells(entries, Grid(1 << 30, 100))

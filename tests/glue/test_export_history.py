@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -20,14 +20,17 @@ from pyspark.sql import functions as F
 from glue_jobs import export_history, plans
 from glue_jobs.catalogue import Catalogue, Partition
 from glue_jobs.export_history import Summary
+from glue_jobs.files import FILES, written
 from glue_jobs.job import running
 from glue_jobs.messages import COLUMNS, PARTITIONS
+from glue_jobs.plans import noted, planned
 from glue_jobs.turn import KEY, ExportUnderWay, Plan, Turn
 from tailrace.history.merging import Grid
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.state import Producer
 from tailrace.settings import Settings
+from tailrace.store.dynamo import actions, layout, trimming
 from tailrace.streams import Streams
 from tests.engines import Ministack, fresh_name
 from tests.glue.lab import BYTES, DAY, JSON, TEXT, Lab
@@ -55,6 +58,7 @@ class Shop:
         self.database = database
         self.now = START
         self.streams = Streams(lab.store, lab.settings, lambda: self.now)
+        self.s3, self.glue = boto3.client("s3"), boto3.client("glue")
         self.written: dict[str, list[Message]] = {}
         self._kinds: dict[str, tuple[int, str]] = {}
 
@@ -77,25 +81,13 @@ class Shop:
     ) -> None:  # fmt: skip
         chain, kind = self._kinds[path]
         at = datetime.fromtimestamp(self.now / 1000, UTC)
+        about = at.replace(tzinfo=None), kind, *(by or (None, None, None))
         for i, message in enumerate(messages or [body]):
             step = 1 if kind == JSON else len(message)
             binary = kind == BYTES or b"\xff" in message
-            self.written[path].append(
-                (
-                    path,
-                    f"{chain:016x}",
-                    slot,
-                    i,
-                    offset,
-                    offset + step,
-                    at.replace(tzinfo=None),
-                    kind,
-                    *(by or (None, None, None)),
-                    None if binary else message.decode(),
-                    message if binary else None,
-                    at.date(),
-                )  # fmt: skip
-            )
+            bodies = (None, message) if binary else (message.decode(), None)
+            place = path, f"{chain:016x}", slot, i, offset, offset + step
+            self.written[path].append((*place, *about, *bodies, at.date()))
             offset += step
 
     async def archive(self, path: str, entries: int = 3) -> int:
@@ -128,7 +120,7 @@ class Shop:
     # What Athena would see.
 
     def partitions(self) -> list[tuple[list[str], str]]:
-        pages = boto3.client("glue").get_paginator("get_partitions")
+        pages = self.glue.get_paginator("get_partitions")
         found = pages.paginate(DatabaseName=self.database, TableName="messages")
         return [
             (each["Values"], each["StorageDescriptor"]["Location"])
@@ -136,31 +128,29 @@ class Shop:
             for each in page["Partitions"]
         ]
 
-    def download(self, folder: Path) -> Path:
-        """The files of all partitions that are registered."""
-        s3, bucket = boto3.client("s3"), self.lab.settings.bucket
+    def files(self) -> Iterator[str]:
+        """The keys of the files of all partitions that are registered."""
         for values, location in self.partitions():
-            prefix = location.removeprefix(f"s3://{bucket}/")
+            prefix = location.removeprefix(f"s3://{self.lab.settings.bucket}/")
             named = "/".join(f"{key.name}={v}" for key, v in zip(PARTITIONS, values, strict=True))
-            assert prefix.endswith(f"/{named}/")
-            for key in self.lab.objects(prefix):
-                target = folder / key
-                target.parent.mkdir(parents=True, exist_ok=True)
-                s3.download_file(bucket, key, str(target))
-        return folder / "export/messages"
+            assert prefix == f"export/messages/{named}/"
+            yield from self.lab.objects(prefix)
 
-    def seen(self, folder: Path) -> DataFrame:
-        return self.lab.spark.read.parquet(str(self.download(folder)))
+    def frame(self, folder: Path) -> DataFrame:
+        for key in self.files():
+            (folder / key).parent.mkdir(parents=True, exist_ok=True)
+            self.s3.download_file(self.lab.settings.bucket, key, str(folder / key))
+        return self.lab.spark.read.parquet(str(folder / "export/messages"))
 
-    def messages(self, folder: Path) -> list[Message]:
+    async def messages(self, keys: Iterable[str] | None = None) -> list[Message]:
         """The same without Spark, which takes longer for it."""
-        found = [path.read_bytes() for path in self.download(folder).rglob("*.parquet")]
-        tables = [pq.read_table(pa.BufferReader(data)) for data in found]
-        rows = [row for table in tables for row in table.to_pylist()]
-        return sorted(
-            (*({**row, "time": row["time"].replace(tzinfo=None)}.values()), row["time"].date())
-            for row in rows
-        )
+        found: list[Message] = []
+        for key in self.files() if keys is None else keys:
+            data = pa.BufferReader(await self.lab.bucket.get(key))
+            for row in pq.ParquetFile(data).read().to_pylist():
+                day = row["time"].date()
+                found.append((*(row | {"time": row["time"].replace(tzinfo=None)}).values(), day))
+        return sorted(found)
 
 
 def _plain(value: Any) -> Any:
@@ -205,7 +195,7 @@ async def test_every_message_is_exported_once_and_as_it_was_written(
     assert {row[0] for row in expected} == {"json/ä", "text", "bytes", "fork"}
 
     done = await asyncio.to_thread(shop.export)
-    seen = shop.seen(tmp_path / "first")
+    seen = shop.frame(tmp_path)
     rows = seen.select(*(column.name for column in COLUMNS), "day").collect()
     assert sorted(tuple(map(_plain, row)) for row in rows) == expected
     assert (done.messages, done.streams) == (len(expected), 4)
@@ -232,14 +222,14 @@ async def test_every_message_is_exported_once_and_as_it_was_written(
     more = await shop.expected()
     after = await asyncio.to_thread(shop.export)
     assert after.messages == len(more) - len(expected) > 10
-    assert shop.messages(tmp_path / "second") == more
+    assert await shop.messages() == more
     runs = {values[2] for values, _ in shop.partitions()}
     assert runs == {*done.finished, *after.finished}
     assert [key for key in shop.lab.objects("export/") if "/_" in key] == [KEY]
 
 
 def check_schema(shop: Shop, seen: DataFrame) -> None:
-    table = boto3.client("glue").get_table(DatabaseName=shop.database, Name="messages")["Table"]
+    table = shop.glue.get_table(DatabaseName=shop.database, Name="messages")["Table"]
     columns = table["StorageDescriptor"]["Columns"] + table["PartitionKeys"]
     # Spark finds the last three in the names of folders, and guesses their types.
     assert dict(seen.dtypes) == {column["Name"]: column["Type"] for column in columns}
@@ -274,7 +264,7 @@ async def small(shop: Shop) -> None:
 
 
 async def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next(
-    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await small(shop)
 
@@ -285,14 +275,13 @@ async def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next(
             with pytest.raises(Killed):
                 await asyncio.to_thread(shop.export)
         steps.append(name)
-        found = shop.messages(tmp_path / f"{len(steps)}")
+        found = await shop.messages()
         assert len(set(found)) == len(found)
         ends = {path: await shop.exported(path) for path in "ab"}
         assert {row for row in everything if row[2] < ends[row[0]]} <= set(found)
 
     steps: list[str] = []
     everything = await shop.expected()
-    planned, written, noted = plans.planned, export_history.written, plans.noted
     register, write = Catalogue.register, Turn.write
 
     def before(*_: Any) -> None:
@@ -331,22 +320,20 @@ async def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next(
         await shop.lab.bucket.delete([old.key for old in olds])
     await killed(export_history, "written", writing)
     await killed(Catalogue, "register", registering)
-    await killed(export_history, "noted", before)
     await killed(export_history, "noted", noting)
     await killed(Turn, "write", ending)
     done = await asyncio.to_thread(shop.export)
     assert len(done.finished) == 1
     assert {values[2] for values, _ in shop.partitions()} == {*done.finished}
-    assert shop.messages(tmp_path / "end") == everything
-    assert (await asyncio.to_thread(shop.export)).messages == 0
+    assert await shop.messages() == everything
+    assert [await shop.exported(path) for path in "ab"] == [6, 6]
     assert [key for key in shop.lab.objects("export/") if "/_" in key] == [KEY]
 
 
 async def test_of_two_runs_at_once_the_second_ends_and_says_why(
-    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await small(shop)
-    written = export_history.written
 
     def meanwhile(*arguments: Any) -> DataFrame:
         with pytest.raises(ExportUnderWay, match="another export is under way, run 2"):
@@ -355,26 +342,24 @@ async def test_of_two_runs_at_once_the_second_ends_and_says_why(
 
     monkeypatch.setattr(export_history, "written", meanwhile)
     await asyncio.to_thread(shop.export)
-    assert shop.messages(tmp_path) == await shop.expected()
+    assert await shop.messages() == await shop.expected()
 
 
 async def test_a_run_that_was_only_slow_adds_nothing_to_what_another_finished_for_it(
-    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await small(shop)
-    written, renew = export_history.written, Turn._renew
+    renew = Turn._renew
     others: list[Summary] = []
 
     def meanwhile(spark: SparkSession, plan: Plan, settings: Settings) -> DataFrame:
-        files = written(spark, plan, settings)
+        files = written(spark, plan, settings).collect()
         if not others:
             others.append(Summary())
             monkeypatch.setattr(Turn, "_renew", renew)
             # One takes over, and the next has a plan of its own by the time this one goes on.
-            files = files.persist()
-            assert files.count() > 4
             others[:] = [shop.export(), shop.export()]
-        return files
+        return spark.createDataFrame(files, FILES)
 
     monkeypatch.setattr(Turn, "_renew", lambda _: None)
     monkeypatch.setattr(export_history, "written", meanwhile)
@@ -382,14 +367,12 @@ async def test_a_run_that_was_only_slow_adds_nothing_to_what_another_finished_fo
         await asyncio.to_thread(shop.export)
     assert others[0].messages == len(await shop.expected())
     assert others[1] == Summary()
-    assert shop.messages(tmp_path) == await shop.expected()
+    assert await shop.messages() == await shop.expected()
 
 
-async def test_a_damaged_segment_stops_the_run_until_it_is_restored_or_deleted(
-    shop: Shop, tmp_path: Path
-) -> None:
+async def test_a_damaged_segment_stops_the_run_until_it_is_restored_or_deleted(shop: Shop) -> None:
     await small(shop)
-    s3, bucket = boto3.client("s3"), shop.lab.settings.bucket
+    s3, bucket = shop.s3, shop.lab.settings.bucket
     whole = {}
     for path in "ab":
         key = (await shop.lab.manifests(path))[1].key
@@ -411,14 +394,12 @@ async def test_a_damaged_segment_stops_the_run_until_it_is_restored_or_deleted(
     done = await asyncio.to_thread(shop.export)
     assert (done.damaged, done.gone) == ((), 3)
     assert "left out 3 slots" in str(done)
-    found = shop.messages(tmp_path)
+    found = await shop.messages()
     assert [row for row in found if row[0] == "a"] == everything
     assert len(found) == len(set(found)) == 9
 
 
-async def test_a_stream_with_a_hole_is_held_back_and_others_are_not(
-    shop: Shop, tmp_path: Path
-) -> None:
+async def test_a_stream_with_a_hole_is_held_back_and_others_are_not(shop: Shop) -> None:
     await small(shop)
     everything = await shop.expected()
     for i in range(4):
@@ -433,7 +414,7 @@ async def test_a_stream_with_a_hole_is_held_back_and_others_are_not(
     done = await asyncio.to_thread(shop.export)
     assert [row[:3] for row in done.held] == [("a", first.stop, third.first)]
     assert "the job `audit` says more" in str(done)
-    assert shop.messages(tmp_path / "held") == [
+    assert await shop.messages() == [
         row for row in everything if row[0] == "b" or row[2] < second.first
     ]
     assert await shop.exported("a") == second.first
@@ -441,21 +422,20 @@ async def test_a_stream_with_a_hole_is_held_back_and_others_are_not(
     await shop.lab.store._table.put_new(item)
     after = await asyncio.to_thread(shop.export)
     assert after.held == ()
-    assert shop.messages(tmp_path / "after") == await shop.expected()
+    assert await shop.messages() == await shop.expected()
 
 
-async def test_retention_between_two_runs_leaves_out_what_it_took(
-    shop: Shop, tmp_path: Path
-) -> None:
+async def test_retention_may_take_what_was_not_exported(shop: Shop) -> None:
     await small(shop)
-    everything = await shop.expected()
-    table = shop.lab.store._table
+    table, first = shop.lab.store._table, (await shop.lab.manifests("a"))[0]
     name = await archiving.name_of(table, "a")
     assert name is not None
-    first = (await shop.lab.manifests("a"))[0]
     await trimming.note(table, name, "m", first.stop)
     await table.transact([actions.remove_segment(first)])
     done = await asyncio.to_thread(shop.export, "--catalogue", "false")
     assert (done.held, done.damaged, done.gone) == ((), (), 0)
-    await asyncio.to_thread(shop.export)
-    assert shop.partitions() == []
+    assert await shop.messages(shop.lab.objects("export/messages/")) == [
+        row for row in await shop.expected() if row[0] == "b" or row[2] >= first.stop
+    ]
+    databases = shop.glue.get_databases()["DatabaseList"]
+    assert shop.database not in [each["Name"] for each in databases]

@@ -55,11 +55,12 @@ class Archivist:
         uploaded = await archiving.upload(
             self._table, self._bucket, name.stream, Most(most), system_clock(), GRID
         )
-        # Whatever may have happened meanwhile, the commit alone has to keep order.
+        if uploaded is None:
+            return False
+        # Whatever happens meanwhile, the commit alone has to keep order.
         await asyncio.sleep(pause)
-        return uploaded is not None and await segments.commit(
-            self._table, name.stream, uploaded.manifest
-        )
+        manifest = uploaded.manifest._replace(at=system_clock())
+        return await segments.commit(self._table, name.stream, manifest)
 
     async def merge(self, path: str) -> bool:
         name = await archiving.name_of(self._table, path)

@@ -247,8 +247,8 @@ def test_a_duplicate_from_memory_is_noticed() -> None:
 def test_a_source_that_was_let_go_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     count = actions._count_forks
 
-    def uncounted(fork: Fork, _: int, condition: str = "") -> Action:
-        return count(fork, 0, condition)
+    def uncounted(fork: Fork, _: int, *given: Any) -> Action:
+        return count(fork, 0, *given)
 
     monkeypatch.setattr(actions, "_count_forks", uncounted)
     caught("forks", "lacks slots")

@@ -44,10 +44,12 @@ def compact(data: str | None, as_json: bool) -> None:
         settings = Settings.from_env(data=data)
         if not Path(settings.data).is_dir():
             raise Failure(f"there is no data directory '{settings.data}'", Exit.NOT_FOUND)
-        done = asyncio.run(_compact(settings, _teller(out)))
+        done, retained = asyncio.run(_compact(settings, _teller(out)))
     except TailraceError as error:
         code = Exit.USAGE if isinstance(error, BadSetting) else Exit.UNEXPECTED
         raise Failure(str(error), code, code=error.code) from None
+    if retained:
+        out.note(f"let go of {_entries(retained)} by TAILRACE_RETENTION")
     out.result(
         f"moved {_amount(done)} into {counted(done.segments, 'segment')}"
         if done.segments
@@ -62,7 +64,10 @@ def compact(data: str | None, as_json: bool) -> None:
         raise Failure("; ".join(done.failed), Exit.UNEXPECTED)
 
 
-async def _compact(settings: Settings, progress: Callable[[Compacted], None]) -> Compacted:
+async def _compact(
+    settings: Settings, progress: Callable[[Compacted], None]
+) -> tuple[Compacted, int]:
+    """What was moved, and how many entries were let go of before that."""
     from tailrace.store.sqlite import SqliteStore
 
     store = SqliteStore(settings)
@@ -75,7 +80,7 @@ async def _compact(settings: Settings, progress: Callable[[Compacted], None]) ->
         await store.sweep()
     finally:
         await store.close()
-    return done
+    return done, retained
 
 
 def _teller(out: Output) -> Callable[[Compacted], None]:
@@ -92,6 +97,9 @@ def _teller(out: Output) -> Callable[[Compacted], None]:
 
 
 def _amount(done: Compacted) -> str:
-    noun = "entry" if done.entries == 1 else "entries"
-    size = f"{done.entries:,} {noun} ({done.bytes:,} bytes)"
+    size = f"{_entries(done.entries)} ({done.bytes:,} bytes)"
     return f"{size} of {counted(done.streams, 'stream')}"
+
+
+def _entries(number: int) -> str:
+    return f"{number:,} {'entry' if number == 1 else 'entries'}"

@@ -50,16 +50,25 @@ async def connect(settings: Settings, meter: Callable[[Call], None] | None = Non
     return Backend(client, _bucket(access, settings))
 
 
+async def require(settings: Settings) -> None:
+    """`BadSetting` unless table and bucket are named and the table is there; makes nothing."""
+    access = await find_access(settings)
+    if not settings.bucket and not access.local:
+        raise BadSetting("history needs a bucket: name it with TAILRACE_BUCKET or --bucket")
+    client = Client(access, 1)
+    try:
+        if await _describe(client, access, settings.table) is None:
+            raise _missing(access, settings.table)
+    finally:
+        await client.close()
+
+
 async def _ensure_table(client: Client, access: Access, settings: Settings) -> None:
     name = settings.table
     table = await _describe(client, access, name)
     if table is None:
         if not (access.local or settings.create_table):
-            raise BadSetting(
-                f"there is no DynamoDB table '{name}' in {access.region} ({access.endpoint});"
-                " deploy the stack, name another with TAILRACE_TABLE,"
-                " or let it be created with --create-table"
-            )
+            raise _missing(access, name)
         logger.info("creating the table '%s' in %s", name, access.region)
         table = await _create(client, access, name)
     index = {each["IndexName"]: each for each in table.get("GlobalSecondaryIndexes", [])}
@@ -116,6 +125,14 @@ async def _describe(client: Client, access: Access, name: str) -> dict[str, Any]
         raise StoreUnavailable(f"cannot reach DynamoDB at {access.endpoint}: {error}") from error
     table: dict[str, Any] = answer["Table"]
     return table
+
+
+def _missing(access: Access, name: str) -> BadSetting:
+    return BadSetting(
+        f"there is no DynamoDB table '{name}' in {access.region} ({access.endpoint});"
+        " deploy the stack, name another with TAILRACE_TABLE,"
+        " or let it be created with --create-table"
+    )
 
 
 def _bucket(access: Access, settings: Settings) -> Bucket | None:
