@@ -91,7 +91,7 @@ class Report(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> int:
-    with running(NAME, ABOUT, argv, _arguments) as job:
+    with running(NAME, ABOUT, argv, add_arguments) as job:
         report = run(job)
         sys.stdout.write(f"{report.as_json().decode() if job.arguments.json else report}\n")
         job.publish(report.metrics)
@@ -113,9 +113,10 @@ def run(job: Job) -> Report:
         known = known._replace(chains=known.chains.persist())
         suspects = _suspects(job, known).persist()
         held += [known.chains, suspects]
-        if suspects.isEmpty():
+        count = suspects.count()
+        if not count:
             return _report(looked, {}, [])
-        job.progress.step("looking again")
+        job.progress.step(f"looking again at {count:,}")
         found = looks.problems(_named_again(job, suspects, held), job.remote).persist()
         held.append(found)
         counts = {row["check"]: row["count"] for row in found.groupBy("check").count().collect()}
@@ -181,7 +182,7 @@ def _report(looked: Mapping[str, int], counts: Mapping[str, int], found: Sequenc
     return Report(checked, found)
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checksums",
         type=switch,

@@ -85,18 +85,25 @@ def facts(names: Names, scanned: DataFrame, listing: DataFrame) -> Facts:
 
 
 def chains(scanned: DataFrame) -> DataFrame:
-    """Of items with the names of their chains: the first slot that is kept in the table, the last
-    entry, the slot after the last that has data, and how many segments there are."""
+    """Of items with the names of their chains: the first slot that is kept in the table and the
+    last, the slot after the last that has data, the tombstone, the same if the chain goes after
+    it, and how many segments there are."""
     entry = "kind = 'C'"
-    kept = f"{entry} AND (n >= earliest OR n < base)"
+
+    def of(value: str, condition: str) -> Column:
+        return F.expr(f"{value} FILTER (WHERE {condition})")
+
+    # Numbers, and no structures: those would have to be sorted.
     return (
         scanned.where("kind IN ('C', 'S', 'P')")
         .groupBy("chain")
         .agg(
-            F.expr(f"min(n) FILTER (WHERE {kept})").alias("first"),
-            F.expr(f"max(struct(n, gone, due)) FILTER (WHERE {entry})").alias("last"),
-            F.expr(f"max(n + 1) FILTER (WHERE {entry} AND length IS NOT NULL)").alias("end"),
-            F.expr(f"count(1) FILTER (WHERE kind = 'S' AND NOT ({LEFT}))").alias("segments"),
+            of("min(n)", f"{entry} AND (n >= earliest OR n < base)").alias("first"),
+            of("max(n)", entry).alias("last"),
+            of("max(n + 1)", f"{entry} AND length IS NOT NULL").alias("end"),
+            of("max(n)", f"{entry} AND gone").alias("grave"),
+            of("max(n)", f"{entry} AND gone AND due IS NOT NULL").alias("leaving"),
+            of("count(1)", f"kind = 'S' AND NOT ({LEFT})").alias("segments"),
         )
     )
 
@@ -196,16 +203,13 @@ def _pointers(known: Facts) -> DataFrame:
 
 
 def _tombstones(known: Facts) -> DataFrame:
-    return (
-        known.streams.join(known.chains, on="chain", how="left")
-        .where(
-            _any(
-                "tombstone IS NULL AND last.gone",
-                "tombstone IS NOT NULL AND (last IS NULL OR last.n != tombstone OR NOT last.gone)",
-            )
+    both = known.streams.join(known.chains, on="chain", how="left").where(
+        _any(
+            "tombstone IS NULL AND grave IS NOT NULL",
+            "tombstone IS NOT NULL AND (grave IS NULL OR grave != tombstone)",
         )
-        .withColumn("n", F.coalesce("tombstone", "last.n"))
     )
+    return both.withColumn("n", F.coalesce("tombstone", "grave"))
 
 
 # In segments
@@ -338,7 +342,7 @@ def _twins(known: Facts) -> DataFrame:
 
 def _orphans(known: Facts) -> DataFrame:
     nameless = known.chains.join(known.streams, on="chain", how="left_anti")
-    return nameless.where("last IS NULL OR NOT last.gone OR last.due IS NULL")
+    return nameless.where("leaving IS NULL OR leaving != last")
 
 
 CHECKS: Final = (

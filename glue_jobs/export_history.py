@@ -14,10 +14,11 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from glue_jobs import items, plans
@@ -27,7 +28,7 @@ from glue_jobs.job import Job, finish, running, switch, table
 from glue_jobs.plans import noted, planned
 from glue_jobs.turn import LEASE_SECONDS, Plan, Turn
 from tailrace.errors import BadSetting
-from tailrace.store.dynamo.access import boto_client, is_loopback
+from tailrace.store.dynamo.access import boto_client
 from tailrace.store.dynamo.provision import LOCAL_BUCKET
 
 NAME: Final = "export-history"
@@ -39,8 +40,26 @@ SHOWN: Final = 20
 MOST_BUCKETS: Final = 1000
 """Each is a file of its own, for every day and run."""
 
-Refused = tuple[str, int, int, str]
-"""Path, first slot, the slot after the last, and why."""
+
+class Refused(NamedTuple):
+    """Slots that are not exported."""
+
+    count: int = 0
+    """How often that is so."""
+    shown: tuple[tuple[str, int, int, str], ...] = ()
+    """Some of them: path, first slot, the slot after the last, and why."""
+
+    @classmethod
+    def among(cls, rows: DataFrame) -> Refused:
+        found = rows.where("refused IS NOT NULL")
+        some = found.orderBy("stream", "first").limit(SHOWN)
+        shown = some.select("stream", "first", "stop", "refused").collect()
+        return cls(found.count(), tuple(tuple(row) for row in shown)) if shown else cls()
+
+    def __str__(self) -> str:
+        lines = table(self.shown, ("stream", "first", "stop", "why"))
+        more = f"\nand {self.count - SHOWN:,} more" if self.count > SHOWN else ""
+        return f"{self.count:,} times:\n{lines}{more}"
 
 
 class Summary(NamedTuple):
@@ -56,18 +75,14 @@ class Summary(NamedTuple):
     bytes: int = 0
     gone: int = 0
     """Slots that were deleted between plan and export."""
-    held: tuple[Refused, ...] = ()
+    held: Refused = Refused()
     """Where streams are exported up to, and no further."""
-    damaged: tuple[Refused, ...] = ()
+    damaged: Refused = Refused()
     """Because of these nothing of their run is registered."""
 
     @property
     def metrics(self) -> dict[str, float]:
         return {"history_exported_total": self.messages}
-
-    def plus(self, other: Summary) -> Summary:
-        both: Iterable[tuple[Any, Any]] = zip(self, other, strict=True)
-        return Summary(*(one + two for one, two in both))
 
     def __str__(self) -> str:
         source = f"{self.streams:,} streams, from {self.segments:,} segments"
@@ -79,11 +94,11 @@ class Summary(NamedTuple):
             lines.append(f"some of it for run {self.finished[0]}, which was left unfinished")
         if self.gone:
             lines.append(f"left out {self.gone:,} slots that were deleted meanwhile")
-        if self.held:
-            lines.append(f"held back {_shown(self.held)}")
-        if self.damaged:
+        if self.held.count:
+            lines.append(f"held back {self.held}")
+        if self.damaged.count:
             lines.append(
-                f"cannot read {_shown(self.damaged)}\n"
+                f"cannot read {self.damaged}\n"
                 "Nothing is registered before they can be read. Restore the objects, or delete the"
                 " streams, and run it again."
             )
@@ -95,7 +110,7 @@ def main(argv: Sequence[str]) -> int:
         summary = run(job)
         sys.stdout.write(f"{summary}\n")
         job.publish(summary.metrics)
-        return 1 if summary.held or summary.damaged else 0
+        return 1 if summary.held.count or summary.damaged.count else 0
 
 
 def run(job: Job) -> Summary:
@@ -111,12 +126,13 @@ def run(job: Job) -> Summary:
         done = Summary()
         if left.state == "planned":
             job.progress.say(f"run {left.run} was left unfinished: it comes first")
-            done = export.finish(left)
-            if done.damaged:
+            done = export.finish(left, done)
+            if done.damaged.count:
                 return done
             turn.write(new)
         plan, held = export.plan(new)
-        return done.plus(held).plus(export.finish(plan) if plan.parts else Summary())
+        done = done._replace(held=held)
+        return export.finish(plan, done) if plan.parts else done
 
 
 class _Export(NamedTuple):
@@ -126,16 +142,18 @@ class _Export(NamedTuple):
     turn: Turn
     catalogue: Catalogue | None
 
-    def plan(self, plan: Plan) -> tuple[Plan, Summary]:
+    def plan(self, plan: Plan) -> tuple[Plan, Refused]:
         """Nobody else plans now, so that what others have left of their plans can go."""
         self._clean()
         names = items.names(self.job)
         self.job.progress.step("planning")
+        rows = planned(names.frame, self.job.remote, plan.run, plan.buckets).persist()
         try:
-            rows = planned(names.frame, self.job.remote, plan.run, plan.buckets).collect()
+            found = rows.where("part IS NOT NULL").collect()
+            held = Refused.among(rows)
         finally:
+            rows.unpersist()
             names.frame.unpersist()
-        found = [row for row in rows if row.part is not None]
         plan = plan._replace(
             state="planned" if found else "done",
             parts=tuple(row.part for row in found),
@@ -143,39 +161,13 @@ class _Export(NamedTuple):
             segments=sum(row.segments for row in found),
         )
         self.turn.write(plan)
-        return plan, Summary(held=_refused(row for row in rows if row.part is None))
+        return plan, held
 
-    def finish(self, plan: Plan) -> Summary:
-        done = self._write(plan)
-        if done.damaged:
+    def finish(self, plan: Plan, done: Summary) -> Summary:
+        """What was done before, and this."""
+        made, done = self._write(plan, done)
+        if done.damaged.count:
             return done
-        self.job.progress.step("noting how far streams are exported")
-        noted(self.job.spark, plan, self.job.remote).count()
-        self.turn.write(plan._replace(state="done", parts=()))
-        self._clean()
-        return done._replace(finished=(plan.run,), streams=plan.streams, segments=plan.segments)
-
-    def _write(self, plan: Plan) -> Summary:
-        self.job.progress.step("writing files")
-        files = written(self.job.spark, plan, self.job.remote).persist()
-        try:
-            made = (
-                files.where("day IS NOT NULL")
-                .groupBy("day", "bucket")
-                .agg(
-                    F.count("*").alias("files"),
-                    F.sum("messages").alias("messages"),
-                    F.sum("bytes").alias("bytes"),
-                )
-                .orderBy("day", "bucket")
-                .collect()
-            )
-            damaged = files.where("refused IS NOT NULL").orderBy("stream", "first").collect()
-            if damaged:
-                return Summary(damaged=_refused(damaged))
-            gone = files.where("day IS NULL").agg(F.sum(F.col("stop") - F.col("first"))).collect()
-        finally:
-            files.unpersist()
         # Who took too long is told so here: the rest is done by another, or has been.
         self.turn.write(plan)
         if self.catalogue is not None:
@@ -184,12 +176,40 @@ class _Export(NamedTuple):
                 ((row.day, str(row.bucket), plan.run), self._url(row.day, row.bucket, plan.run))
                 for row in made
             )
-        return Summary(
-            messages=sum(row.messages for row in made),
-            partitions=len(made),
-            files=sum(row.files for row in made),
-            bytes=sum(row.bytes for row in made),
-            gone=gone[0][0] or 0,
+        self.job.progress.step("noting how far streams are exported")
+        noted(self.job.spark, plan, self.job.remote).count()
+        self.turn.write(plan._replace(state="done", parts=()))
+        self._clean()
+        return done._replace(
+            finished=(*done.finished, plan.run),
+            streams=done.streams + plan.streams,
+            segments=done.segments + plan.segments,
+        )
+
+    def _write(self, plan: Plan, done: Summary) -> tuple[Sequence[Any], Summary]:
+        """The partitions that have files now."""
+        self.job.progress.step("writing files")
+        files = written(self.job.spark, plan, self.job.remote).persist()
+        try:
+            rows = files.groupBy("day", "bucket").agg(
+                F.count("*").alias("files"),
+                F.sum("messages").alias("messages"),
+                F.sum("bytes").alias("bytes"),
+                F.sum(F.col("stop") - F.col("first")).alias("missing"),
+                F.count("refused").alias("refused"),
+            )
+            found = rows.orderBy("day", "bucket").collect()
+            if any(row.refused for row in found):
+                return [], done._replace(damaged=Refused.among(files))
+        finally:
+            files.unpersist()
+        made = [row for row in found if row.day is not None]
+        return made, done._replace(
+            messages=done.messages + sum(row.messages for row in made),
+            partitions=done.partitions + len(made),
+            files=done.files + sum(row.files for row in made),
+            bytes=done.bytes + sum(row.bytes for row in made),
+            gone=done.gone + sum(row.missing or 0 for row in found),
         )
 
     def _url(self, day: str, bucket: int, run_id: str) -> str:
@@ -207,9 +227,7 @@ class _Export(NamedTuple):
 def _bucket(job: Job, s3: Any) -> str:
     from botocore.exceptions import ClientError
 
-    name = job.settings.bucket or (LOCAL_BUCKET if is_loopback(s3.meta.endpoint_url) else "")
-    if not name:
-        raise BadSetting("history needs a bucket: name it with --bucket")
+    name = job.settings.bucket or LOCAL_BUCKET
     try:
         s3.head_bucket(Bucket=name)
     except ClientError as error:
@@ -232,16 +250,6 @@ def _catalogue(job: Job, bucket: str) -> Catalogue:
     )
     catalogue.prepare()
     return catalogue
-
-
-def _refused(rows: Iterable[Any]) -> tuple[Refused, ...]:
-    return tuple((row.stream, row.first, row.stop, row.refused) for row in rows)
-
-
-def _shown(refused: Sequence[Refused]) -> str:
-    lines = table(refused[:SHOWN], ("stream", "first", "stop", "why"))
-    more = f"\nand {len(refused) - SHOWN:,} more" if len(refused) > SHOWN else ""
-    return f"{len(refused):,} times:\n{lines}{more}"
 
 
 def _count(text: str) -> int:

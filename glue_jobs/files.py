@@ -150,17 +150,22 @@ class _Days:
 
 async def _found(backend: Backend, wanted: Sequence[Piece]) -> AsyncIterator[_Slots]:
     """What a part names, in order."""
+    for some in _handfuls(wanted):
+        for found in await asyncio.gather(*(_read(backend, piece) for piece in some)):
+            for slots in found:
+                yield slots
+
+
+def _handfuls(wanted: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
     some: list[Piece] = []
+    size = 0
     for piece in wanted:
-        if some and (len(some) >= READS or sum(p.bytes for p in some) + piece.bytes > READ_BYTES):
-            for each in await asyncio.gather(*(_read(backend, one) for one in some)):
-                for slots in each:
-                    yield slots
-            some = []
+        if some and (len(some) == READS or size + piece.bytes > READ_BYTES):
+            yield some
+            some, size = [], 0
         some.append(piece)
-    for each in await asyncio.gather(*(_read(backend, one) for one in some)):
-        for slots in each:
-            yield slots
+        size += piece.bytes
+    yield some
 
 
 async def _read(backend: Backend, piece: Piece) -> Sequence[_Slots]:

@@ -23,7 +23,13 @@ FOLDERS: Final = ("bodies", "segments")
 DIGITS: Final = "0123456789abcdef"
 """A chain's first: lists are read side by side by it, since each is read page by page."""
 
-LISTING: Final = T.StructType().add("key", T.StringType()).add("bytes", T.LongType())
+LISTING: Final = (
+    T.StructType()
+    .add("key", T.StringType())
+    .add("bytes", T.LongType())
+    .add("modified", T.LongType())
+)
+"""`modified`: when the object was written, in milliseconds."""
 
 
 def listing(job: Job) -> DataFrame:
@@ -37,7 +43,7 @@ def listing(job: Job) -> DataFrame:
         for batch in batches:
             for row in batch.to_pylist():
                 async for page in _pages(settings, row["prefix"]):
-                    yield [{"key": each["Key"], "bytes": each["Size"]} for each in page]
+                    yield [_row(each) for each in page]
 
     return over(prefixes, settings, LISTING, read)
 
@@ -57,6 +63,11 @@ async def length(settings: Settings, key: str) -> int | None:
 
 def bucket_name(settings: Settings) -> str:
     return settings.bucket or LOCAL_BUCKET
+
+
+def _row(found: Any) -> Row:
+    modified = int(found["LastModified"].timestamp() * 1000)
+    return {"key": found["Key"], "bytes": found["Size"], "modified": modified}
 
 
 async def _pages(settings: Settings, prefix: str) -> AsyncIterator[Sequence[Any]]:

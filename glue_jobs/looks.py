@@ -7,6 +7,7 @@ transaction may have come.
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -32,6 +33,8 @@ TRIES: Final = 10
 
 PAUSE: Final = 0.1
 """Seconds between two looks."""
+
+CHAIN: Final = re.compile("[0-9a-f]{16}")
 
 PROBLEMS: Final = (
     T.StructType()
@@ -66,7 +69,10 @@ def problems(suspects: DataFrame, settings: Settings) -> DataFrame:
     """Those of the suspects that are still wrong; `other` is as in `Live`."""
 
     async def look(backend: Backend, row: Row) -> Sequence[Row]:
-        found = await _twice(LOOKS[row["check"]], Live(backend, settings, row))
+        if CHAIN.fullmatch(row["chain"]):
+            found = await _twice(LOOKS[row["check"]], Live(backend, settings, row))
+        else:
+            found = Problem(None, f"'{row['chain']}' is no chain", UNREACHED)
         if found is None:
             return []
         stream = row["path"] or row["chain"]
@@ -107,27 +113,29 @@ async def _slot(live: Live) -> Problem | None:
     name = await live.name()
     if entry is None or name is None or live.n < name.earliest:
         return None
-    what = _follows_wrong(entry, before, name)
-    return None if what is None else Problem(live.n, what, RESTORE)
-
-
-def _follows_wrong(entry: Stored, before: Stored | None, name: Name) -> str | None:
     state = entry.state
     if not (entry.has_data or state.closed or state.gone):
-        return "it has no data, and neither closes nor deletes the stream"
-    if before is None:
-        return None
-    if before.state.gone:
-        return f"it comes after the tombstone in slot {before.n}"
-    if before.state.closed and not state.gone:
-        return f"it comes after slot {before.n}, which has closed the stream"
-    if state.at < before.state.at:
-        return f"it is {before.state.at - state.at} ms older than slot {before.n}"
-    if entry.n == before.n + 1:
-        return _ends_wrong(entry, before.offset, before.size, name.stream.config.mode)
-    if entry.n > max(name.archived, name.earliest):
-        return _nowhere(before.n + 1, entry.n)
-    return None
+        what = "it has no data, and neither closes nor deletes the stream"
+        return Problem(live.n, what, RESTORE)
+    return None if before is None else _follows_wrong(entry, before, name)
+
+
+def _follows_wrong(entry: Stored, before: Stored, name: Name) -> Problem | None:
+    state, prior = entry.state, before.state
+    if prior.gone:
+        return Problem(entry.n, f"it comes after the tombstone in slot {before.n}", UNREACHED)
+    if prior.closed and not state.gone:
+        return Problem(
+            entry.n, f"it comes after slot {before.n}, a closed stream's last", UNREACHED
+        )
+    what = None
+    if state.at < prior.at:
+        what = f"it is {prior.at - state.at} ms older than slot {before.n}"
+    elif entry.n == before.n + 1:
+        what = _ends_wrong(entry, before.offset, before.size, name.stream.config.mode)
+    elif entry.n > max(name.archived, name.earliest):
+        what = _nowhere(before.n + 1, entry.n)
+    return None if what is None else Problem(entry.n, what, RESTORE)
 
 
 def _ends_wrong(entry: Stored, offset: int | None, size: int, mode: Mode) -> str | None:
@@ -229,7 +237,7 @@ def _broken(manifests: Sequence[Manifest], name: Name) -> Problem | None:
         stop, start = each.stop, [each.offset, each.size]
     if stop != name.archived and (manifests or name.archived > stop):
         what = f"segments end here, but for the name they do at slot {name.archived}"
-        return Problem(stop, what, RESTORE)
+        return Problem(stop, what, RESTORE if stop < name.archived else POINTERS)
     return None
 
 

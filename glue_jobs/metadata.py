@@ -29,7 +29,8 @@ NUMBERS: Final[Mapping[str, str]] = {
     "h": "index_checksum",
     "v": "begin",
 }
-"""Attributes of entries and segments, by the short names of `tailrace.store.dynamo.layout`."""
+"""Attributes of entries, segments and claims, by the short names of
+`tailrace.store.dynamo.layout`."""
 
 METADATA: Final = T.StructType(
     [
@@ -97,12 +98,12 @@ def claims(scanned: DataFrame) -> DataFrame:
 def _row(item: Item, checksums: bool) -> Row:
     partition, s = item["p"]["S"], item["s"]["S"]
     row: dict[str, Any] = {"kind": partition[0], "chain": partition[1:], "s": s}
-    if row["kind"] not in "CS":
-        return row
-    row["n"] = int(s) if len(s) == 16 and s.isascii() and s.isdecimal() else None
     for name, column in NUMBERS.items():
         if name in item:
             row[column] = int(item[name]["N"])
+    if row["kind"] not in "CS":
+        return row
+    row["n"] = int(s) if len(s) == 16 and s.isascii() and s.isdecimal() else None
     if "k" in item:
         row["key"] = item["k"]["S"]
     if "b" in item:

@@ -91,7 +91,7 @@ def planned(names: DataFrame, settings: Settings, run: str, buckets: int) -> Dat
                 yield [await part.end()]
 
     wanted = in_buckets(names.where("archived > exported"), buckets).select(
-        "chain", "path", "content_type", "exported", "bucket"
+        "chain", "path", "content_type", "exported", "earliest", "bucket"
     )
     ordered = wanted.repartition(buckets, "bucket").sortWithinPartitions("bucket", "chain")
     return over(ordered, settings, PARTS, plan)
@@ -158,28 +158,26 @@ class _Part:
 
 async def _pieces(table: Table, row: Row) -> Sequence[dict[str, Any]]:
     """The segments from the first slot on that was not exported, as long as they follow."""
-    chain, path, n = row["chain"], row["path"], row["exported"]
-    made: list[dict[str, Any]] = []
-    hole = None
+    n, earliest = row["exported"], row["earliest"]
     for _ in range(LOOKS):
-        name = await named(table, path, chain)
+        made: list[dict[str, Any]] = []
+        end = n
+        for manifest in await segments_from(table, int(row["chain"], 16), n):
+            if manifest.first > max(end, earliest):
+                break
+            made.append(_piece(row, manifest, max(n, manifest.first))._asdict())
+            end = manifest.stop
+        else:
+            return made
+        # A merge puts one segment in the place of many, and a reader may see neither; retention
+        # says what it takes before it does.
+        name = await named(table, row["path"], row["chain"])
         if name is None:
             return []  # It was deleted meanwhile.
-        made, hole = [], None
-        end = n
-        for manifest in await segments_from(table, name.stream.id, n):
-            if manifest.first > end and manifest.first > name.earliest:
-                # A merge puts one segment in the place of many: a reader may see neither.
-                hole = end, manifest.first
-                break
-            piece = _piece(row, manifest, max(n, manifest.first))
-            made.append(piece._asdict())
-            end = manifest.stop
-        if hole is None:
-            return made
-    assert hole is not None
+        earliest = name.earliest
     why = "these slots are in no segment: the job `audit` says more"
-    return [*made, {"stream": path, "first": hole[0], "stop": hole[1], "refused": why}]
+    hole = {"stream": row["path"], "first": end, "stop": manifest.first, "refused": why}
+    return [*made, hole]
 
 
 def _piece(row: Row, manifest: Manifest, first: int) -> Piece:

@@ -63,19 +63,19 @@ def opened(segment: bytes, manifest: Manifest, mode: Mode) -> Parts:
     parts, trailer = unpack(segment), Trailer.read(segment)
     offset, size = parts.end
     for what, is_, said in (
-        ("chain", f"{parts.chain:016x}", f"{manifest.chain:016x}"),
-        ("mode", parts.mode.value, mode.value),
-        ("first slot", parts.first, manifest.first),
-        ("end", parts.stop, manifest.stop),
-        ("size before it", parts.size, manifest.begin),
-        ("offset after it", offset, manifest.offset),
-        ("size after it", size, manifest.size),
-        ("length of its data", trailer.data_bytes, manifest.data_bytes),
-        ("length of its index", trailer.index_bytes, manifest.index_bytes),
-        ("checksum of its index", trailer.index_checksum, manifest.index_checksum),
+        ("its chain", f"{parts.chain:016x}", f"{manifest.chain:016x}"),
+        ("its mode", parts.mode.value, mode.value),
+        ("its first slot", parts.first, manifest.first),
+        ("the slot after it", parts.stop, manifest.stop),
+        ("the size before it", parts.size, manifest.begin),
+        ("the offset after it", offset, manifest.offset),
+        ("the size after it", size, manifest.size),
+        ("the length of its data", trailer.data_bytes, manifest.data_bytes),
+        ("the length of its index", trailer.index_bytes, manifest.index_bytes),
+        ("the checksum of its index", trailer.index_checksum, manifest.index_checksum),
     ):
         if is_ != said:
-            raise BadSegment(f"its {what} is {is_}, but its manifest says {said}")
+            raise BadSegment(f"{what} is {is_}, but for its manifest {said}")
     return parts
 
 

@@ -2,8 +2,8 @@
 
 Every change of the object names the one that it follows, so that of two who try one fails. Who
 has the turn changes it every few seconds; after a while without that, the next takes over both the
-turn and the plan. That what was slow is not taken for dead does not matter for what is exported:
-whatever two do about one plan comes to the same.
+turn and the plan. Who was only slow does no harm then: whatever two do about one plan comes to
+the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ CONFLICTS: Final = (404, 409, 412)
 
 LOOK_SECONDS: Final = 1.0
 """Pause between two looks at somebody else's turn."""
-
 
 logger = logging.getLogger("tailrace")
 
@@ -97,11 +96,11 @@ class Turn:
                 f"what was exported is in {found.plan.buckets} buckets, and the rest has to follow:"
                 f" pass --buckets {found.plan.buckets}"
             )
-        # What was not planned to its end has not been begun.
-        left = found is not None and found.plan.state == "planned"
-        plan = found.plan if found is not None and left else new
+        plan = new
         if found is not None:
             self._tag = found.tag
+            # What was not planned to its end has not been begun.
+            plan = found.plan if found.plan.state == "planned" else new
         if not self._change(plan):
             raise ExportUnderWay("another export has begun at the same moment: wait for its end")
         self._thread.start()

@@ -7,6 +7,10 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
+from tailrace.log.retention import Retention
+
+from tailrace.errors import BadSetting
+
 _SWITCH: Final = re.compile(r"[a-z_]+")
 """The names of context that is CDK's own have a colon, a slash or a dash."""
 
@@ -56,6 +60,14 @@ class Context:
             )
         except ValueError:
             _refuse(name, value, "addresses or networks such as 203.0.113.0/24,2001:db8::/32")
+
+    def retention(self, name: str) -> str | None:
+        value = self._take(name, "")
+        try:
+            Retention.parse(value)
+        except BadSetting:
+            _refuse(name, value, "rules such as logs/*=7d,1GB; **=90d")
+        return value or None
 
     def end(self) -> None:
         """Everything was asked for: what is left is a switch that does not exist."""

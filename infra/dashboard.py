@@ -13,6 +13,7 @@ from constructs import Construct
 from infra.dispatch import Dispatch
 from infra.edge import Edge
 from infra.functions import COMMON, Function, Functions
+from infra.history import History
 from infra.observe import PERIOD, edge_metric
 from infra.stage import Plan
 from infra.storage import Storage
@@ -30,6 +31,7 @@ def dashboard(
     functions: Functions,
     edge: Edge,
     dispatch: Dispatch,
+    history: History | None,
 ) -> str:
     """The address of the new dashboard."""
     http, live = functions.http, functions.live
@@ -86,6 +88,27 @@ def dashboard(
         graphs[2:2] = [
             _graph("Answered by the edge itself, %", [edge_metric(edge, "CacheHitRate", "avg")]),
             _graph("Waiting for the origin, ms", [edge_metric(edge, "OriginLatency", "p99")]),
+        ]
+    if history is not None:
+        graphs += [
+            _graph(
+                "Entries that compaction moved, let go, or left",
+                [
+                    history.compact.metric(name)
+                    for name in (
+                        "history_archived_total",
+                        "history_trimmed_total",
+                        "history_waiting_num",
+                    )
+                ],
+            ),
+            _graph(
+                "What compaction refused, and the audit found",
+                [
+                    history.compact.metric("history_refused_total"),
+                    history.audit.metric("history_problems_num"),
+                ],
+            ),
         ]
     rows = [graphs[i : i + 2] for i in range(0, len(graphs), 2)]
     made = cloudwatch.Dashboard(scope, name, widgets=rows)

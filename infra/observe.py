@@ -7,6 +7,8 @@ from typing import Final
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
@@ -15,6 +17,8 @@ from constructs import Construct
 from infra.dispatch import Dispatch, Rotation
 from infra.edge import Edge
 from infra.functions import Function, Functions
+from infra.history import History
+from infra.schedule import hours_between
 from infra.stage import EDGE_REGION, Plan
 from infra.storage import Storage
 
@@ -28,6 +32,9 @@ NEARLY: Final = 0.9
 
 LATE_MINUTES: Final = 5
 """Deleted streams leave the edge within seconds; this is too long."""
+
+RUNS: Final = 3
+"""Runs of a job that may go wrong before somebody should know."""
 
 OPERATIONS: Final = {"Read": "Query", "Write": "PutItem"}
 """Every read of a stream has the one, every append the other."""
@@ -45,6 +52,7 @@ class Alarms(Construct):
         edge: Edge,
         dispatch: Dispatch,
         rotation: Rotation,
+        history: History | None,
     ) -> None:
         super().__init__(scope, name)
         self._topic = sns.Topic(self, "Topic", enforce_ssl=True, display_name=plan.name)
@@ -121,6 +129,65 @@ class Alarms(Construct):
                 "DynamoDB itself fails.",
             )
 
+        if history is not None:
+            self._watch_jobs(history)
+
+    def _watch_jobs(self, history: History) -> None:
+        self._tell_of_failures([job.name for job in history.jobs.values()])
+        self._alarm(
+            "HistoryProblems",
+            history.audit.metric("history_problems_num", "max", PERIOD),
+            1,
+            "The audit found history that is not as it should be; its log says what.",
+            missing=cloudwatch.TreatMissingData.IGNORE,
+        )
+        schedule = history.compact.schedule
+        hours = None if schedule is None else hours_between(schedule)
+        if hours is None:
+            return  # An alarm looks back a week at most.
+        every = cdk.Duration.hours(hours)
+        self._alarm(
+            "HistoryWaiting",
+            history.compact.metric("history_waiting_num", "min", every),
+            1,
+            "Compaction leaves entries behind that fill segments; its log says why.",
+            periods=RUNS,
+            missing=cloudwatch.TreatMissingData.IGNORE,
+        )
+        self._alarm(
+            "CompactionLate",
+            history.compact.metric("history_runs_total", "sum", every),
+            1,
+            "Compaction has not come to its end for three times as long as it should take.",
+            periods=RUNS,
+            below=True,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+        )
+
+    def _tell_of_failures(self, jobs: list[str]) -> None:
+        """Glue has no metric of failed runs; it has an event."""
+        event = events.EventField.from_path
+        rule = events.Rule(
+            self,
+            "JobFailed",
+            description="Runs of jobs that failed",
+            event_pattern=events.EventPattern(
+                source=["aws.glue"],
+                detail_type=["Glue Job State Change"],
+                detail={"jobName": jobs, "state": ["FAILED", "TIMEOUT", "ERROR"]},
+            ),
+        )
+        # Lets every rule in: EventBridge gives a topic nothing that a condition could look at.
+        rule.add_target(
+            targets.SnsTopic(
+                self._topic,
+                message=events.RuleTargetInput.from_text(
+                    f"The job {event('$.detail.jobName')} ended {event('$.detail.state')}:"
+                    f" {event('$.detail.message')} (run {event('$.detail.jobRunId')})"
+                ),
+            )
+        )
+
     def _watch(self, title: str, function: Function) -> None:
         watched = function.function
         self._alarm(
@@ -150,7 +217,10 @@ class Alarms(Construct):
         description: str,
         *,
         periods: int = 1,
+        below: bool = False,
+        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
     ) -> None:
+        compare = cloudwatch.ComparisonOperator
         cloudwatch.Alarm(
             self,
             name,
@@ -158,8 +228,10 @@ class Alarms(Construct):
             metric=metric,
             threshold=threshold,
             evaluation_periods=periods,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            comparison_operator=compare.LESS_THAN_THRESHOLD
+            if below
+            else compare.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            treat_missing_data=missing,
         ).add_alarm_action(actions.SnsAction(self._topic))
 
 

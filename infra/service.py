@@ -10,6 +10,7 @@ from infra.dashboard import dashboard
 from infra.dispatch import Dispatch, Rotation
 from infra.edge import Edge
 from infra.functions import Functions
+from infra.history import History
 from infra.observe import Alarms
 from infra.secret import OriginSecret
 from infra.stage import Plan
@@ -43,6 +44,11 @@ class Service(cdk.Stack):
             edge=edge,
             firewall=firewall,
         )
+        history = (
+            History(self, "History", plan=plan, assets=assets, storage=storage)
+            if plan.history
+            else None
+        )
         Alarms(
             self,
             "Alarms",
@@ -52,6 +58,7 @@ class Service(cdk.Stack):
             edge=edge,
             dispatch=dispatch,
             rotation=rotation,
+            history=history,
         )
         seen = dashboard(
             self,
@@ -61,6 +68,7 @@ class Service(cdk.Stack):
             functions=functions,
             edge=edge,
             dispatch=dispatch,
+            history=history,
         )
         outputs = {
             "Url": edge.url,
@@ -77,5 +85,8 @@ class Service(cdk.Stack):
         }.items():
             outputs[f"{title}FunctionName"] = made.function.function_name
             outputs[f"{title}LogGroup"] = made.log_group.log_group_name
+        if history is not None:
+            outputs["DatabaseName"] = history.database
+            outputs |= {f"{title}JobName": job.name for title, job in history.jobs.items()}
         for title, value in outputs.items():
             cdk.CfnOutput(self, title, value=value)

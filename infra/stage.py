@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import aws_cdk as cdk
 
+from infra import schedule
 from infra.context import Context
 from scripts.package import Platform
 
@@ -64,11 +65,24 @@ class Plan:
     domain: str | None
     certificate_arn: str | None
     alarm_email: str | None
+    history: bool
+    history_workers: int
+    compact_schedule: str
+    """`off`, `hourly`, `daily`, `weekly`, or an expression of AWS's; so with the next three."""
+    export_schedule: str
+    sweep_schedule: str
+    audit_schedule: str
+    sweep_dry_run: bool
+    retention: str | None
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Plan:
         """The plan, or an end that names the switch and the values it takes."""
         given = Context(values)
+
+        def when(name: str) -> str | None:
+            return given.text(name, schedule.WANTED, schedule.PATTERN)
+
         stage = Stage(given.choice("stage", "dev", [each.value for each in Stage]))
         prod = stage is Stage.PROD
         platform = PLATFORMS[given.choice("platform", "lambda", PLATFORMS)]
@@ -98,6 +112,14 @@ class Plan:
                 "certificate_arn", f"the ARN of a certificate in {EDGE_REGION}", _CERTIFICATE
             ),
             alarm_email=given.text("alarm_email", "an e-mail address", _EMAIL),
+            history=given.flag("history", True),
+            history_workers=given.count("history_workers", 10 if prod else 2, least=2),
+            compact_schedule=when("compact_schedule") or ("hourly" if prod else "daily"),
+            export_schedule=when("export_schedule") or ("daily" if prod else "off"),
+            sweep_schedule=when("sweep_schedule") or "daily",
+            audit_schedule=when("audit_schedule") or ("weekly" if prod else "off"),
+            sweep_dry_run=given.flag("sweep_dry_run", True),
+            retention=given.retention("retention"),
         )
         given.end()
         if (plan.domain is None) != (plan.certificate_arn is None):

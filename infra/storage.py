@@ -58,7 +58,7 @@ class Storage(cdk.Stack):
         acknowledge(
             self.bucket,
             "AwsSolutions-S1",
-            "Only two functions reach the objects, and each of their requests is logged there.",
+            "Only functions and jobs of this application reach the objects, and log what they do.",
         )
         self.bucket_finding = f"{self.stack_name}:ExportsOutputFnGetAttHistoryC127576EArnC54CDD58"
         """How the security rules call the bucket's ARN: by CDK's export of it."""

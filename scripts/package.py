@@ -1,8 +1,9 @@
-"""The assets of a deployment: the layers and functions of `build/<platform>`, made without Docker.
+"""The assets of a deployment: layers, functions and jobs in `build/<platform>`, without Docker.
 
-`python -m scripts.package lambda` is for AWS: wheels for Lambda's Python and processor, which pip
-chooses by their names, so nothing has to run. `host` is for the local engines: the same versions
-for this machine's Python. The same inputs give the same bytes, and what is current stays as it is.
+`python -m scripts.package lambda` is for AWS: wheels for the Python and processor of Lambda, and of
+Glue, which pip chooses by their names, so nothing has to run. `host` is for the local engines: the
+same versions for this machine's Python. The same inputs give the same bytes, and what is current
+stays as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+from scripts import package_glue
+from scripts.package_glue import NotBuilt
 from scripts.package_sizes import TooLarge, check, table
 
 Platform: TypeAlias = Literal["lambda", "host"]
@@ -41,7 +44,10 @@ MACHINE = "aarch64"
 """Lambda's arm64: a fifth cheaper for each second than x86_64."""
 
 GLIBC = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
-"""What runs on Amazon Linux 2023, whose glibc is 2.34."""
+"""What runs on Amazon Linux 2023, whose glibc is 2.34: Lambda's and Glue's."""
+
+GLUE, WHEELS = ON_GLUE = ("glue", "wheels")
+"""The jobs, and the wheels for their zip, which are fetched only when the pins change."""
 
 LEFT_OUT = (
     # They need packages that no layer has.
@@ -72,7 +78,7 @@ class NotInstalled(Exception):
 
 
 def build(platform: Platform, into: Path = ROOT / "build") -> Path:
-    """Brings `into/<platform>` up to date and returns it; raises NotInstalled or TooLarge."""
+    """Brings `into/<platform>` up to date; raises NotInstalled, NotBuilt or TooLarge."""
     place = into / platform
     place.mkdir(parents=True, exist_ok=True)
     with _turn(place):
@@ -101,21 +107,33 @@ def _assets() -> Iterator[str]:
         yield f"layers/{layer}"
     for handler in sorted(ROOT.glob("functions/*/handler.py")):
         yield f"functions/{handler.parent.name}"
+    if (ROOT / "glue_jobs").is_dir():
+        yield WHEELS
+        yield GLUE
 
 
 def _inputs(asset: str, platform: Platform) -> str:
     """The digest of everything that the asset is made from."""
-    script = Path(__file__)
-    python = sys.version if platform == "host" else PYTHON_VERSION
-    own = _digest(ROOT, _requirements(asset) or _sources(asset))
-    return f"{python} {_digest(script.parent, [script])} {own}"
+    python = sys.version if platform == "host" else _python(asset)
+    makers = [Path(__file__), *([Path(package_glue.__file__)] if asset == GLUE else [])]
+    sources = [*_requirements(asset), *_sources(asset)]
+    return f"{python} {_digest(makers[0].parent, makers)} {_digest(ROOT, sources)}"
+
+
+def _python(asset: str) -> str:
+    return package_glue.PYTHON_VERSION if asset in ON_GLUE else PYTHON_VERSION
 
 
 def _requirements(asset: str) -> list[Path]:
+    """The file of the packages that the asset is made of, and those it refers to."""
+    if asset in ON_GLUE:
+        return [ROOT / "requirements" / f"{name}.txt" for name in ("glue-modules", "layer-shared")]
     return [*ROOT.glob(f"requirements/{asset.replace('layers/', 'layer-')}.txt")]
 
 
 def _sources(asset: str) -> list[Path]:
+    if asset == GLUE:
+        return package_glue.sources(ROOT)
     return sorted(p for p in (ROOT / asset).rglob("*") if "__pycache__" not in p.parts)
 
 
@@ -130,12 +148,16 @@ def _digest(root: Path, paths: Iterable[Path]) -> str:
 def _make(asset: str, platform: Platform, place: Path) -> None:
     new = place / ".new"
     shutil.rmtree(new, ignore_errors=True)
-    if requirements := _requirements(asset):
-        _install(requirements[0], new / "python", platform)
+    if asset == GLUE:
+        package_glue.assemble(ROOT, place / WHEELS, new)
+    elif asset == WHEELS:
+        _pip(["download", "--dest", new], asset, platform)
+    elif _requirements(asset):
+        _pip(["install", "--no-compile", "--target", new / "python"], asset, platform)
     else:
         shutil.copytree(ROOT / asset, new, ignore=shutil.ignore_patterns("__pycache__"))
     _prune(new)
-    if platform == "host":
+    if platform == "host" and asset not in ON_GLUE:
         _compile(new)
     _settle(new)
     shutil.rmtree(place / asset, ignore_errors=True)
@@ -143,15 +165,16 @@ def _make(asset: str, platform: Platform, place: Path) -> None:
     new.rename(place / asset)
 
 
-def _install(requirements: Path, target: Path, platform: Platform) -> None:
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-input", "--no-deps", "--no-compile", "--only-binary=:all:"]
+def _pip(does: list[str | Path], asset: str, platform: Platform) -> None:
+    requirements = _requirements(asset)[0]
+    machine = package_glue.MACHINE if asset in ON_GLUE else MACHINE
+    command = [sys.executable, "-m", "pip", *does, "--quiet", "--disable-pip-version-check"]
+    command += ["--no-input", "--no-deps", "--only-binary=:all:", "--requirement", requirements]
     if platform == "lambda":
-        command += ["--implementation=cp", f"--python-version={PYTHON_VERSION}"]
-        command += [f"--platform={glibc}_{MACHINE}" for glibc in GLIBC]
-    done = subprocess.run([*command, "--target", target, "--requirement", requirements])
-    if done.returncode:
-        raise NotInstalled(f"pip could not install {requirements.name} for {platform}")
+        command += ["--implementation=cp", f"--python-version={_python(asset)}"]
+        command += [f"--platform={glibc}_{machine}" for glibc in GLIBC]
+    if subprocess.run(command).returncode:
+        raise NotInstalled(f"pip could not {does[0]} {requirements.name} for {platform}")
 
 
 def _prune(tree: Path) -> None:
@@ -188,12 +211,12 @@ def _turn(place: Path) -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="scripts.package", description="Builds the Lambda assets."
+        prog="scripts.package", description="Builds the assets of a deployment."
     )
     parser.add_argument("platform", choices=get_args(Platform))
     try:
         place = build(parser.parse_args().platform)
-    except (NotInstalled, TooLarge) as failure:
+    except (NotInstalled, NotBuilt, TooLarge) as failure:
         raise SystemExit(str(failure)) from failure
     print(f"In {place.relative_to(ROOT)}:\n{table(place, LAYERS)}")
 

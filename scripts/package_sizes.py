@@ -17,6 +17,9 @@ LARGEST_LAYER = {"core": 3, "shared": 22, "web": 18, "streaming": 1}
 LARGEST_FUNCTION = {"http": 40, "live": 25, "dispatch": 25, "rotate": 25}
 """Megabytes unzipped with the layers. Lambda allows 250, but a cold start has to fetch them."""
 
+LARGEST_GLUE = 22
+"""Megabytes of the jobs with their zip of wheels, which every worker fetches before it begins."""
+
 MEGABYTE = 1_000_000
 
 
@@ -32,18 +35,21 @@ def check(place: Path, layers: Layers) -> None:
     for function in layers:
         assets = {asset: unzipped(place / asset) for asset in _whole(function, layers)}
         _allow(f"function {function}", assets, LARGEST_FUNCTION[function])
+    _allow("glue", _jobs(place), LARGEST_GLUE)
 
 
 def table(place: Path, layers: Layers) -> str:
-    """The sizes of the layers, and of each function with its layers."""
+    """The sizes of the layers, of each function with its layers, and of the jobs."""
     sizes = {
         f"{asset.parent.name}/{asset.name}": (unzipped(asset), zipped(asset))
         for asset in sorted([*place.glob("layers/*"), *place.glob("functions/*")])
     }
+    jobs = place / "glue"
     rows = {asset: size for asset, size in sizes.items() if asset.startswith("layers/")}
     for function in layers:
         whole = [sizes[asset] for asset in _whole(function, layers)]
         rows[f"{function} with its layers"] = (sum(u for u, _ in whole), sum(z for _, z in whole))
+    rows["glue"] = (unzipped(jobs), zipped(jobs))
     lines = [f"{what:26}{_mb(u):>12}{_mb(z):>12}" for what, (u, z) in rows.items()]
     return "\n".join([f"{'':26}{'unzipped':>12}{'zipped':>12}", *lines])
 
@@ -63,6 +69,15 @@ def zipped(tree: Path) -> int:
 
 def _whole(function: str, layers: Layers) -> list[str]:
     return [f"functions/{function}", *(f"layers/{layer}" for layer in layers[function])]
+
+
+def _jobs(place: Path) -> dict[str, int]:
+    """The scripts, and each wheel of their zip."""
+    sizes = {script.name: unzipped(script) for script in place.glob("glue/*.py")}
+    for archive in place.glob("glue/*.zip"):
+        with zipfile.ZipFile(archive) as file:
+            sizes |= {entry.filename: entry.file_size for entry in file.infolist()}
+    return sizes
 
 
 def _allow(what: str, sizes: Mapping[str, int], megabytes: int) -> None:

@@ -11,6 +11,8 @@ cover, and so neither do these tests:
 - permissions, signatures, the firewall, reserved concurrency, memory, SnapStart and traces: taken
   from the template, and without effect
 - the schedule of the rotation, and functions on arm64 with Lambda's own Python
+- runs of the Glue jobs: it has no Spark (`tests/glue` runs them on one); the jobs, their schedules
+  and the database are there
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.timeout(300)
 """The first test waits for the deployment, and for its packages if they are not made yet."""
 
 PATH = "/v1/stream/deployed/orders"
+JOBS = ("CompactHistory", "ExportHistory", "Sweep", "Audit")
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +94,27 @@ def test_a_rotation_reaches_the_distribution_and_the_functions(deployment: Deplo
         assert deployment.request("GET", path, secret).status_code == 200
 
 
+def test_every_job_has_its_code_where_it_says(deployment: Deployment) -> None:
+    glue, s3 = deployment.client("glue"), deployment.client("s3")
+    for title in JOBS:
+        job = glue.get_job(JobName=deployment.output(f"{title}JobName"))["Job"]
+        wheels = job["DefaultArguments"]["--additional-python-modules"]
+        assert wheels.endswith(".gluewheels.zip")
+        for url in (job["Command"]["ScriptLocation"], wheels):
+            bucket, _, key = url.removeprefix("s3://").partition("/")
+            assert s3.head_object(Bucket=bucket, Key=key)["ContentLength"] > 0
+        assert job["DefaultArguments"]["--table"] == deployment.output("TableName")
+        assert job["DefaultArguments"]["--bucket"] == deployment.output("BucketName")
+
+
+def test_jobs_run_by_a_schedule_and_the_export_has_its_database(deployment: Deployment) -> None:
+    glue = deployment.client("glue")
+    trigger = glue.get_trigger(Name=deployment.output("CompactHistoryJobName"))["Trigger"]
+    assert trigger["Actions"] == [{"JobName": deployment.output("CompactHistoryJobName")}]
+    assert trigger["Schedule"].startswith("cron(")
+    assert glue.get_database(Name=deployment.output("DatabaseName"))
+
+
 def test_a_second_deployment_changes_nothing(deployment: Deployment) -> None:
     said = deployment.deploy()
     stacks = [stack for stack in deployment.stacks() if stack.startswith("tailrace-")]
@@ -102,3 +126,4 @@ def test_nothing_is_left_after_destroying_it(deployment: Deployment) -> None:
     assert deployment.stacks().keys() == {"CDKToolkit"}
     assert deployment.client("dynamodb").list_tables()["TableNames"] == []
     assert deployment.client("lambda").list_functions()["Functions"] == []
+    assert deployment.client("glue").get_jobs()["Jobs"] == []

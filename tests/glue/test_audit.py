@@ -13,11 +13,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from glue_jobs import audit
-from glue_jobs.checks import CHECKS
+from glue_jobs.checks import BLOCK, CHECKS, links
 from tailrace.clock import system_clock
+from tailrace.history.merging import Grid
 from tailrace.log.append import Append
 from tailrace.log.create import Create
-from tailrace.store.dynamo import actions, layout
+from tailrace.log.retention import Keep
+from tailrace.store.dynamo import actions, layout, retention, sweeping
+from tailrace.store.dynamo.bodies import Bodies
 from tailrace.store.dynamo.layout import binary, number, text
 from tests.glue.lab import BYTES, DAY, JSON, TEXT, Lab
 from tests.store.dynamo import archiving
@@ -200,7 +203,7 @@ async def an_entry_has_no_offset(site: Site) -> None:
     await site.change(site.slot(9), o=None)
 
 
-@fault(closed, ("slots", 11, "it comes after slot 10, which has closed the stream"))
+@fault(closed, ("slots", 11, "it comes after slot 10, a closed stream's last"))
 async def an_entry_comes_after_the_end(site: Site) -> None:
     more = {"b": binary(b"y"), "z": number(41), "o": number(41)}
     await site.put({**await site.item(10), **site.slot(11), **more})
@@ -283,7 +286,7 @@ async def a_segment_was_committed_without_its_name(site: Site) -> None:
 @fault(
     Site.cold,
     ("manifests", 4, "a segment of 4 slots and 15 bytes stores 16 bytes"),
-    ("segments", 4, "its size before it is 16, but its manifest says 17"),
+    ("segments", 4, "the size before it is 16, but for its manifest 17"),
 )
 async def a_manifest_begins_elsewhere(site: Site) -> None:
     await site.shift(layout.segment_key(site.chain, 4), "v", 1)
@@ -385,6 +388,11 @@ async def two_names_share_a_chain(site: Site) -> None:
     await site.put({**await site.table.get(site.name), **layout.name_key(f"{site.path}/twin")})
 
 
+@fault(Site.hot, ("orphans", None, "is no chain"))
+async def a_chain_is_none(site: Site) -> None:
+    await site.put({**await site.item(0), "p": text(f"C{site.path}")})
+
+
 @fault(Site.hot, chain=("orphans", None, "the chain has no name"))
 async def a_chain_has_no_name(site: Site) -> None:
     await site.remove(site.name)
@@ -439,8 +447,28 @@ async def healthy(lab: Lab) -> None:
     await lab.streams.delete("json/fork")
     await lab.streams.append("bytes", Append(b"", close=True))
     await lab.streams.create("empty", Create(content_type=TEXT))
+    await retained(lab)
     await lab.fill("deleted", TEXT, 5)
     await lab.streams.delete("deleted")
+
+
+async def retained(lab: Lab) -> None:
+    """Streams that retention has left one slot of; of the second nothing else is gone yet."""
+    table, later = lab.store._table, system_clock() + 3 * DAY
+    for site in (await Site(lab, "retained").both(), await Site(lab, "given-up").both()):
+        name = await archiving.name_of(table, site.path)
+        assert name is not None
+        plan = await retention.plan(table, lab.bucket, name, Keep(DAY, None), later, GRACE)
+        assert plan is not None
+        assert plan.first == 9
+        if site.path == "given-up":
+            assert await retention._give_up(table, plan)
+            continue
+        await retention.carry_out(table, plan, later)
+        stream = (await lab.streams.find(site.path)).stream
+        for _ in range(5):
+            await lab.streams.append(site.path, Append(b"after", TEXT))
+        assert await archiving.archive(table, lab.bucket, stream, Most(4), system_clock())
 
 
 async def run(lab: Lab, *flags: str) -> tuple[int, str]:
@@ -460,11 +488,7 @@ def test_a_store_that_nothing_is_wrong_with_is_clean(audited: Audited) -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_and_nothing_else(audited: Audited, name: str) -> None:
     site = audited.sites[name]
-    streams = {
-        "own": site.path,
-        "fork": f"{site.path}/fork",
-        "chain": f"{site.chain:016x}",
-    }
+    streams = {"own": name, "fork": f"{name}/fork", "chain": f"{site.chain:016x}"}
     for kind, stream in streams.items():
         found = [each for each in audited.report["found"] if each["stream"] == stream]
         expected = FAULTS[name].found.get(kind, ())
@@ -488,3 +512,72 @@ def test_the_report_names_only_what_is_wrong_and_counts_it(audited: Audited) -> 
 
 def test_it_only_reads(audited: Audited) -> None:
     assert not audited.changed
+
+
+async def test_a_store_in_use_gives_no_false_alarm(
+    lab: Lab, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = [f"busy/{i}" for i in range(6)]
+    for path in paths:
+        await lab.streams.create(path, Create(content_type=TEXT))
+    end = asyncio.Event()
+    busy = [write(lab, path, end) for path in paths]
+    async with asyncio.TaskGroup() as group:
+        for each in (*busy, come_and_go(lab, end), compact(lab, paths, end)):
+            group.create_task(each)
+        await asyncio.sleep(1)
+        code, output = await run(lab)
+        end.set()
+    assert (code, output.endswith("0 problems, 0 warnings\n")) == (0, True), output
+    assert "looking again at" in capfd.readouterr().err, "nothing has happened meanwhile"
+
+
+async def write(lab: Lab, path: str, end: asyncio.Event) -> None:
+    i = 0
+    while not end.is_set():
+        i += 1
+        body = b"%d" % i * (1000 if i % 10 == 0 else 1)
+        await lab.streams.append(path, Append(body, TEXT))
+        await asyncio.sleep(0.01)
+
+
+async def come_and_go(lab: Lab, end: asyncio.Event) -> None:
+    i = 0
+    while not end.is_set():
+        i += 1
+        path = f"guest/{i}"
+        await lab.fill(path, TEXT, 3)
+        await lab.fork(f"{path}/fork", path, 2)
+        for each in (path, f"{path}/fork") if i % 2 else (f"{path}/fork", path):
+            await lab.streams.delete(each)
+
+
+async def compact(lab: Lab, paths: Sequence[str], end: asyncio.Event) -> None:
+    """Everything at once: what is archived is let go and swept, days before its time."""
+    table, later = lab.store._table, system_clock() + 2 * DAY
+    bodies = Bodies(table, lab.bucket, system_clock)
+    while not end.is_set():
+        for path in paths:
+            stream = (await lab.streams.find(path)).stream
+            await archiving.archive(table, lab.bucket, stream, Most(5), system_clock())
+            await archiving.merge(table, lab.bucket, stream.id, Grid(400, 40), system_clock())
+            await archiving.trim(table, path, later, GRACE)
+        await sweeping.sweep(table, bodies, later, GRACE)
+
+
+def test_slots_are_compared_where_blocks_meet(spark: SparkSession) -> None:
+    kind = (
+        "chain string, path string, n long, offset long, size long, at long, end long, gone boolean"
+    )
+    slots = [*range(BLOCK - 2, BLOCK + 2), 2 * BLOCK, 2 * BLOCK + 1]
+    rows = [("c", "p", n, n, n, n, None, False) for n in slots]
+    found = links(spark.createDataFrame(rows, kind)).sort("n").collect()
+    before = {row.n: None if row.before is None else row.before.n for row in found}
+    assert before == {
+        BLOCK - 2: None,
+        BLOCK - 1: BLOCK - 2,
+        BLOCK: BLOCK - 1,
+        BLOCK + 1: BLOCK,
+        2 * BLOCK: None,
+        2 * BLOCK + 1: 2 * BLOCK,
+    }

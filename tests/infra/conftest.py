@@ -22,6 +22,10 @@ VARIANTS: dict[str, dict[str, str]] = {
         "certificate_arn": "arn:aws:acm:us-east-1:123456789012:certificate/0a1b",
         "addresses": "203.0.113.0/24,2001:db8::/32",
         "alarm_email": "somebody@example.org",
+        "history_workers": "5",
+        "compact_schedule": "cron(0 0/6 * * ? *)",
+        "sweep_dry_run": "false",
+        "retention": "chat/**=30d,1GB; **=forever",
     },
     "bare": {
         "firewall": "false",
@@ -30,6 +34,7 @@ VARIANTS: dict[str, dict[str, str]] = {
         "rotation_days": "0",
         "http_concurrency": "0",
         "live_concurrency": "0",
+        "history": "false",
     },
 }
 """Sets of switches that together turn each of them."""

@@ -71,9 +71,22 @@ class Stacks:
         config: Resource = self.only("AWS::CloudFront::Distribution")["DistributionConfig"]
         return config
 
+    def job(self, name: str) -> Resource:
+        """A Glue job, by what people call it."""
+        (found,) = (
+            job
+            for job in self.resources("AWS::Glue::Job").values()
+            if job["Name"].split("-", 2)[2] == name
+        )
+        return found
+
     def statements(self, function: str) -> list[Resource]:
         """What the role of a function allows."""
-        role, _ = self.function(function)["Role"]["Fn::GetAtt"]
+        return self.allowed(self.function(function))
+
+    def allowed(self, holder: Resource) -> list[Resource]:
+        """What the role of a function or job allows."""
+        role, _ = holder["Role"]["Fn::GetAtt"]
         return [
             statement
             for policy in self.resources("AWS::IAM::Policy").values()

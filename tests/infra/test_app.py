@@ -30,6 +30,11 @@ OUTPUTS = {
     "LiveLogGroup",
     "DispatchLogGroup",
     "RotateLogGroup",
+    "CompactHistoryJobName",
+    "ExportHistoryJobName",
+    "SweepJobName",
+    "AuditJobName",
+    "DatabaseName",
 }
 
 

@@ -10,8 +10,11 @@ import pytest
 
 from infra.stage import PRICE_CLASSES, Plan
 from scripts.package import LAYERS
+from scripts.package_glue import JOBS
 from tests.infra.stacks import Stacks
 from tests.infra.test_functions import MAY
+from tests.infra.test_history import MAY as JOBS_MAY
+from tests.infra.test_history import schedules
 from tests.infra.test_observe import alarms
 
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "deploying.md").read_text()
@@ -63,7 +66,7 @@ def test_every_output_is_listed(dev: Stacks) -> None:
 
 
 def test_every_alarm_is_listed(dev: Stacks, prod: Stacks) -> None:
-    assert rows("Alarms").keys() == alarms(dev).keys() | alarms(prod).keys()
+    assert rows("Alarms").keys() == alarms(dev).keys() | alarms(prod).keys() | {"JobFailed"}
 
 
 @pytest.mark.parametrize("name", list(LAYERS))
@@ -73,3 +76,23 @@ def test_what_a_function_is_and_may_do_is_listed(dev: Stacks, name: str) -> None
     assert set(re.findall(r"`(\w+:\w+)`", may)) == MAY[name]
     assert memory.startswith(f"{dev.function(name)['MemorySize']} MB")
     assert time.startswith(f"{seconds} s" if seconds < 900 else f"{seconds // 60} min")
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_a_job_may_do_and_when_it_runs_is_listed(dev: Stacks, prod: Stacks, name: str) -> None:
+    _, _, *when, may = rows("History")[name]
+    assert set(re.findall(r"`(\w+:\w+)`", may)) == JOBS_MAY[name]
+    for stacks, shown in zip((dev, prod), when, strict=True):
+        schedule = schedules(stacks).get(name)
+        assert shown.strip() == said(schedule)
+
+
+def said(schedule: str | None) -> str:
+    """A schedule in words."""
+    if schedule is None:
+        return "never"
+    minute, hour, _, _, weekday, _ = schedule.removeprefix("cron(").split()
+    if hour == "*":
+        return f"{minute} minutes past each hour"
+    time = f"{int(hour):02}:{int(minute):02}"
+    return f"Sundays {time}" if weekday == "SUN" else time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from glue_jobs.job import METRICS as JOB_METRICS
 from tailrace.aws.observe import METRICS
 from tests.infra.stacks import Resource, Stacks
 
@@ -27,6 +28,14 @@ EVERYWHERE = {
 }
 
 
+HISTORY = {
+    "HistoryProblems": "ignore",
+    "HistoryWaiting": "ignore",
+    "CompactionLate": "breaching",
+}
+"""The alarms of the jobs, and what they make of silence: between two runs nothing changes."""
+
+
 def alarms(stacks: Stacks) -> dict[str, Resource]:
     """By the names that they have in the code."""
     return {
@@ -37,23 +46,26 @@ def alarms(stacks: Stacks) -> dict[str, Resource]:
 def test_there_is_an_alarm_for_all_that_somebody_has_to_look_at(
     dev: Stacks, bare: Stacks, afar: Stacks
 ) -> None:
-    assert alarms(dev).keys() == EVERYWHERE | {"EdgeErrors", "LiveConcurrency"}
+    history = HISTORY.keys()
+    assert alarms(dev).keys() == EVERYWHERE | history | {"EdgeErrors", "LiveConcurrency"}
     assert alarms(bare).keys() == EVERYWHERE | {"EdgeErrors"}
-    assert alarms(afar).keys() == EVERYWHERE | {"LiveConcurrency"}
+    assert alarms(afar).keys() == EVERYWHERE | history | {"LiveConcurrency"}
 
 
 def test_every_alarm_reaches_the_topic_and_says_what_it_is_about(prod: Stacks) -> None:
     (topic,) = prod.resources("AWS::SNS::Topic")
-    for alarm in alarms(prod).values():
+    for name, alarm in alarms(prod).items():
         assert alarm["AlarmActions"] == [{"Ref": topic}]
         assert alarm["AlarmDescription"].endswith(".")
-        assert alarm["TreatMissingData"] == "notBreaching"
+        assert alarm["TreatMissingData"] == HISTORY.get(name, "notBreaching")
 
 
-def test_cloudwatch_may_tell_the_topic(dev: Stacks) -> None:
-    statements = dev.only("AWS::SNS::TopicPolicy")["PolicyDocument"]["Statement"]
-    allowed = [each for each in statements if each["Effect"] == "Allow"]
-    assert [each["Principal"] for each in allowed] == [{"Service": "cloudwatch.amazonaws.com"}]
+def test_only_alarms_and_events_may_tell_the_topic(dev: Stacks, bare: Stacks) -> None:
+    alarms, events = ({"Service": f"{name}.amazonaws.com"} for name in ("cloudwatch", "events"))
+    for stacks, wanted in ((dev, [alarms, events]), (bare, [alarms])):
+        statements = stacks.only("AWS::SNS::TopicPolicy")["PolicyDocument"]["Statement"]
+        allowed = [each for each in statements if each["Effect"] == "Allow"]
+        assert [each["Principal"] for each in allowed] == wanted
 
 
 def test_somebody_can_get_mail(dev: Stacks, afar: Stacks) -> None:
@@ -85,7 +97,7 @@ def graphed(stacks: Stacks) -> set[tuple[str, str]]:
 
 def test_the_dashboard_shows_only_metrics_that_are_published(dev: Stacks) -> None:
     own = {name for namespace, name in graphed(dev) if namespace == "Tailrace"}
-    assert own <= METRICS.keys()
+    assert own <= METRICS.keys() | JOB_METRICS.keys()
 
 
 def test_the_dashboard_shows_every_reader(dev: Stacks) -> None:

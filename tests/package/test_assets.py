@@ -62,7 +62,7 @@ def run(code: str, function: str) -> None:
 
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     once, again = assets("host"), build("host", tmp_path)
-    for kind in ("layers", "functions"):
+    for kind in ("layers", "functions", "glue"):
         assert digest(once / kind) == digest(again / kind)
     newest = max(path.stat().st_mtime for path in (again / "layers").rglob("*"))
     assert newest == package.MOMENT

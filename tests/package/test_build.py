@@ -48,6 +48,23 @@ def test_only_what_changed_is_built(sources: Path) -> None:
     assert [inode(layer), inode(live)] == [before[0], before[2]]
 
 
+def test_wheels_are_fetched_only_when_their_pins_change(sources: Path) -> None:
+    write(sources / "requirements" / "glue-modules.txt", "-c layer-shared.txt")
+    write(sources / "requirements" / "layer-shared.txt", "six==1.17.0")
+    write(sources / "pyproject.toml")
+    write(sources / "glue_jobs" / "sweep.py")
+    wheels, jobs = inputs()
+    write(sources / "glue_jobs" / "sweep.py", "changed = True")
+    assert inputs()[0] == wheels
+    assert inputs()[1] != jobs
+    write(sources / "requirements" / "layer-shared.txt", "six==1.18.0")
+    assert inputs()[0] != wheels
+
+
+def inputs() -> tuple[str, str]:
+    return package._inputs(package.WHEELS, "lambda"), package._inputs(package.GLUE, "lambda")
+
+
 def test_a_function_that_is_gone_is_removed(sources: Path) -> None:
     place = build("host", sources / "build")
     (sources / "functions" / "live" / "handler.py").unlink()

@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tailrace.clock import system_clock
 from tailrace.errors import (
-    StoreUnavailable,
     StreamClosed,
-    StreamGone,
     StreamNotFound,
-    StreamTooHot,
 )
 from tailrace.log.create import ForkFrom
 from tailrace.log.offsets import NOW, parse
@@ -19,7 +15,7 @@ from tailrace.log.state import Producer
 from tests.history import Acknowledged, Duplicate, Outcome, Rejected, Unknown
 from tests.simulation.archivist import Archivist
 from tests.simulation.network import Faults
-from tests.simulation.world import NOT_NOW, Client, Expendable, Mix
+from tests.simulation.world import NOT_NOW, Client, Mix
 
 STEPS = 12
 ATTEMPTS = 4
@@ -165,7 +161,7 @@ async def archivist(client: Client) -> None:
     working = Archivist(world)
     for _ in range(STEPS):
         await client.pause()
-        for path in chance.sample([*world.mix.paths], len(world.mix.paths)):
+        for path in chance.sample([*world.mix.paths], 2):
             work = asyncio.ensure_future(working.work(path))
             patience = chance.random() * 0.2 if chance.random() < CRASHES else None
             await asyncio.wait((work,), timeout=patience)
@@ -174,21 +170,6 @@ async def archivist(client: Client) -> None:
             else:
                 working.kill()
                 working = Archivist(world)
-
-
-async def forgetter(client: Client) -> None:
-    """Lets go of what there is, as retention does, when it may."""
-    world, chance = client.world, client.chance
-    for _ in range(STEPS):
-        await client.pause()
-        try:
-            if world.expendable and chance.random() < 0.5:
-                await world.forget(chance.choice(world.expendable))
-            tail = await world.processes[0].streams.find(client.path())
-        except (StreamNotFound, StreamGone, StoreUnavailable, StreamTooHot):
-            continue
-        until = min(chance.randint(0, 2 * tail.settled.n), tail.settled.n)
-        world.expendable.append(Expendable(tail.stream, until, system_clock()))
 
 
 async def storm(client: Client) -> None:
@@ -259,11 +240,12 @@ MIXES = {
         pauses=(0.1, 1.0, 3.0),
     ),
     "retention": Mix(
-        cast=((writer, 4), (reader, 2), (follower, 1), (forgetter, 2)),
+        cast=((writer, 4), (reader, 2), (follower, 1), (archivist, 2)),
         paths=PLAIN,
         faults=MILD,
         impatience=0.05,
         pauses=LONG,
+        retention=True,
     ),
     "history": Mix(
         cast=((writer, 4), (reader, 3), (follower, 1), (archivist, 2)),
@@ -285,5 +267,6 @@ MIXES = {
         faults=MILD,
         pauses=LONG,
         page_bytes=700,
+        retention=True,
     ),
 }

@@ -1,4 +1,4 @@
-"""Who moves a world's entries to segments, merges these and lets slots go; it can be killed."""
+"""Who moves a world's entries to segments, and does all that follows; it can be killed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import asyncio
 from tailrace.clock import system_clock
 from tailrace.errors import StoreUnavailable, StreamTooHot
 from tailrace.history.merging import Grid
-from tailrace.store.dynamo import segments, sweeping
+from tailrace.log.retention import Keep
+from tailrace.store.dynamo import retention, segments, sweeping
 from tailrace.store.dynamo.bodies import Bodies
 from tailrace.store.dynamo.table import Table
 from tests.simulation.world import GRACE, TABLE, World
@@ -24,6 +25,7 @@ class Archivist:
     def __init__(self, world: World) -> None:
         world.archived = True
         self._chance = world.chance
+        self._retention = world.mix.retention
         self._line, self._bucket = world.table.connect(), world.bucket.connect()
         self._table = Table(self._line, TABLE)
 
@@ -42,8 +44,10 @@ class Archivist:
                 await self.merge(path)
             elif dice < 0.8:
                 await self.trim(path)
-            else:
+            elif dice < 0.9:
                 await self.sweep()
+            elif self._retention:
+                await self.retain(path, Keep(None, self._chance.choice((1, 300))))
         except (StoreUnavailable, StreamTooHot):
             return
 
@@ -72,6 +76,14 @@ class Archivist:
 
     async def trim(self, path: str) -> None:
         await archiving.trim(self._table, path, system_clock(), GRACE)
+
+    async def retain(self, path: str, keep: Keep) -> None:
+        name, now = await archiving.name_of(self._table, path), system_clock()
+        if name is None:
+            return
+        plan = await retention.plan(self._table, self._bucket, name, keep, now, GRACE)
+        if plan is not None:
+            await retention.carry_out(self._table, plan, system_clock() + GRACE * 1000)
 
     async def sweep(self) -> None:
         bodies = Bodies(self._table, self._bucket, system_clock)

@@ -200,14 +200,11 @@ def a_fork_at_the_tail_lacks_nothing(truth: Truth) -> Iterator[str]:
 
 def nothing_is_removed_too_early(truth: Truth) -> Iterator[str]:
     for at, past, slot in truth.removed:
-        archived = past.archived.get(slot, math.inf) + GRACE - TRIED <= at or any(
-            each.stream.id == past.stream.id and slot < each.until
-            and _ms(at) >= each.at + GRACE * 1000
-            for each in truth.world.expendable
-        )  # fmt: skip
+        archived = past.archived.get(slot, math.inf) + GRACE - TRIED <= at
+        forgotten = slot < past.earliest(at) and past.filled[slot] + GRACE - TRIED <= at
         last = max(n for n, filled in past.filled.items() if filled <= at)
         # A delete counts from when it was sent.
-        if at < past.died + GRACE - LATE and not (archived and slot < last):
+        if at < past.died + GRACE - LATE and not ((archived or forgotten) and slot < last):
             yield f"slot {slot} of {past} was removed at {at}"
 
 
@@ -221,17 +218,13 @@ def no_object_goes_too_early(truth: Truth) -> Iterator[str]:
 
 def only_what_was_forgotten_is_called_trimmed(truth: Truth) -> Iterator[str]:
     for call in truth.world.calls:
-        if call.outcome == OffsetTrimmed.code and not truth.world.expendable:
+        if call.outcome == OffsetTrimmed.code and not truth.world.mix.retention:
             yield f"nothing was forgotten, but what was asked for is called trimmed: {call}"
     for path, slot, earliest, returned in truth.world.trimmed:
-        chains = {c for past in truth.at(path) for c in (past.stream.id, *past.lineage)}
-        gone = [
-            past.stream.id
-            for at, past, n in truth.removed
-            if past.stream.id in chains and n >= slot and at <= returned
-        ]
-        if not gone:
+        pasts = truth.at(path)
+        if not any(slot < past.earliest(returned) for past in pasts):
             yield f"slot {slot} of {path} was called trimmed, but is there"
+        chains = {chain for past in pasts for chain in (past.stream.id, *past.lineage)}
         if not any(earliest in truth.pasts[chain].tokens for chain in chains):
             yield f"{path} was said to begin at {earliest}, which is not an offset of it"
 
@@ -294,10 +287,7 @@ class Left:
     def archived(self, chain: int) -> set[int]:
         """The slots that the table need not have."""
         segments = (range(each.first, each.stop) for each in self.segments.get(chain, ()))
-        forgotten = (
-            range(each.until) for each in self.truth.world.expendable if each.stream.id == chain
-        )
-        return {n for slots in (*segments, *forgotten) for n in slots}
+        return {n for slots in segments for n in slots}
 
     def needed(self, chain: int) -> bool:
         return any(parent == chain for parent, _ in self.edges)
@@ -306,7 +296,7 @@ class Left:
 def chains_have_no_holes(left: Left) -> Iterator[str]:
     for chain, entries in left.chains.items():
         past = left.past(chain)
-        begin, last = past.stream.config.base[0], max(past.entries)
+        begin, last = max(past.stream.config.base[0], past.earliest()), max(past.entries)
         lacking = set(range(begin, last + 1)) - entries.keys() - left.archived(chain)
         # What is to be swept goes in any order, and whoever does it may die.
         if chain not in left.due and (lacking or last not in entries):
@@ -319,11 +309,14 @@ def segments_hold_what_was_written(left: Left) -> Iterator[str]:
             continue
         past, name = left.past(chain), left.names.get(chain)
         n, offset, size = past.stream.config.base
+        forgotten = past.earliest()
         for manifest in manifests:
             if manifest.key not in left.objects:
                 yield f"{past} has lost {manifest.key}"
                 continue
             parts = unpack(left.truth.world.objects[manifest.key])
+            if n < manifest.first <= forgotten:
+                n, offset, size = manifest.first, parts.offset, parts.size
             entries = [past.entries[slot] for slot in range(manifest.first, manifest.stop)]
             bodies = [past.bodies[entry.n] for entry in entries]
             producers = [entry.state.by for entry in entries]
@@ -334,7 +327,7 @@ def segments_hold_what_was_written(left: Left) -> Iterator[str]:
             n, (offset, size) = parts.stop, parts.end
             if (n, offset, size) != (manifest.stop, entries[-1].offset, entries[-1].size):
                 yield f"{manifest} of {past} says what is not so"
-        if name is not None and name.archived != n:
+        if name is not None and name.archived != max(n, forgotten):
             yield f"{past} is archived up to {n}, but its name says {name.archived}"
 
 
@@ -373,7 +366,7 @@ def every_fork_has_its_edge(left: Left) -> Iterator[str]:
 
 def what_forks_inherit_is_there(left: Left) -> Iterator[str]:
     for name in left.names.values():
-        begin = 0
+        begin = left.past(name.stream.id).earliest()
         for chain, until in name.stream.config.fork.lineage if name.stream.config.fork else ():
             lacking = set(range(begin, until)) - left.chains.get(chain, {}).keys()
             if not lacking <= left.archived(chain):
@@ -429,7 +422,7 @@ async def every_offset_reads_the_same(truth: Truth) -> AsyncIterator[str]:
         if name.tombstone is not None or past.expires:
             continue
         content = truth.content(past)
-        for start in range(len(content) + 1):
+        for start in range(past.earliest(), len(content) + 1):
             view = await process.streams.view(past.stream.path, start)
             bodies = [*view.bodies]
             while not view.up_to_date:

@@ -28,7 +28,7 @@ from tailrace.errors import (
 from tailrace.history import merging
 from tailrace.history.reader import Manifest
 from tailrace.log import producers
-from tailrace.log.state import Fork, State, Stream
+from tailrace.log.state import Fork, State
 from tailrace.store.dynamo import actions, layout, segments, trimming
 from tailrace.store.dynamo.chain import LOSSES, Chain
 from tailrace.store.dynamo.failures import Item
@@ -216,20 +216,6 @@ def test_a_body_that_goes_with_its_entry_is_noticed(monkeypatch: pytest.MonkeyPa
         ),
     )  # fmt: skip
     caught("history-of-forks", "but was in use until")
-
-
-def test_segments_that_do_not_heed_the_name_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def heedless(stream: Stream, pointer: str, _: int, new: int, **__: Any) -> Action:
-        return {
-            "Update": {
-                "Key": layout.name_key(stream.path),
-                "UpdateExpression": f"SET {pointer} = :new",
-                "ExpressionAttributeValues": {":new": layout.number(new)},
-            }
-        }
-
-    monkeypatch.setattr(actions, "advance", heedless)
-    caught("history", "does not follow slot")
 
 
 def test_data_of_a_deleted_stream_is_noticed() -> None:

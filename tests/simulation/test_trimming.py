@@ -10,12 +10,12 @@ from dataclasses import fields
 
 import pytest
 
-from tailrace.clock import system_clock
 from tailrace.errors import OffsetTrimmed, StreamNotFound
 from tailrace.limits import TAIL_TRUST_SECONDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.offsets import token
+from tailrace.log.retention import Keep
 from tailrace.log.state import State
 from tailrace.log.trimming import first_kept
 from tailrace.settings import Settings
@@ -23,7 +23,7 @@ from tailrace.store.dynamo.layout import slot_text
 from tests.simulation.archivist import Archivist
 from tests.simulation.network import CALM, Faults
 from tests.simulation.stage import Stage, append, content, play
-from tests.simulation.world import GRACE, TEXT, Expendable, now
+from tests.simulation.world import GRACE, TEXT, now
 
 ARCHIVED_AT = 1_700_000_000_000
 LATER = ARCHIVED_AT + GRACE * 1000
@@ -46,11 +46,9 @@ async def trim(stage: Stage) -> None:
 
 
 async def forget(stage: Stage) -> None:
-    """Let go of all slots that may go, though no segment has them."""
-    tail = await stage.other.find("s")
-    expendable = Expendable(tail.stream, tail.settled.n, system_clock())
+    """Let go for good of all that may go."""
     await asyncio.sleep(GRACE)
-    await stage.world.forget(expendable)
+    await Archivist(stage.world).retain("s", Keep(1, None))
 
 
 def slots(stage: Stage) -> list[int]:
@@ -224,16 +222,27 @@ def test_of_a_closed_stream_that_was_trimmed_the_end_is_left() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<own>"], ids=["empty", "with data"])
-def test_a_fork_of_a_stream_that_was_trimmed_is_told_so_too(body: bytes) -> None:
+def test_a_fork_has_no_more_than_its_source_had(body: bytes) -> None:
     async def story(stage: Stage) -> None:
-        await stage.other.create("fork", Create(body, TEXT, fork=ForkFrom("s")))
         await fill(stage)
         await forget(stage)
+        await stage.other.create("fork", Create(body, TEXT, fork=ForkFrom("s")))
         for streams in (stage.warm, stage.other):
             async with asyncio.timeout(10):
-                with pytest.raises(OffsetTrimmed, match=token(1, 3)):
+                with pytest.raises(OffsetTrimmed, match=token(3, 9)):
                     await streams.view("fork", 0)
-            assert (await streams.view("fork", 1)).up_to_date
+            assert (await streams.view("fork", 3)).bodies == [b"<3>", body][: 1 + bool(body)]
+
+    play(story)
+
+
+def test_what_a_fork_reads_through_is_not_let_go() -> None:
+    async def story(stage: Stage) -> None:
+        await fill(stage)
+        await stage.other.create("fork", Create(b"<own>", TEXT, fork=ForkFrom("s", 2)))
+        await forget(stage)
+        assert await content(stage.warm, "fork") == b"<0><1><own>"
+        assert await content(stage.warm) == b"<0><1><2><3>"
 
     play(story)
 

@@ -43,6 +43,8 @@ class Past:
         self.bodies: dict[int, bytes] = {}
         self.archived: dict[int, float] = {}
         """Since when each slot has been in a segment."""
+        self.forgotten: list[tuple[float, int]] = []
+        """When retention gave up the slots before which one."""
 
     def __str__(self) -> str:
         return f"{self.stream.path} ({self.stream.id:016x})"
@@ -86,6 +88,11 @@ class Past:
     def final(self) -> Final:
         own = (body for n, body in sorted(self.bodies.items()) if n >= self.begin[0])
         return Final(b"".join(own), self.rebased(self.last.next_offset), self.last.closed)
+
+    def earliest(self, at: float = math.inf) -> int:
+        """The first slot that can be read by then."""
+        given_up = [slot for when, slot in self.forgotten if when <= at]
+        return max(given_up, default=self.stream.config.earliest)
 
     def rebased(self, offset: str) -> str:
         """An offset as if the stream began where its own data begin."""
@@ -164,6 +171,9 @@ class Truth:
 
     def _named(self, change: Change) -> None:
         before, after = change.before, change.after
+        if after is not None and "m" in after and after["m"] != (before or {}).get("m"):
+            past = self.pasts[int(after["i"]["S"], 16)]
+            past.forgotten.append((change.at, int(after["m"]["N"])))
         if after is None:
             assert before is not None
             self.pasts[int(before["i"]["S"], 16)].released = change.at

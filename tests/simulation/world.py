@@ -30,22 +30,18 @@ from tailrace.limits import CLAIM_SECONDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.offsets import NOW, START, token
-from tailrace.log.state import Producer, Stream
-from tailrace.log.trimming import first_kept
+from tailrace.log.state import Producer
 from tailrace.settings import Settings
 from tailrace.store.base import Listed
-from tailrace.store.dynamo import trimming
 from tailrace.store.dynamo.provision import Backend
-from tailrace.store.dynamo.reading import last_state
 from tailrace.store.dynamo.store import DynamoStore
-from tailrace.store.dynamo.table import Table
 from tailrace.streams import Created, Streams, View
 from tests import history as happened
 from tests.history import Acknowledged, Duplicate, History, Outcome, Rejected, Unknown
 from tests.simulation.bucket import MemoryBucket
 from tests.simulation.engine import PAGE_BYTES
 from tests.simulation.network import CALM, Faults
-from tests.simulation.table import LATENCY, Handle, MemoryTable
+from tests.simulation.table import LATENCY, MemoryTable
 
 T = TypeVar("T")
 
@@ -79,6 +75,8 @@ class Mix:
     """How many of the bodies are too large for an item."""
     latency: tuple[float, float] = LATENCY
     page_bytes: int = PAGE_BYTES
+    retention: bool = False
+    """Whether archivists let go of data for good, too."""
 
 
 class Unheard(Exception):
@@ -109,14 +107,6 @@ class Forked(NamedTuple):
 
     id: int
     invoked: float
-
-
-class Expendable(NamedTuple):
-    """The slots of a chain below `until` need not be kept, as retention has said since `at`."""
-
-    stream: Stream
-    until: int
-    at: int
 
 
 class Trimmed(NamedTuple):
@@ -188,7 +178,6 @@ class World:
         self.history = History()
         self.calls: list[Call] = []
         self.forked: list[Forked] = []
-        self.expendable: list[Expendable] = []
         self.archived = False
         """Whether entries are moved to segments."""
         self.trimmed: list[Trimmed] = []
@@ -232,18 +221,8 @@ class World:
         self.processes.pop(self.chance.randrange(len(self.processes))).kill()
         await self.start()
 
-    async def forget(self, expendable: Expendable, handle: Handle | None = None) -> None:
-        """Let go of what no segment has."""
-        table = Table(handle or self.table.connect(), TABLE)
-        stream, until, at = expendable
-        kept = first_kept(await last_state(table, stream), until, at, system_clock(), GRACE)
-        if kept > stream.config.base[0]:
-            await trimming.let_go(table, stream.id, kept, system_clock() + GRACE * 1000)
-
     async def tidy(self) -> None:
         """Once this has returned, everything that is to go has gone."""
-        for expendable in {each.stream.id: each for each in sorted(self.expendable)}.values():
-            await self.forget(expendable)
         for seconds in (CLAIM_SECONDS, GRACE):
             await asyncio.sleep(seconds + QUIET)
             done = -1

@@ -10,6 +10,7 @@ from tailrace.history import merging
 from tailrace.history.merging import Grid
 from tailrace.history.reader import Manifest
 from tailrace.history.segment import BadSegment, Record, seal, unpack
+from tailrace.log.content import length
 from tailrace.log.state import Stream
 from tailrace.store.dynamo import layout, segments, trimming
 from tailrace.store.dynamo.bodies import Bucket
@@ -47,17 +48,27 @@ async def upload(
     table: Table, bucket: Bucket, stream: Stream, most: Most, now: int, grid: Grid = ENDLESS
 ) -> Uploaded | None:
     name, last = await name_of(table, stream.path), await segments.last_before(table, stream.id)
+    if name is None or name.stream.id != stream.id:
+        return None
     n, offset, size = (last.stop, last.offset, last.size) if last else stream.config.base
-    if name is None or (name.stream.id, name.archived) != (stream.id, n):
-        return None  # It is deleted, or the query has seen a transaction half done.
+    if n < name.earliest <= name.archived:
+        # Retention has taken what was between; the next entry tells where it begins.
+        item = await table.get(layout.slot_key(stream.id, name.archived))
+        if item is None or not layout.entry_of(item).has_data:
+            return None
+        first = layout.entry_of(item)
+        body = await _body(bucket, first)
+        n, size = first.n, first.size - len(body)
+        offset = first.offset - length(stream.config.mode, body)
+    if n != name.archived:
+        return None  # The query has seen a transaction half done.
     entries = await _next(table, stream.id, n, size, most, grid)
     if entries is None:
         return None
     records = [
         Record(
             entry.n, entry.offset, entry.size, int(entry.item["a"]["N"]),
-            entry.body if entry.object_key is None else await bucket.get(entry.object_key),
-            entry.state.by,
+            await _body(bucket, entry), entry.state.by,
         )
         for entry in entries
     ]  # fmt: skip
@@ -98,6 +109,10 @@ async def trim(table: Table, path: str, now: int, grace: int) -> int:
 async def name_of(table: Table, path: str) -> Name | None:
     item = await table.get(layout.name_key(path))
     return None if item is None else layout.name_of(item)
+
+
+async def _body(bucket: Bucket, entry: Stored) -> bytes:
+    return entry.body if entry.object_key is None else await bucket.get(entry.object_key)
 
 
 async def _put(bucket: Bucket, segment: bytes, at: int, level: int = 0) -> Manifest:

@@ -355,6 +355,9 @@ class Mortal:
         answer: dict[str, Any] = await self._caller.call(operation, request)
         return answer
 
+    async def close(self) -> None:
+        await self._caller.close()
+
 
 async def test_what_one_run_has_begun_the_next_one_ends(process: Process, start: Start) -> None:
     await fill(process, "a", *NUMBERS[:6], LARGE, *NUMBERS[7:])
