@@ -44,7 +44,7 @@ MOST_BUCKETS: Final = 1000
 class Refused(NamedTuple):
     """Slots that are not exported."""
 
-    count: int = 0
+    times: int = 0
     """How often that is so."""
     shown: tuple[tuple[str, int, int, str], ...] = ()
     """Some of them: path, first slot, the slot after the last, and why."""
@@ -58,8 +58,8 @@ class Refused(NamedTuple):
 
     def __str__(self) -> str:
         lines = table(self.shown, ("stream", "first", "stop", "why"))
-        more = f"\nand {self.count - SHOWN:,} more" if self.count > SHOWN else ""
-        return f"{self.count:,} times:\n{lines}{more}"
+        more = f"\nand {self.times - SHOWN:,} more" if self.times > SHOWN else ""
+        return f"{self.times:,} times:\n{lines}{more}"
 
 
 class Summary(NamedTuple):
@@ -94,9 +94,9 @@ class Summary(NamedTuple):
             lines.append(f"some of it for run {self.finished[0]}, which was left unfinished")
         if self.gone:
             lines.append(f"left out {self.gone:,} slots that were deleted meanwhile")
-        if self.held.count:
+        if self.held.times:
             lines.append(f"held back {self.held}")
-        if self.damaged.count:
+        if self.damaged.times:
             lines.append(
                 f"cannot read {self.damaged}\n"
                 "Nothing is registered before they can be read. Restore the objects, or delete the"
@@ -110,7 +110,7 @@ def main(argv: Sequence[str]) -> int:
         summary = run(job)
         sys.stdout.write(f"{summary}\n")
         job.publish(summary.metrics)
-        return 1 if summary.held.count or summary.damaged.count else 0
+        return 1 if summary.held.times or summary.damaged.times else 0
 
 
 def run(job: Job) -> Summary:
@@ -127,7 +127,7 @@ def run(job: Job) -> Summary:
         if left.state == "planned":
             job.progress.say(f"run {left.run} was left unfinished: it comes first")
             done = export.finish(left, done)
-            if done.damaged.count:
+            if done.damaged.times:
                 return done
             turn.write(new)
         plan, held = export.plan(new)
@@ -166,7 +166,7 @@ class _Export(NamedTuple):
     def finish(self, plan: Plan, done: Summary) -> Summary:
         """What was done before, and this."""
         made, done = self._write(plan, done)
-        if done.damaged.count:
+        if done.damaged.times:
             return done
         # Who took too long is told so here: the rest is done by another, or has been.
         self.turn.write(plan)

@@ -11,6 +11,7 @@ import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -28,18 +29,8 @@ EVERYWHERE = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
-LOGGING = """\
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.name = stderr
-appender.stderr.type = Console
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
-# Spark announces the level when its Python gateway and the root logger differ.
-logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = error
-"""
+LOGGING = Path(__file__).with_name("log4j2.properties")
+"""Errors only. A file, and not `setLogLevel`: that comes after Spark has said hello."""
 
 
 class NoJava(TailraceError):
@@ -56,8 +47,8 @@ def session(
 ) -> SparkSession:
     """The Spark of this process; `cores`, `memory` and `settings` are for a local one.
 
-    What a local one writes for itself is removed when it is stopped and let go, or with the
-    process. A second one in a process has the memory of the first: it runs in the same JVM."""
+    What a local one writes for itself is removed when it is stopped and let go, or when the process
+    ends. A second one in a process has the memory of the first: it runs in the same JVM."""
     builder = SparkSession.builder.appName(name)
     if not local:
         return _with(builder, EVERYWHERE).getOrCreate()
@@ -74,6 +65,9 @@ def session(
         shutil.rmtree(directory, ignore_errors=True)
         raise
     weakref.finalize(spark, shutil.rmtree, directory, ignore_errors=True)
+    # After a kill -9 of this process: the JVM ends by itself then, and has emptied it.
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 (there is no other way to Java)
+    jvm.java.io.File(str(directory)).deleteOnExit()
     return spark
 
 
@@ -84,18 +78,15 @@ def _with(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSe
 
 
 def _on_this_machine(directory: Path, cores: int, memory: str) -> dict[str, str]:
-    # A file, and not `setLogLevel`: that comes after Spark has said hello.
-    logging = directory / "log4j2.properties"
-    logging.write_text(LOGGING)
     return {
         "spark.master": f"local[{cores}]",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(directory / "local"),
+        "spark.local.dir": str(directory),
         "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
         # Several to a core: a large one then does not keep the others waiting.
         "spark.sql.shuffle.partitions": str(4 * cores),

@@ -44,6 +44,13 @@ COLUMNS: Final = (
 """Of the table's metadata."""
 
 
+PATIENCE: Final = 5
+"""Looks without any change after which what is due is left at that."""
+
+PAUSE: Final = 1.0
+"""Seconds between two of them."""
+
+
 class Facts(NamedTuple):
     """What was read of the store, in this order."""
 
@@ -153,11 +160,15 @@ async def _settle(settings: Settings, now: int) -> int:
     await store.open()
     try:
         streams, rows = Streams(store, settings, clock), Table(backend.client, settings.table)
-        due, before = await sweeping.due(rows, now), set[str]()
-        # One look sees as much as fits a page of the index.
-        while due and due != before:
+        due, idle = await sweeping.due(rows, now), 0
+        # One look sees as much as fits a page of the index, and the index lags behind.
+        while due and idle < PATIENCE:
             await streams.sweep()
-            before, due = due, await sweeping.due(rows, now)
+            left = await sweeping.due(rows, now)
+            idle = idle + 1 if left == due else 0
+            due = left
+            if idle:
+                await asyncio.sleep(PAUSE)
         return len(due)
     finally:
         await store.close()

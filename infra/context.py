@@ -7,9 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
-from tailrace.log.retention import Retention
-
 from tailrace.errors import BadSetting
+from tailrace.log.retention import Retention
 
 _SWITCH: Final = re.compile(r"[a-z_]+")
 """The names of context that is CDK's own have a colon, a slash or a dash."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,6 +72,28 @@ def test_a_session_says_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("['tailrace-spark-")
     assert list(there.iterdir()) == list(temporary.iterdir()) == []
+
+
+def test_a_killed_session_leaves_nothing(tmp_path: Path) -> None:
+    job = """
+        import os, signal
+        from glue_jobs.spark import session
+
+        with session("test", local=True, cores=1, memory="512m") as spark:
+            spark.range(10).repartition(2).cache().count()
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    killed = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(job)],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        timeout=100,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 30
+    while list(tmp_path.iterdir()):
+        assert time.monotonic() < deadline, list(tmp_path.rglob("*"))
+        time.sleep(0.1)
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's table of sockets")

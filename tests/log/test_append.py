@@ -258,6 +258,34 @@ def test_every_spill_is_counted() -> None:
     assert spills > 5
 
 
+def test_an_entry_remembers_the_producer_that_wrote_it() -> None:
+    state = State(0, 0, 0, 0)
+    sent = [Producer("p", 0, 0), None, Producer("q", 3, 0), Producer("p", 0, 1), None]
+    written = []
+    for by in sent:
+        accepted = decide(TEXT, state, text(producer=by), NOW)
+        state = accepted.state
+        written.append(state.by)
+    assert written == sent
+    assert state.producers == {"q": (3, 0), "p": (0, 1)}, "who wrote before is not forgotten"
+
+
+def test_so_does_one_whose_producers_were_spilled_with_it() -> None:
+    state = State(0, 0, 0, 0)
+    for number in range(300):
+        by = Producer(f"{number:080d}", 0, 0)
+        state = decide(TEXT, state, text(producer=by), NOW).state
+        assert state.by == by
+
+
+@pytest.mark.parametrize("body", [b"", b"last"], ids=["bare", "with data"])
+def test_a_close_remembers_its_producer_and_a_tombstone_has_none(body: bytes) -> None:
+    by = Producer("p", 5, 10)
+    state = decide(TEXT, OPEN, text(body, close=True, producer=by), NOW).state
+    assert state.by == state.closer == by
+    assert bury(state, NOW).state.by is None
+
+
 # Closing: every cell of the matrix
 
 

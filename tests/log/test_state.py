@@ -44,3 +44,9 @@ def test_the_configuration_knows_its_mode() -> None:
     assert Config("application/json; charset=utf-8", 0).mode is Mode.JSON
     assert Config("text/plain", 0).mode is Mode.TEXT
     assert Config("image/png", 0).mode is Mode.BYTES
+
+
+def test_a_producer_wrote_an_entry_only_if_the_entry_says_so() -> None:
+    state = State(3, 30, 33, 0, producers={"q": (0, 4), "p": (5, 9)})
+    assert state.by is None
+    assert state._replace(produced=True).by == Producer("p", 5, 9)

@@ -1,5 +1,5 @@
 """The command line `tailrace`: `serve` is the server, `compact` works on the data of one that is
-stopped, everything else is a client of one.
+stopped, `glue` on the table and bucket of a deployment, everything else is a client of one.
 
 A command's module is imported when the command is called, and httpx only when a request is made:
 what a command does not need must not slow its start.
@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "close": "commands.manage:close",
     "rm": "commands.manage:rm",
     "compact": "commands.compact:compact",
+    "glue": "commands.glue:glue",
 }
 """Each command and where it is: module below `tailrace.cli`, then the name in it."""
 

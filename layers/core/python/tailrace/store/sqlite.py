@@ -313,8 +313,9 @@ class SqliteStore:
 
     async def retain(self) -> int:
         """Let go of all that is not to be kept; how many entries went."""
-        self._retained, entries = -1, 0
+        entries = 0
         async with self._care:
+            self._retained = -1
             while True:
                 entries += await self._retain()
                 if self._retained == -1:

@@ -1,0 +1,48 @@
+"""What is stored as JSON: it comes back as it was, and what older versions wrote is understood."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.log.state import Ancestor, Config, Fork, Producer, State, Stream
+from tailrace.store.codec import config_text, rest_of, state_of, stream_of
+
+PRODUCERS = {"q": (0, 4), "p": (5, 9)}
+
+
+@pytest.mark.parametrize(
+    ("state", "rest"),
+    [
+        (State(3, 30, 33, 9), None),
+        (State(3, 30, 33, 9, seq="m"), b'{"q":"m"}'),
+        (State(3, 30, 33, 9, producers=PRODUCERS), b'{"p":[["q",0,4],["p",5,9]]}'),
+        (
+            State(3, 30, 33, 9, producers=PRODUCERS, produced=True),
+            b'{"p":[["q",0,4],["p",5,9]],"w":1}',
+        ),
+        (
+            State(3, 30, 33, 9, 2, Producer("p", 5, 9), "m", PRODUCERS, 2, gone=True),
+            b'{"e":2,"c":["p",5,9],"q":"m","p":[["q",0,4],["p",5,9]],"s":2,"g":1}',
+        ),
+    ],
+    ids=["plain", "Stream-Seq", "producers", "produced", "all there is"],
+)
+def test_the_rest_of_a_state_is_this_text(state: State, rest: bytes | None) -> None:
+    assert rest_of(state) == rest
+    assert state_of(2, 30, 33, 9, rest) == state
+
+
+def test_an_entry_that_does_not_say_so_was_written_by_no_producer() -> None:
+    """Nor do entries from before it was remembered."""
+    assert state_of(2, 30, 33, 9, b'{"p":[["p",5,9]]}').by is None
+    assert state_of(2, 30, 33, 9, b'{"p":[["q",0,4],["p",5,9]],"w":1}').by == Producer("p", 5, 9)
+
+
+def test_a_stream_comes_back_as_it_was() -> None:
+    fork = Fork("source", 7, 3, 1, (Ancestor(5, 2), Ancestor(7, 3)))
+    for config in (
+        Config("text/plain", 9),
+        Config("text/plain", 9, ttl=60),
+        Config("text/plain", 9, None, 99, fork, own_expiry=False, base=(3, 30, 33), earliest=1),
+    ):
+        assert stream_of(8, "path", config_text(config)) == Stream("path", 8, config)
