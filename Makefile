@@ -12,11 +12,11 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-dynamodb test-dynamodb-local lint format package aws-local deploy-local \
+.PHONY: help setup serve test test-dynamodb test-dynamodb-local test-glue6 lint format package aws-local deploy-local \
 	bench bench-dynamodb bench-coldstart soak demo clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Set up everything below (each target does what it needs by itself)
 	@scripts/setup dev
@@ -33,6 +33,10 @@ test-dynamodb: setup ## Run the tests of the HTTP server over DynamoDB instead o
 
 test-dynamodb-local: ## Run the DynamoDB tests on AWS's own engine (its licence asks for an AWS account)
 	@scripts/dynamodb-local $(or $(ARGS),$(DYNAMODB_TESTS))
+
+test-glue6: ## Run the tests of the Glue jobs on the Spark of Glue 6.0
+	@scripts/setup glue6
+	@.engines/glue6/bin/python -m pytest $(or $(ARGS),tests/glue)
 
 lint: setup ## Check style, format and types
 	@$(RUN) ruff check --quiet

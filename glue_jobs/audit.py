@@ -78,7 +78,10 @@ class Report(NamedTuple):
         return orjson.dumps(value, option=orjson.OPT_INDENT_2)
 
     def __str__(self) -> str:
-        rows = [(each.check, each.looked, each.problems, each.about) for each in self.checked]
+        rows = [
+            (each.check, f"{each.looked:,}", f"{each.problems:,}", each.about)
+            for each in self.checked
+        ]
         parts = [table(rows, ("check", "looked at", "problems", "what holds"))]
         if self.found:
             shown = [["-" if cell is None else cell for cell in each] for each in self.found]

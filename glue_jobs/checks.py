@@ -283,9 +283,8 @@ def named_objects(known: Facts) -> DataFrame:
         "chain", "path", "n", "key", "length AS wanted"
     )
     whole = f"data_bytes + index_bytes + {TRAILER_BYTES} AS wanted"
-    return bodies.unionByName(
-        known.manifests.selectExpr("chain", "path", "first AS n", "key", whole)
-    )
+    segments = known.manifests.where("first IS NOT NULL")
+    return bodies.unionByName(segments.selectExpr("chain", "path", "first AS n", "key", whole))
 
 
 # Between streams

@@ -48,6 +48,7 @@ PROBLEMS: Final = (
 RESTORE: Final = "Copy what is missing or wrong from a point-in-time restore of the table."
 BACKUP: Final = "Bring the object back from a backup of the bucket."
 UNREACHED: Final = "Remove the item: no reader reaches it."
+MISTAKEN: Final = "Remove the item: it is taken for the last entry of the stream."
 POINTERS: Final = "Correct m, u, w or e of the name item, after a look at the chain's segments."
 LATE: Final = "Append what it holds once more and remove the item: a segment has the slot."
 FORGOTTEN: Final = "Remove the name item: the stream takes no entry any more."
@@ -107,7 +108,7 @@ async def _slot(live: Live) -> Problem | None:
         partition = layout.chain_partition(live.chain)
         if not await live.has({"p": layout.text(partition), "s": layout.text(live.key)}):
             return None
-        return Problem(None, f"'{live.key}' in {partition} is no slot", UNREACHED)
+        return Problem(None, f"'{live.key}' in {partition} is no slot", MISTAKEN)
     entry, before = await live.entry(live.n), await live.last(live.n)
     # The name after them: it says that a slot is archived, or not retained, before the slot goes.
     name = await live.name()
@@ -368,10 +369,7 @@ async def _short(live: Live, source: int, start: int, until: int) -> Problem | N
 
 async def _edge(live: Live) -> Problem | None:
     if not live.key:
-        edges, name = await live.count(f"E{live.chain:016x}"), await live.name()
-        if name is None or name.forked == edges:
-            return None
-        return Problem(None, f"its name counts {name.forked} forks, but has {edges} edges", COUNT)
+        return await _count(live)
     other = int(live.key, 16)
     if await live.has(layout.edge_key(live.chain, other)):
         fork = await live.name_of(live.other, other)
@@ -382,6 +380,20 @@ async def _edge(live: Live) -> Problem | None:
     if edge or name is None or name.stream.config.fork is None:
         return None
     return Problem(None, f"its source, chain {live.key}, has no edge to it", CONNECT)
+
+
+async def _count(live: Live) -> Problem | None:
+    for _ in range(TRIES):
+        name, edges, again = (
+            await live.name(), await live.count(f"E{live.chain:016x}"), await live.name(),
+        )  # fmt: skip
+        if name is None or again is None:
+            return None
+        # An edge comes and goes together with its count.
+        if name.forked == again.forked:
+            what = f"its name counts {name.forked} forks, but it has {edges} edges"
+            return Problem(None, what, COUNT) if name.forked != edges else None
+    return None
 
 
 async def _twin(live: Live) -> Problem | None:

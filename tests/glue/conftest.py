@@ -23,11 +23,17 @@ UNAVOIDABLE = (
 )
 
 
+NO_JAVA = ROOT / ".engines/java/missing"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marks = [pytest.mark.filterwarnings(each) for each in UNAVOIDABLE]
+    if NO_JAVA.exists():
+        marks.append(pytest.mark.skip(reason=f"without Java: {NO_JAVA.read_text().strip()}"))
     for item in items:
         if item.path.is_relative_to(HERE):
-            for each in UNAVOIDABLE:
-                item.add_marker(pytest.mark.filterwarnings(each))
+            for mark in marks:
+                item.add_marker(mark)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -362,7 +363,7 @@ async def the_source_of_a_fork_is_too_short(site: Site) -> None:
 
 @fault(
     forked,
-    ("edges", None, "its name counts 1 forks, but has 0 edges"),
+    ("edges", None, "its name counts 1 forks, but it has 0 edges"),
     fork=("edges", None, "has no edge to it"),
 )
 async def an_edge_is_missing(site: Site) -> None:
@@ -371,14 +372,14 @@ async def an_edge_is_missing(site: Site) -> None:
 
 @fault(
     Site.hot,
-    ("edges", None, "its name counts 0 forks, but has 1 edges"),
+    ("edges", None, "its name counts 0 forks, but it has 1 edges"),
     ("edges", None, "which is no fork of it"),
 )
 async def an_edge_leads_nowhere(site: Site) -> None:
     await site.put(layout.edge_key(site.chain, 1))
 
 
-@fault(forked, ("edges", None, "its name counts 2 forks, but has 1 edges"))
+@fault(forked, ("edges", None, "its name counts 2 forks, but it has 1 edges"))
 async def forks_are_miscounted(site: Site) -> None:
     await site.change(site.name, v=number(2))
 
@@ -508,6 +509,14 @@ def test_the_report_names_only_what_is_wrong_and_counts_it(audited: Audited) -> 
     assert all(counts.values()), "each check has a fault"
     assert (audited.code, report["ok"]) == (1, False)
     assert report["warnings"] == counts["orphans"]
+
+
+def test_the_page_has_every_check_and_every_field_of_the_report(audited: Audited) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "history.md").read_text()
+    missing = [check.name for check in CHECKS if f"| `{check.name}` |" not in page]
+    report = audited.report
+    fields = {*report, *report["checks"][0], *report["found"][0]}
+    assert not missing + [field for field in fields if f"`{field}`" not in page]
 
 
 def test_it_only_reads(audited: Audited) -> None:

@@ -363,7 +363,11 @@ async def test_a_second_run_ends_unless_the_first_seems_dead_and_then_that_does_
     assert await shop.messages() == everything
 
 
-async def test_a_damaged_segment_stops_the_run_until_it_is_restored_or_deleted(shop: Shop) -> None:
+async def test_a_damaged_segment_stops_the_run_until_it_is_restored_or_deleted(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All of a stream in one part, so that a file could have one half of it.
+    monkeypatch.setattr(plans, "PART_BYTES", 1 << 20)
     await small(shop)
     s3, bucket = shop.s3, shop.lab.settings.bucket
     whole = {}

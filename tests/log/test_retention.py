@@ -67,7 +67,7 @@ def test_a_rule_has_an_age_a_size_both_or_none(limits: str, keep: Keep | None) -
         ("log-*.txt", "log-1.txt", True),
         ("log-*.txt", "log-1-txt", False),
         ("a=*", "a=b", True),
-        ("a+(b)[c]?", "a+(b)[c]?", True),
+        ("a+(b)[c]?", "a+(b)%5Bc%5D%3F", True),
         ("a?", "ab", False),
     ],
 )

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from scripts.package import LAYERS, MACHINE, PYTHON_VERSION, ROOT, build
 
-SHARED = ["serve", "layer-shared", "layer-web", "dev", "infra"]
+SHARED = ["serve", "layer-shared", "layer-web", "dev", "glue", "infra"]
 """The files whose packages are in one environment, where the tests run."""
 
 ON_LAMBDA = {

@@ -17,7 +17,7 @@ from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.offsets import NOW
 from tailrace.log.state import Producer, Stream
-from tailrace.store.dynamo import segments, trimming
+from tailrace.store.dynamo import layout, segments, trimming
 from tests.store.dynamo import archiving
 from tests.store.dynamo.archiving import Most
 from tests.store.dynamo.conftest import Process, Start
@@ -325,6 +325,17 @@ async def test_letting_go_of_a_large_body_is_a_transaction(start: Start) -> None
     calls, written, _ = process.spent()
     assert calls == {"Query": 1, "TransactWriteItems": 1}
     assert written <= 6, "5: the entry 2, the claim in table and index 3"
+
+
+async def test_an_object_that_is_due_goes_in_two_writes(process: Process) -> None:
+    bodies = process.store._bodies
+    assert bodies is not None
+    key = await bodies.upload("bodies/1", BODY)
+    process.spent()
+    await bodies.revoke(layout.claim_key(key))
+    calls, written, _ = process.spent()
+    assert calls == {"UpdateItem": 1, "DeleteItem": 1}
+    assert written <= 4, "3: the mark, and the claim in table and index"
 
 
 async def test_who_was_frozen_asks_for_the_tail_again(start: Start) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -275,9 +275,9 @@ def gets(process: Process) -> list[str]:
     _, bucket = parts(process)
     get, keys = bucket.get, list[str]()
 
-    async def noted(key: str, *given: Any) -> bytes:
+    async def noted(key: str, begin: int = 0, end: int | None = None) -> bytes:
         keys.append(key)
-        return await get(key, *given)
+        return await get(key, begin, end)
 
     bucket.get = noted  # type: ignore[method-assign]
     return keys

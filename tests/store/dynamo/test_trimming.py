@@ -188,10 +188,10 @@ async def test_objects_of_large_bodies_go_a_grace_period_after_their_slots(
     assert bucket is not None
     get, go, asked = bucket.get, asyncio.Event(), asyncio.Event()
 
-    async def dawdle(*given: Any) -> bytes:
+    async def dawdle(key: str, begin: int = 0, end: int | None = None) -> bytes:
         asked.set()
         await go.wait()
-        return await get(*given)
+        return await get(key, begin, end)
 
     bucket.get = dawdle  # type: ignore[method-assign]
     reading = asyncio.create_task(everything(reader, "a"))

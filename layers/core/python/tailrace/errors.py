@@ -55,6 +55,45 @@ class NotThroughTheEdge(TailraceError):
     code = "NOT_THROUGH_THE_EDGE"
 
 
+class CredentialsMissing(TailraceError):
+    """What was asked for needs credentials, and none were shown that could be enough."""
+
+    code = "CREDENTIALS_MISSING"
+    challenge: ClassVar[str] = 'Bearer realm="tailrace"'
+    """The value of `WWW-Authenticate`."""
+
+
+class BadCredentials(TailraceError):
+    """Credentials that are forged, malformed, ambiguous, or for something else."""
+
+    code = "BAD_CREDENTIALS"
+    challenge: ClassVar[str] = 'Bearer realm="tailrace", error="invalid_token"'
+
+
+class TokenExpired(BadCredentials):
+    """A token that was good: its owner only needs a new one."""
+
+    code = "TOKEN_EXPIRED"
+    challenge = f'{BadCredentials.challenge}, error_description="token_expired"'
+
+
+class NotAllowed(TailraceError):
+    """Good credentials that are not enough. Whether the stream exists was not looked at."""
+
+    code = "NOT_ALLOWED"
+    challenge: ClassVar[str] = 'Bearer realm="tailrace", error="insufficient_scope"'
+
+
+class KeysUnavailable(TailraceError):
+    """The keys to check a token with cannot be read, so nobody knows whether it is good."""
+
+    code = "KEYS_UNAVAILABLE"
+
+
+class CannotSign(TailraceError):
+    code = "CANNOT_SIGN"
+
+
 class BadRequest(TailraceError):
     """A request that no state of the stream could make right."""
 

@@ -37,6 +37,15 @@ HEADER_COUNT: Final = 128
 HEADER_BYTES: Final = 64 << 10
 """Largest request line and header fields together, as most proxies allow at most."""
 
+TOKEN_BYTES: Final = 8 << 10
+"""Longest token and signed name: checking a longer one is work that a stranger can ask for."""
+
+JWKS_BYTES: Final = 128 << 10
+"""Largest set of public keys that is read: a dozen keys with certificates have a fifth of that."""
+
+JWKS_SECONDS: Final = 3
+"""Longest wait for a set of public keys: somebody's request waits for it."""
+
 LIST_PAGE: Final = 1000
 """Most streams one page of the listing holds."""
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final
 
+from tailrace.auth.credentials import check_parameter
+from tailrace.auth.jwks import check_source
 from tailrace.errors import BadSetting
 from tailrace.log.retention import Retention
 
@@ -29,16 +31,19 @@ def knob(
     choices: tuple[str, ...] = (),
     check: Callable[[Any], object] | None = None,
     serve: bool = True,
+    secret: bool = False,
 ) -> Any:
     """One setting: its default, the sentence the docs and `--help` show, and what it may be.
 
     `check` raises `BadSetting` for what it may not be.
-    `serve`: whether `tailrace serve` has a flag for it; the others are for Lambda functions."""
+    `serve`: whether `tailrace serve` has a flag for it; the others are for Lambda functions.
+    `secret`: its value is shown nowhere, and it has no flag, for every user of a machine can read
+    the command lines of all."""
     metadata = {
         "doc": doc, "least": least, "most": most, "choices": choices, "check": check,
-        "serve": serve,
+        "serve": serve and not secret, "secret": secret,
     }  # fmt: skip
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,11 +189,74 @@ class Settings:
         "",
         "What CloudFront has to show: the ARN of a secret in Secrets Manager, or the value itself.",
         serve=False,
+        secret=True,
     )
     distribution: str = knob(
         "",
         "Id of the CloudFront distribution that forgets what it has of deleted streams.",
         serve=False,
+    )
+    access: str = knob(
+        "auto",
+        "Who may do what: as credentials say (closed), or everybody all (open). auto: closed as soon"
+        " as a secret, a jwt or a public setting is given.",
+        choices=("auto", "open", "closed"),
+    )
+    secret: str = knob(
+        "", "Secret that the more special ones are taken from when they are not given.", secret=True
+    )
+    streams_secret: str = knob(
+        "", "Secret of signed stream names; empty: TAILRACE_SECRET.", secret=True
+    )
+    turbo_streams_secret: str = knob(
+        "", "Secret of Turbo's signed stream names; empty: TAILRACE_STREAMS_SECRET.", secret=True
+    )
+    cable_ready_secret: str = knob(
+        "",
+        "Secret of CableReady's signed identifiers; empty: TAILRACE_STREAMS_SECRET.",
+        secret=True,
+    )
+    public_streams: str = knob(
+        "", "Streams that everybody may read: true for all, or patterns such as news/*, status/**."
+    )
+    jwt_secret: str = knob(
+        "", "Secret of tokens, HS256 to HS512; empty: TAILRACE_SECRET.", secret=True
+    )
+    jwt_algorithm: str = knob(
+        "HS256",
+        "The one algorithm of bearer tokens; RS256, ES256 and EdDSA need TAILRACE_JWKS.",
+        choices=("HS256", "HS384", "HS512", "RS256", "ES256", "EdDSA"),
+    )
+    jwks: str = knob(
+        "",
+        "Public keys of bearer tokens: an https URL of a JWK set, or a file.",
+        check=check_source,
+    )
+    jwt_audience: str = knob("", "The `aud` that bearer tokens must have; empty: none at all.")
+    jwt_issuer: str = knob("", "The `iss` that bearer tokens must have; empty: none at all.")
+    jwt_max_age: int = knob(
+        2_592_000,
+        "Seconds that the `exp` of a bearer token may be ahead.",
+        least=60,
+        most=315_360_000,
+    )
+    jwt_param: str = knob(
+        "jid",
+        "Query parameter of identification tokens; their header is X- and this.",
+        check=check_parameter,
+    )
+    enforce_jwt: bool = knob(
+        False, "Reading also takes an identification token, or a bearer token."
+    )
+    skip_auth: bool = knob(
+        False, "Identification tokens are neither needed nor looked at; streams stay as they are."
+    )
+    allowed_origins: str = knob(
+        "",
+        "Origins whose pages may use the server, such as https://a.example, *.b.example; empty: all.",
+    )
+    broadcast_key: str = knob(
+        "", "Key of POST /_broadcast; empty: derived from TAILRACE_SECRET.", secret=True
     )
     log_level: str = knob(
         "info",
@@ -216,20 +284,21 @@ def variable(knob_: Field[Any]) -> str:
 
 def parse(knob_: Field[Any], value: Any) -> Any:
     """The setting's value from text, or `BadSetting` naming the setting and what it takes."""
+    given = "what was given" if knob_.metadata["secret"] else repr(value)
     kind: type[Any] = type(knob_.default)
     try:
         parsed = _SWITCH[str(value).lower()] if kind is bool else kind(value)
     except (KeyError, ValueError):
         wanted = {bool: "true or false", int: "a whole number"}.get(kind, "a number")
-        raise BadSetting(f"{variable(knob_)} must be {wanted}, not {value!r}") from None
+        raise BadSetting(f"{variable(knob_)} must be {wanted}, not {given}") from None
     choices = knob_.metadata["choices"]
     if choices and parsed not in choices:
-        raise BadSetting(f"{variable(knob_)} must be one of {', '.join(choices)}, not {value!r}")
+        raise BadSetting(f"{variable(knob_)} must be one of {', '.join(choices)}, not {given}")
     least, most = knob_.metadata["least"], knob_.metadata["most"]
     if least is not None and not parsed >= least:
-        raise BadSetting(f"{variable(knob_)} must be at least {least}, not {value!r}")
+        raise BadSetting(f"{variable(knob_)} must be at least {least}, not {given}")
     if most is not None and not parsed <= most:
-        raise BadSetting(f"{variable(knob_)} must be at most {most}, not {value!r}")
+        raise BadSetting(f"{variable(knob_)} must be at most {most}, not {given}")
     check = knob_.metadata["check"]
     if check is not None:
         check(parsed)

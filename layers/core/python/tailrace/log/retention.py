@@ -12,14 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.errors import BadSetting
+from tailrace.log.patterns import compiled
 from tailrace.log.state import Config, State
 
 AGES: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 SIZES: Final = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 _LIMIT: Final = re.compile(r"([1-9][0-9]{0,14})([A-Za-z]+)")
-_STARS: Final = re.compile(r"(\*\*|\*)")
-_STAR: Final = {"**": ".*", "*": "[^/]*"}
 
 
 class Keep(NamedTuple):
@@ -94,8 +93,7 @@ def _rule(text: str) -> Rule:
     pattern, equals, limits = (part.strip() for part in text.rpartition("="))
     if not (pattern and equals):
         raise _bad(text)
-    parts = (_STAR.get(part, re.escape(part)) for part in _STARS.split(pattern))
-    matches = re.compile("".join(parts))
+    matches = compiled(pattern)
     if limits == "forever":
         return Rule(matches, None)
     found: dict[bool, int] = {}

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 
@@ -15,7 +15,9 @@ from tailrace.errors import BadSetting, TailraceError
 
 JOBS: Final = {
     "compact-history": "Move older entries from the table into segments in the bucket.",
-    "export-history": "Write history as Parquet and register it in the Glue catalogue.",
+    "export-history": (
+        "Export what is in segments as Parquet, for Athena and whoever else reads it."
+    ),
     "sweep": "Remove what expired, what is not to be kept, and what belongs to nothing.",
     "audit": "Prove that the table and the bucket are as they should be; changes nothing.",
 }
@@ -84,7 +86,7 @@ def _command(job: str, about: str) -> click.Command:
             flags = [*flags, "--dry-run", "false"]
         if local:
             ctx.exit(_run_here(job, flags))
-        _run_there(f"tailrace-{stage}-{job}", _pairs(flags, ctx))
+        _run_there(f"tailrace-{stage}", job, _pairs(flags, ctx))
 
     return click.Command(
         job,
@@ -106,18 +108,18 @@ for _name, _about in JOBS.items():
 
 def _run_here(job: str, flags: Sequence[str]) -> int:
     try:
-        main: Callable[[Sequence[str]], int] = import_module(
-            f"glue_jobs.{job.replace('-', '_')}"
-        ).main
+        module = import_module(f"glue_jobs.{job.replace('-', '_')}")
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in SPARK:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in SPARK:
             raise
         raise Failure(
-            f"--local needs pyspark, pyarrow and pandas, and there is no {error.name} here:"
+            f"--local needs pyspark, pyarrow and pandas, and there is no {missing} here:"
             " `make setup` brings them, and so does pip install 'tailrace[glue]'",
             Exit.UNEXPECTED,
             code="NO_SPARK",
         ) from None
+    main: Callable[[Sequence[str]], int] = module.main
     try:
         return main(flags)
     except TailraceError as error:
@@ -149,14 +151,14 @@ def _pairs(flags: Sequence[str], ctx: click.Context) -> dict[str, str]:
     return pairs
 
 
-def _run_there(job: str, arguments: Mapping[str, str]) -> None:
+def _run_there(service: str, name: str, arguments: Mapping[str, str]) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     from tailrace.settings import Settings
     from tailrace.store.dynamo.access import boto_client
 
-    given = dict(arguments)
-    # The deployed job knows its own; this is about where it is.
+    job, given = f"{service}-{name}", dict(arguments)
+    # The deployed job has its own; this is about where to find it.
     region = given.pop("--region", None)
     if region:
         os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = region
@@ -166,50 +168,44 @@ def _run_there(job: str, arguments: Mapping[str, str]) -> None:
     except TailraceError as error:
         raise _failure(error) from None
     except ClientError as error:
-        _refused(job, error)
+        raise _refused(job, error.response["Error"]) from None
     except BotoCoreError as error:
-        raise Failure(f"cannot reach Glue: {error}", Exit.UNREACHABLE) from None
+        raise Failure(f"cannot start {job}: {error}", Exit.UNREACHABLE) from None
     click.echo(f"{job}: started run {run}")
     try:
-        _follow(client, job, run)
+        state, why = _follow(client, job, run)
     except KeyboardInterrupt:
         stop = f"aws glue batch-stop-job-run --job-name {job} --job-run-ids {run}"
-        click.echo(f"\n{job}: run {run} goes on; to stop it: {stop}", err=True)
+        click.echo(f"{job}: run {run} goes on; to stop it: {stop}", err=True)
         raise
     except (ClientError, BotoCoreError) as error:
-        message = f"run {run} of {job} goes on, but what became of it cannot be seen: {error}"
+        message = f"run {run} of {job} goes on, but nothing is seen of it: {error}"
         raise Failure(message, Exit.UNREACHABLE) from None
+    log = f"its output: aws logs tail /{service}/{name}/output --log-stream-name-prefix {run}"
+    if state != "SUCCEEDED":
+        ended = f"run {run} of {job} ended {state}{f': {why}' if why else ''}"
+        raise Failure(f"{ended}; {log}", Exit.UNEXPECTED, code=state)
+    click.echo(f"{job}: succeeded; {log}")
 
 
-def _follow(client: Any, job: str, run: str) -> None:
+def _follow(client: Any, job: str, run: str) -> tuple[str, str]:
+    """How it ended, and why if it says so."""
     begun, state = time.monotonic(), ""
     while True:
         found = client.get_job_run(JobName=job, RunId=run)["JobRun"]
-        passed = time.monotonic() - begun
         if found["JobRunState"] != state:
             state = found["JobRunState"]
-            click.echo(f"{job}: {state} ({passed:.0f} s)", err=True)
+            click.echo(f"{job}: {state} after {time.monotonic() - begun:.0f} s", err=True)
         if state in ENDS:
-            break
+            return state, (found.get("ErrorMessage") or "").strip()
         time.sleep(PAUSE)
-    told = f"what it said: aws logs tail /{_group(job)}/output --log-stream-name-prefix {run}"
-    if state != "SUCCEEDED":
-        why = f": {found['ErrorMessage']}" if found.get("ErrorMessage") else ""
-        raise Failure(f"run {run} of {job} ended {state}{why}; {told}", Exit.UNEXPECTED)
-    click.echo(f"{job}: run {run} has succeeded; {told}")
 
 
-def _group(job: str) -> str:
-    """Of logs, as the stack names it."""
-    tailrace, stage, name = job.split("-", 2)
-    return f"{tailrace}-{stage}/{name}"
-
-
-def _refused(job: str, error: Any) -> NoReturn:
-    code, message = (error.response["Error"].get(key, "") for key in ("Code", "Message"))
+def _refused(job: str, error: Mapping[str, str]) -> Failure:
+    code = error["Code"]
     fix = {
         "EntityNotFoundException": "; deploy the stack, name its --stage, or run it here: --local",
         "ConcurrentRunsExceededException": "; wait for the run that is under way",
     }.get(code, "")
-    why = f"cannot start {job}: {message or code}{fix}"
-    raise Failure(why, CODES.get(code, Exit.UNEXPECTED)) from None
+    message = f"cannot start {job}: {error.get('Message') or code}{fix}"
+    return Failure(message, CODES.get(code, Exit.UNEXPECTED))

@@ -1,0 +1,57 @@
+"""Patterns of paths: `*` is anything within one segment, `**` is anything at all.
+
+A pattern is written like the path in a URL, and what a URL would have to encode may also stand as it
+reads. A star that means itself is `%2A`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+SAFE: Final = "!$&'()*+,;=:@~"
+"""What a path holds as it is, besides letters, digits and `-._`: `tailrace.http.paths` decides."""
+
+_STARS: Final = re.compile(r"(\*+)")
+
+
+def spelled(name: str) -> str:
+    """The path of the stream with a name. A name is not encoded, and `/` is all that divides it."""
+    return quote(name, safe=f"/{SAFE}")
+
+
+@lru_cache(maxsize=4096)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """An expression that a path matches from end to end.
+
+    A search that has found the text after a star does not look for it further on (`(?>`): another
+    place could not match where this one does not. So no pattern takes more than quadratic time,
+    and one that an issuer of tokens builds from a user's name cannot keep the server busy."""
+    *before, last = _chunks(pattern)
+    parts = [
+        f"(?>.*?{_run(chunk)})" if place else _run(chunk) for place, chunk in enumerate(before)
+    ]
+    parts += [".*" if before else "", _run(last[:-1]), "[^/]*" if last[1:] else "", last[-1]]
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def _chunks(pattern: str) -> list[list[str]]:
+    """What is between two stars together; each a list of what is between single ones."""
+    first, *rest = _STARS.split(pattern)
+    chunks = [[_literal(first)]]
+    for stars, text in zip(rest[::2], rest[1::2], strict=True):
+        if len(stars) > 1:
+            chunks.append([])
+        chunks[-1].append(_literal(text))
+    return chunks
+
+
+def _run(texts: list[str]) -> str:
+    return "".join(f"(?>[^/]*?{text})" if place else text for place, text in enumerate(texts))
+
+
+def _literal(text: str) -> str:
+    segments = text.encode(errors="surrogateescape").split(b"/")
+    return "/".join(re.escape(quote(unquote_to_bytes(each), safe=SAFE)) for each in segments)
