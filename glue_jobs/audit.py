@@ -113,9 +113,8 @@ def run(job: Job) -> Report:
         looked = _looked(job, names, scanned)
         job.progress.step("comparing")
         known = checks.facts(names, scanned, objects)
-        known = known._replace(chains=known.chains.persist())
         suspects = _suspects(job, known).persist()
-        held += [known.chains, suspects]
+        held += [known.streams, known.chains, suspects]
         count = suspects.count()
         if not count:
             return _report(looked, {}, [])

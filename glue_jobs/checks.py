@@ -45,9 +45,9 @@ class Facts(NamedTuple):
     """What was read of the store."""
 
     streams: DataFrame
-    """A row for each name, with how its configuration says that its chain begins."""
+    """A row for each name, with how its chain has to begin, and with what there is of it."""
     chains: DataFrame
-    """A row for each chain that has items, with what there is of it."""
+    """A row for each chain that has items."""
     entries: DataFrame
     """Those of chains that have a name, with what is needed of it."""
     manifests: DataFrame
@@ -67,15 +67,17 @@ class Check(NamedTuple):
 
 
 def facts(names: Names, scanned: DataFrame, listing: DataFrame) -> Facts:
+    """Its first two are made of all items, and small: worth to be kept."""
     known = streams(names.frame)
     about = known.select(
         "chain", "path", "mode", "base", "base_offset", "base_size", "archived", "let_go",
         "earliest",
     )  # fmt: skip
     about = F.broadcast(about) if names.few else about
+    found = chains(scanned.join(about, on="chain", how="left")).persist()
     return Facts(
-        known,
-        chains(scanned.join(about, on="chain", how="left")),
+        known.join(found, on="chain", how="left").persist(),
+        found,
         metadata.entries(scanned).join(about, on="chain"),
         metadata.manifests(scanned).join(about, on="chain").where(f"NOT ({LEFT})"),
         metadata.edges(scanned),
@@ -87,7 +89,7 @@ def facts(names: Names, scanned: DataFrame, listing: DataFrame) -> Facts:
 def chains(scanned: DataFrame) -> DataFrame:
     """Of items with the names of their chains: the first slot that is kept in the table and the
     last, the slot after the last that has data, the tombstone, the same if the chain goes after
-    it, and how many segments there are."""
+    it; how many segments and edges there are, and items of all kinds but edges."""
     entry = "kind = 'C'"
 
     def of(value: str, condition: str) -> Column:
@@ -95,7 +97,7 @@ def chains(scanned: DataFrame) -> DataFrame:
 
     # Numbers, and no structures: those would have to be sorted.
     return (
-        scanned.where("kind IN ('C', 'S', 'P')")
+        scanned.where("kind IN ('C', 'S', 'P', 'E')")
         .groupBy("chain")
         .agg(
             of("min(n)", f"{entry} AND (n >= earliest OR n < base)").alias("first"),
@@ -104,6 +106,8 @@ def chains(scanned: DataFrame) -> DataFrame:
             of("max(n)", f"{entry} AND gone").alias("grave"),
             of("max(n)", f"{entry} AND gone AND due IS NOT NULL").alias("leaving"),
             of("count(1)", f"kind = 'S' AND NOT ({LEFT})").alias("segments"),
+            of("count(1)", "kind = 'E'").alias("edges"),
+            of("count(1)", "kind != 'E'").alias("items"),
         )
     )
 
@@ -182,17 +186,9 @@ def links(entries: DataFrame) -> DataFrame:
 
 
 def _beginnings(known: Facts) -> DataFrame:
-    return (
-        known.streams.join(known.chains, on="chain", how="left")
-        .where(
-            _any(
-                "first < base",
-                "first < let_go",
-                "first > greatest(archived, earliest)",
-                "first IS NULL AND greatest(archived, earliest) > base",
-            )
-        )
-        .withColumn("n", F.col("first"))
+    kept = "greatest(archived, earliest)"
+    return known.streams.withColumn("n", F.col("first")).where(
+        _any("n < base", "n < let_go", f"n > {kept}", f"n IS NULL AND {kept} > base")
     )
 
 
@@ -203,13 +199,9 @@ def _pointers(known: Facts) -> DataFrame:
 
 
 def _tombstones(known: Facts) -> DataFrame:
-    both = known.streams.join(known.chains, on="chain", how="left").where(
-        _any(
-            "tombstone IS NULL AND grave IS NOT NULL",
-            "tombstone IS NOT NULL AND (grave IS NULL OR grave != tombstone)",
-        )
+    return known.streams.withColumn("n", F.coalesce("tombstone", "grave")).where(
+        "n IS NOT NULL AND (tombstone IS NULL OR grave IS NULL OR grave != tombstone)"
     )
-    return both.withColumn("n", F.coalesce("tombstone", "grave"))
 
 
 # In segments
@@ -235,7 +227,7 @@ def _manifests(known: Facts) -> DataFrame:
             "following IS NULL AND stop != archived",
         )
     )
-    without = known.streams.join(known.chains, on="chain", how="left").where(
+    without = known.streams.where(
         "archived > greatest(base, earliest) AND coalesce(segments, 0) = 0"
     )
     return wrong.select("chain", "path").unionByName(without.select("chain", "path"))
@@ -302,7 +294,7 @@ def _forks(known: Facts) -> DataFrame:
         _chain(F.expr("col[0]")).alias("key"),
         F.expr("coalesce(get(lineage, pos - 1)[1], 0)").alias("start"),
     )
-    sources = known.streams.join(known.chains, on="chain", how="left").selectExpr(
+    sources = known.streams.selectExpr(
         "chain AS key", "base", "greatest(archived, coalesce(end, 0)) AS end"
     )
     apart = through.join(sources, on="key", how="left").where(
@@ -322,10 +314,7 @@ def _edges(known: Facts) -> DataFrame:
     without_fork = known.edges.join(forks, on=pair, how="left_anti").selectExpr(
         "parent AS chain", "CAST(NULL AS STRING) AS path", "fork AS key"
     )
-    counts = known.edges.groupBy(F.col("parent").alias("chain")).count()
-    miscounted = known.streams.join(counts, on="chain", how="left").where(
-        "forked != coalesce(count, 0)"
-    )
+    miscounted = known.streams.where("forked != coalesce(edges, 0)")
     nothing = F.lit(None).cast("string")
     return without_edge.unionByName(without_fork).unionByName(
         miscounted.select("chain", "path", nothing.alias("key"))
@@ -341,7 +330,7 @@ def _twins(known: Facts) -> DataFrame:
 
 def _orphans(known: Facts) -> DataFrame:
     nameless = known.chains.join(known.streams, on="chain", how="left_anti")
-    return nameless.where("leaving IS NULL OR leaving != last")
+    return nameless.where("items > 0 AND (leaving IS NULL OR leaving != last)")
 
 
 CHECKS: Final = (

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,23 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "retention": ("logs/*=7d; **=1GB", "logs/*=7d; **=1GB"),
     "index_slots": ("0", 0),
     "shutdown_grace": ("0", 0.0),
+    "access": ("closed", "closed"),
+    "secret": ("old new", "old new"),
+    "streams_secret": ("s3Krit", "s3Krit"),
+    "turbo_streams_secret": ("none", "none"),
+    "cable_ready_secret": ("s3Krit", "s3Krit"),
+    "public_streams": ("news/*, status/**", "news/*, status/**"),
+    "jwt_secret": ("s3Krit", "s3Krit"),
+    "jwt_algorithm": ("EdDSA", "EdDSA"),
+    "jwks": ("https://example.org/jwks.json", "https://example.org/jwks.json"),
+    "jwt_audience": ("tailrace", "tailrace"),
+    "jwt_issuer": ("https://example.org", "https://example.org"),
+    "jwt_max_age": ("3600", 3600),
+    "jwt_param": ("token", "token"),
+    "enforce_jwt": ("true", True),
+    "skip_auth": ("true", True),
+    "allowed_origins": ("https://example.org", "https://example.org"),
+    "broadcast_key": ("s3Krit", "s3Krit"),
     "log_level": ("debug", "debug"),
 }
 
@@ -190,6 +207,59 @@ def test_a_log_level_is_one_of_those_that_are_named(text: str) -> None:
 @pytest.mark.parametrize("text", ["debug", "info", "warning", "error"])
 def test_every_named_log_level_is_taken(text: str) -> None:
     assert Settings.from_env({"TAILRACE_LOG_LEVEL": text}).log_level == text
+
+
+SECRETS = ["origin_secret", "secret", "streams_secret", "turbo_streams_secret",
+           "cable_ready_secret", "jwt_secret", "broadcast_key"]  # fmt: skip
+
+
+def test_what_is_secret_is_marked_as_such() -> None:
+    assert [name for name, knob in KNOBS.items() if knob.metadata["secret"]] == SECRETS
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_not_shown(name: str) -> None:
+    settings = Settings.from_env({f"TAILRACE_{name.upper()}": "s3Krit"})
+    assert getattr(settings, name) == "s3Krit"
+    assert "s3Krit" not in repr(settings)
+    assert "s3Krit" not in str(settings)
+    assert not KNOBS[name].metadata["serve"], "every user can read the command lines of a machine"
+
+
+def test_a_refused_secret_is_not_shown() -> None:
+    metadata = {**KNOBS["secret"].metadata, "choices": ("a", "b")}
+    knob: Any = field(default="", metadata=metadata)
+    knob.name = "secret"
+    with pytest.raises(BadSetting, match=r"must be one of a, b, not what was given$"):
+        parse(knob, "s3Krit")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["http://example.org/jwks", "http://127.0.0.1.example.org/", "ftp://example.org/", "https://",
+     "file:///etc/keys", "https://me@example.org/", "https://me:pw@example.org/", "https://[x/",
+     "http://localhost.example.org/", "http://169.254.169.254/", "https://a b/", "http:///x",
+     "https://example.org:0/", "HTTP://example.org/", "https://example.org:x/"],
+)  # fmt: skip
+def test_public_keys_come_from_where_nobody_can_change_them_on_the_way(text: str) -> None:
+    with pytest.raises(BadSetting, match=r"^TAILRACE_JWKS must be an https URL"):
+        Settings.from_env({"TAILRACE_JWKS": text})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://example.org/jwks", "https://example.org:8443/a?b=c", "http://127.0.0.1:80/",
+     "http://localhost/", "http://[::1]:8080/", "http://127.1.2.3/", "/etc/keys.json", "keys.json",
+     "HTTPS://example.org/"],
+)  # fmt: skip
+def test_public_keys_may_come_over_https_from_this_machine_or_from_a_file(text: str) -> None:
+    assert Settings.from_env({"TAILRACE_JWKS": text}).jwks == text
+
+
+@pytest.mark.parametrize("text", ["", "a b", "J", "é", "a/b", "signed", "offset", "live", "cursor"])
+def test_the_parameter_of_a_token_is_a_name_that_is_free(text: str) -> None:
+    with pytest.raises(BadSetting, match=r"^TAILRACE_JWT_PARAM must have lower-case letters"):
+        Settings.from_env({"TAILRACE_JWT_PARAM": text})
 
 
 @pytest.mark.parametrize("name", KNOBS)

@@ -198,8 +198,8 @@ class Settings:
     )
     access: str = knob(
         "auto",
-        "Who may do what: as credentials say (closed), or everybody all (open). auto: closed as soon"
-        " as a secret, a jwt or a public setting is given.",
+        "Who may do what: open is everybody everything, closed is as credentials say. auto: closed"
+        " once a secret, a jwt setting or public streams are given.",
         choices=("auto", "open", "closed"),
     )
     secret: str = knob(
@@ -212,9 +212,7 @@ class Settings:
         "", "Secret of Turbo's signed stream names; empty: TAILRACE_STREAMS_SECRET.", secret=True
     )
     cable_ready_secret: str = knob(
-        "",
-        "Secret of CableReady's signed identifiers; empty: TAILRACE_STREAMS_SECRET.",
-        secret=True,
+        "", "Secret of CableReady's signed names; empty: TAILRACE_STREAMS_SECRET.", secret=True
     )
     public_streams: str = knob(
         "", "Streams that everybody may read: true for all, or patterns such as news/*, status/**."
@@ -253,7 +251,7 @@ class Settings:
     )
     allowed_origins: str = knob(
         "",
-        "Origins whose pages may use the server, such as https://a.example, *.b.example; empty: all.",
+        "Origins whose pages may use it, such as https://a.example, *.b.example; empty: all.",
     )
     broadcast_key: str = knob(
         "", "Key of POST /_broadcast; empty: derived from TAILRACE_SECRET.", secret=True

@@ -66,10 +66,10 @@ class Jwks:
         """Whether the set has to be read before this token can be judged."""
         if self._tried is not None:
             pause = RETRY if self._failed else PAUSE
-            # A clock that was set back must not keep the keys as they are.
-            if 0 <= now - self._tried < pause:
+            # Requests overtake each other a little; a clock may be set back by much.
+            if abs(now - self._tried) < pause:
                 return False
-        return not (self._candidates(jws) and 0 <= now - self._read < KEEP)
+        return not (self._candidates(jws) and abs(now - self._read) < KEEP)
 
     def read(self, jws: Jws, now: int) -> None:
         """Reads the set if that is still wanted; the keys of before stay when it cannot be read."""

@@ -23,7 +23,7 @@ from tailrace.errors import BadSetting
 if TYPE_CHECKING:
     from tailrace.settings import Settings
 
-NO_SECRET: Final = "none"
+CLEARED: Final = "none"
 BROADCAST: Final = b"broadcast-cable"
 _PUBLIC: Final = (b"-----BEGIN", b"ssh-", b"ecdsa-")
 
@@ -60,8 +60,8 @@ class Keys:
 
 
 def _chosen(*settings: str) -> tuple[bytes, ...]:
-    given = next((value.strip() for value in settings if value.strip()), NO_SECRET)
-    if given == NO_SECRET:
+    given = next((value.strip() for value in settings if value.strip()), CLEARED)
+    if given == CLEARED:
         return ()
     # As the environment had them, UTF-8 or not.
     return tuple(key.encode(errors="surrogateescape") for key in given.split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from tailrace.log.patterns import compiled
+from tailrace.log.patterns import fits
 
 _BETWEEN: Final = re.compile(r"[,\s]+")
 
@@ -19,13 +19,11 @@ class Patterns(NamedTuple):
         return cls(tuple(filter(None, _BETWEEN.split(text))))
 
     def matches(self, path: str) -> bool:
-        return any(compiled(pattern).fullmatch(path) for pattern in self.each)
+        return any(fits(pattern, path) for pattern in self.each)
 
     def covers(self, prefix: str) -> bool:
         """Whether one of them matches every path that begins with the prefix."""
-        return any(
-            pattern.endswith("**") and compiled(pattern).fullmatch(prefix) for pattern in self.each
-        )
+        return any(pattern.endswith("**") and fits(pattern, prefix) for pattern in self.each)
 
 
 EVERYTHING: Final = Patterns(("**",))

@@ -121,7 +121,8 @@ class Door:
             )
 
     def decide(self, operation: Operation, path: str, credentials: Credentials, now: int) -> Pass:
-        """Lets pass, or raises CredentialsMissing, BadCredentials, TokenExpired or NotAllowed.
+        """Lets pass, or raises CredentialsMissing, BadCredentials, TokenExpired or NotAllowed;
+        KeysUnavailable while nobody can tell.
 
         `path` is in its canonical spelling, of LIST and ADMIN a prefix; `now` is in milliseconds.
         May have to read public keys and wait for it, unless `prepare` was called just before."""
@@ -154,7 +155,7 @@ class Door:
         raise NotAllowed(f"this takes {_wanted(rule)}")
 
     async def prepare(self, credentials: Credentials, now: int) -> None:
-        """Reads public keys if a decision about these credentials needs them, off the event loop."""
+        """Reads public keys off the event loop, if a decision about the credentials needs them."""
         if self.open or credentials.bearer is None:
             return
         unread = self._tokens.unread_keys(credentials.bearer, now)

@@ -68,15 +68,14 @@ class Tokens:
     def grant(self, bearer: str, now: int) -> Grant:
         """What a bearer token allows at a time, in milliseconds."""
         jws = Jws.parse(bearer, (self._algorithm,))
-        if self._jwks is None:
-            _require(jws.signed_with(self._secrets), "signature does not verify")
-        else:
-            _require(self._jwks.signed(jws, now), "signature does not verify")
+        jwks = self._jwks
+        good = jws.signed_with(self._secrets) if jwks is None else jwks.signed(jws, now)
+        _require(good, "signature does not verify")
         claims, seconds = jws.claims(), now / 1000
         _require_ours(claims, self._settings.jwt_audience, self._settings.jwt_issuer)
         expires = _instant(claims, "exp")
-        _require(expires is not None, "exp is missing")
-        assert expires is not None
+        if expires is None:
+            raise BadCredentials("the token's exp is missing")
         _require(expires <= seconds + self._settings.jwt_max_age, "exp is too far ahead")
         for name in ("nbf", "iat"):
             _require((_instant(claims, name) or 0) <= seconds + SKEW, f"{name} is in the future")
@@ -133,9 +132,8 @@ def _require_ours(claims: Mapping[str, Any], audience: str, issuer: str) -> None
     named = claims.get("aud", [])
     audiences = [named] if isinstance(named, str) else named
     _require(_are_texts(audiences), "aud is neither text nor a list of texts")
-    _require(
-        audience in audiences if audience else not audiences, "aud is not TAILRACE_JWT_AUDIENCE"
-    )
+    ours = audience in audiences if audience else not audiences
+    _require(ours, "aud is not TAILRACE_JWT_AUDIENCE")
     _require(claims.get("iss", "") == issuer, "iss is not TAILRACE_JWT_ISSUER")
 
 

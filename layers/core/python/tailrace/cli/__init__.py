@@ -1,5 +1,6 @@
-"""The command line `tailrace`: `serve` is the server, `compact` works on the data of one that is
-stopped, `glue` on the table and bucket of a deployment, everything else is a client of one.
+"""The command line `tailrace`: `serve` is the server, `sign` and `token` make credentials for one,
+`compact` works on the data of one that is stopped, `glue` on the table and bucket of a deployment,
+everything else is a client of one.
 
 A command's module is imported when the command is called, and httpx only when a request is made:
 what a command does not need must not slow its start.
@@ -30,6 +31,8 @@ COMMANDS: Final = {
     "fork": "commands.manage:fork",
     "close": "commands.manage:close",
     "rm": "commands.manage:rm",
+    "sign": "commands.sign:sign",
+    "token": "commands.sign:token",
     "compact": "commands.compact:compact",
     "glue": "commands.glue:glue",
 }

@@ -1,6 +1,6 @@
 """Patterns of paths: `*` is anything within one segment, `**` is anything at all.
 
-A pattern is written like the path in a URL, and what a URL would have to encode may also stand as it
+A pattern is written like the path in a URL; what a URL would have to encode may also stand as it
 reads. A star that means itself is `%2A`.
 """
 
@@ -15,11 +15,24 @@ SAFE: Final = "!$&'()*+,;=:@~"
 """What a path holds as it is, besides letters, digits and `-._`: `tailrace.http.paths` decides."""
 
 _STARS: Final = re.compile(r"(\*+)")
+_PLAIN: Final = re.compile(rf"[A-Za-z0-9._/{re.escape(SAFE)}-]*")
 
 
 def spelled(name: str) -> str:
     """The path of the stream with a name. A name is not encoded, and `/` is all that divides it."""
     return quote(name, safe=f"/{SAFE}")
+
+
+def fits(pattern: str, path: str) -> bool:
+    """Whether a path matches. Most patterns need no expression, which takes long to compile: there
+    may be one for each user."""
+    head, star, rest = pattern.partition("*")
+    if rest not in ("", "*"):
+        return compiled(pattern).fullmatch(path) is not None
+    begin = _spelled(head)
+    if not star:
+        return path == begin
+    return path.startswith(begin) and (rest == "*" or "/" not in path[len(begin) :])
 
 
 @lru_cache(maxsize=4096)
@@ -30,9 +43,8 @@ def compiled(pattern: str) -> re.Pattern[str]:
     place could not match where this one does not. So no pattern takes more than quadratic time,
     and one that an issuer of tokens builds from a user's name cannot keep the server busy."""
     *before, last = _chunks(pattern)
-    parts = [
-        f"(?>.*?{_run(chunk)})" if place else _run(chunk) for place, chunk in enumerate(before)
-    ]
+    runs = map(_run, before)
+    parts = [f"(?>.*?{run})" if place else run for place, run in enumerate(runs)]
     parts += [".*" if before else "", _run(last[:-1]), "[^/]*" if last[1:] else "", last[-1]]
     return re.compile("".join(parts), re.DOTALL)
 
@@ -53,5 +65,12 @@ def _run(texts: list[str]) -> str:
 
 
 def _literal(text: str) -> str:
+    return re.escape(_spelled(text))
+
+
+def _spelled(text: str) -> str:
+    """As paths are spelled, whether it was encoded or not."""
+    if _PLAIN.fullmatch(text):
+        return text
     segments = text.encode(errors="surrogateescape").split(b"/")
-    return "/".join(re.escape(quote(unquote_to_bytes(each), safe=SAFE)) for each in segments)
+    return "/".join(quote(unquote_to_bytes(each), safe=SAFE) for each in segments)
