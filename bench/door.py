@@ -57,7 +57,7 @@ def cases() -> Iterator[tuple[str, Settings, Credentials]]:
     yield "bearer token, HS256, two secrets", two, bearer
     identified = Credentials(signed=signed.signed, jid=jwt.encode({"ext": "{}"}, OLD, "HS256"))
     yield "signed name and identification token", one, identified
-    kinds = {
+    kinds: dict[str, Any] = {
         "RS256": rsa.generate_private_key(public_exponent=65537, key_size=2048),
         "ES256": ec.generate_private_key(ec.SECP256R1()),
         "EdDSA": ed25519.Ed25519PrivateKey.generate(),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Final, NamedTuple
 
 import orjson
@@ -111,14 +112,14 @@ def run(job: Job) -> Report:
     held = [names.frame, objects, scanned]
     try:
         looked = _looked(job, names, scanned)
-        job.progress.step("comparing")
         known = checks.facts(names, scanned, objects)
-        suspects = _suspects(job, known).persist()
-        held += [known.streams, known.chains, suspects]
-        count = suspects.count()
-        if not count:
+        if job.arguments.checksums:
+            known = known._replace(proved=proved(known.manifests, job.remote).persist())
+        held += [known.streams, known.chains, known.proved]
+        suspects = _suspects(job, known, held)
+        if suspects is None:
             return _report(looked, {}, [])
-        job.progress.step(f"looking again at {count:,}")
+        job.progress.step("looking again")
         found = looks.problems(_named_again(job, suspects, held), job.remote).persist()
         held.append(found)
         counts = {row["check"]: row["count"] for row in found.groupBy("check").count().collect()}
@@ -128,12 +129,16 @@ def run(job: Job) -> Report:
             frame.unpersist()
 
 
-def _suspects(job: Job, known: Facts) -> DataFrame:
-    found = checks.suspects(known)
-    if not job.arguments.checksums:
-        return found
-    read = proved(known.manifests, job.remote)
-    return found.unionByName(checks.segment_suspects(read, known))
+def _suspects(job: Job, known: Facts, held: list[DataFrame]) -> DataFrame | None:
+    """Of all checks. One after the other: Spark would think longer about all at once."""
+    found = []
+    for check in CHECKS:
+        job.progress.step(f"comparing: {check.name}")
+        suspects = checks.suspects(check, known).persist()
+        held.append(suspects)
+        if suspects.count():
+            found.append(suspects)
+    return reduce(DataFrame.unionByName, found).distinct() if found else None
 
 
 def _named_again(job: Job, suspects: DataFrame, held: list[DataFrame]) -> DataFrame:

@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 
 from glue_jobs import metadata
 from glue_jobs.items import Names
+from glue_jobs.proving import PROVED
 from tailrace.history.segment import TRAILER_BYTES
 
 BLOCK: Final = 1 << 16
@@ -55,13 +56,14 @@ class Facts(NamedTuple):
     edges: DataFrame
     claims: DataFrame
     listing: DataFrame
+    proved: DataFrame
+    """What segments say; nothing, where they were not read."""
 
 
 class Check(NamedTuple):
     name: str
     about: str
-    suspects: Callable[[Facts], DataFrame] | None
-    """None: workers find them, where bytes are read."""
+    suspects: Callable[[Facts], DataFrame]
     warning: bool = False
     """Whether what it finds does no harm, and goes by itself."""
 
@@ -83,6 +85,7 @@ def facts(names: Names, scanned: DataFrame, listing: DataFrame) -> Facts:
         metadata.edges(scanned),
         metadata.claims(scanned),
         listing,
+        names.frame.sparkSession.createDataFrame([], PROVED),
     )
 
 
@@ -124,26 +127,8 @@ def streams(names: DataFrame) -> DataFrame:
     )
 
 
-def suspects(known: Facts) -> DataFrame:
-    """Of all checks, each thing once."""
-    found = [_told(check.name, check.suspects(known)) for check in CHECKS if check.suspects]
-    return reduce(DataFrame.unionByName, found).distinct()
-
-
-def segment_suspects(proved: DataFrame, known: Facts) -> DataFrame:
-    """From what the bytes of segments say: those that are wrong, and slots that differ."""
-    wrong = proved.where("wrong").select("chain", "path", "n", "key")
-    entries = known.entries.where("n >= earliest AND n < archived").drop("key", "path")
-    both = entries.alias("hot").join(proved.where("NOT wrong").alias("cold"), on=["chain", "n"])
-    differ = _any(
-        "hot.offset != cold.offset",
-        "hot.size != cold.size",
-        "hot.at != cold.at",
-        "hot.checksum != cold.checksum",
-    )
-    # One of a segment is enough: to look at each is to read the segment.
-    slots = both.where(differ).groupBy("chain", "path", "key").agg(F.min("n").alias("n"))
-    return _told("segments", wrong).unionByName(_told("seams", slots.drop("key")))
+def suspects(check: Check, known: Facts) -> DataFrame:
+    return _told(check.name, check.suspects(known))
 
 
 # In the table
@@ -257,7 +242,22 @@ def _seams(known: Facts) -> DataFrame:
     step = F.when(_many(), F.lit(1)).otherwise(_length())
     begin = F.coalesce("from_offset", F.col("offset") - step)
     ends = F.expr("to_offset != offset OR to_size != size")
-    return met.where(ends | _moved(begin, F.col("from_size")))
+    apart = met.where(ends | _moved(begin, F.col("from_size")))
+    return apart.select("chain", "path", "n").unionByName(_differing(known))
+
+
+def _differing(known: Facts) -> DataFrame:
+    """Entries that are not what their segments have; the first of each segment, since to look at
+    one is to read all of it."""
+    hot = known.entries.where("n >= earliest AND n < archived").drop("key", "path")
+    both = hot.alias("hot").join(known.proved.where("NOT wrong").alias("cold"), on=["chain", "n"])
+    differ = _any(*(f"hot.{each} != cold.{each}" for each in ("offset", "size", "at", "checksum")))
+    first = both.where(differ).groupBy("chain", "path", "key").agg(F.min("n").alias("n"))
+    return first.select("chain", "path", "n")
+
+
+def _segments(known: Facts) -> DataFrame:
+    return known.proved.where("wrong")
 
 
 def _objects(known: Facts) -> DataFrame:
@@ -343,7 +343,7 @@ CHECKS: Final = (
     ),
     Check("seams", "Slots that are in the table and in a segment are the same.", _seams),
     Check("objects", "What is stored in the bucket is there, in its whole length.", _objects),
-    Check("segments", "Each segment is undamaged, and says what its manifest says.", None),
+    Check("segments", "Each segment is undamaged, and says what its manifest says.", _segments),
     Check("claims", "Nothing that is in use is marked to be swept.", _claims),
     Check("forks", "All that a fork reads through is there.", _forks),
     Check("edges", "Streams know their forks, and forks their sources.", _edges),

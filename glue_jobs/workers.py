@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -62,8 +63,12 @@ def over(frame: DataFrame, settings: Settings, schema: T.StructType, call: Call)
     """What `call` makes of all rows of each partition of a frame."""
     # The environment of the workers may not have it.
     region = os.environ.get("AWS_REGION")
+    # To Spark two frames with one plan are the same, and the second would be answered from what is
+    # kept of the first. But what is outside of Spark changes: each look is one of its own.
+    look = secrets.token_hex(8)
 
     def each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _ = look
         made = arrow_schema(schema)
         runner, backend = _hold(settings, region)
         rows = call(backend, iter(batches))

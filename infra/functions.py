@@ -156,6 +156,8 @@ class Functions(Construct):
             "TAILRACE_TABLE": storage.table.table_name,
             "TAILRACE_BUCKET": storage.bucket.bucket_name,
             "TAILRACE_ORIGIN_SECRET": secret.id,
+            # What the sweep is to remove must not stay in caches for long.
+            "TAILRACE_RETENTION": plan.retention or "",
         }
         self.http = Function(
             self,

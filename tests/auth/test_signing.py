@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 from base64 import b64encode, urlsafe_b64encode
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -18,70 +19,10 @@ from tailrace.limits import TOKEN_BYTES
 
 SECRET = "s3Krit"
 
-VECTORS = [
-    (
-        "s3Krit",
-        "chat:2021",
-        "ImNoYXQ6MjAyMSI=--f9ee45dbccb1da04d8ceb99cc820207804370ba0d06b46fc3b8b373af1315628",
-    ),
-    (
-        "s3Krit",
-        "chat/42",
-        "ImNoYXQvNDIi--33cc46ca26203cfbb3135b159572ae221231c3a3ed94bf12c358ac0f75cf958c",
-    ),
-    (
-        "s3Krit",
-        "chat/42",
-        "ImNoYXRcLzQyIg==--37e358fec58b9e7880407d30a8ed41f0d32dcb30c4c65040729ccc6787642c87",
-    ),
-    (
-        "qwerty",
-        "notifications/17",
-        "Im5vdGlmaWNhdGlvbnMvMTci"
-        "--cbb6d78d885ccd40cff0d4a8fc636d2686ec1b4376b2818e614a9ce84cb61dc0",
-    ),
-    (
-        "s3Krit",
-        "комната/é",
-        "Ilx1MDQzYVx1MDQzZVx1MDQzY1x1MDQzZFx1MDQzMFx1MDQ0Mlx1MDQzMC9cdTAwZTki"
-        "--0077cdb3c1a6aa20694b566855800637ca2ca7fa9d7518f85b2e1d27d339c074",
-    ),
-    (
-        "s3Krit",
-        "комната/é",
-        "ItC60L7QvNC90LDRgtCwL8OpIg=="
-        "--a2dbe0e37e49b4f78d5eff2d504630e15c84253c88098c5833c17cb4bc8c6e26",
-    ),
-    (
-        "s3Krit",
-        "room/🚀",
-        "InJvb20vXHVkODNkXHVkZTgwIg=="
-        "--b75788967bfbee27337bda2c4c2acb584922668707f80b6c9e2fb9e21a2ac53e",
-    ),
-    (
-        "s3Krit",
-        "room/🚀",
-        "InJvb20v8J+agCI=--19bc66152a31aae9898b16f433e6aaae7fb17e104afed8081d99cb38a9cbf112",
-    ),
-    (
-        "s3Krit",
-        'a<b>&"c"\\d',
-        "ImE8Yj4mXCJjXCJcXGQi--56ec180537031ead39e42537248c238a6247719a0f180ec81f81dd99d21b7210",
-    ),
-    (
-        "s3Krit",
-        'a<b>&"c"\\d',
-        "ImFcdTAwM2NiXHUwMDNlXHUwMDI2XCJjXCJcXGQi"
-        "--5fd9d387c363b42aa812bd38bda2213e4bda82b3f44cefd12460310044f914ae",
-    ),
-    (
-        "s3Krit",
-        "x~~~?>>>",
-        "Inh+fn4/Pj4+Ig==--e627e553cfd31e9cd47d7a26eeb82b2ec381a7293eec0e14a8f6562224d7ad76",
-    ),
-]
+VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())["signed_names"]
+"""Names that servers and libraries of other languages have signed, or taken."""
 
-GOOD = VECTORS[0][2]
+GOOD = VECTORS[0]["signed"]
 ENCODED, MAC = GOOD.split("--")
 
 
@@ -98,16 +39,18 @@ def around(payload: bytes, secret: str = SECRET) -> str:
 # What verifies
 
 
-@pytest.mark.parametrize(("secret", "name", "signed"), VECTORS)
-def test_what_other_languages_have_signed_verifies(secret: str, name: str, signed: str) -> None:
-    assert verified(signed, [secret]) == name
-    assert verified(signed, [secret.encode()]) == name
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector['name']} {vector['by']}")
+def test_what_other_languages_have_signed_verifies(vector: dict[str, str]) -> None:
+    secret, signed = vector["secret"], vector["signed"]
+    assert verified(signed, [secret]) == vector["name"]
+    assert verified(signed, [secret.encode()]) == vector["name"]
 
 
-@pytest.mark.parametrize("vector", [0, 1, 3, 4, 6, 8, 10])
-def test_a_name_is_signed_as_python_writes_json(vector: int) -> None:
-    secret, name, signed = VECTORS[vector]
-    assert sign(name, secret) == signed
+def test_a_name_is_signed_as_python_writes_json() -> None:
+    ours = [vector for vector in VECTORS if vector["by"] == "any" or "Python" in vector["by"]]
+    assert len(ours) == 7
+    for vector in ours:
+        assert sign(vector["name"], vector["secret"]) == vector["signed"]
 
 
 def php(name: str) -> str:
@@ -160,17 +103,12 @@ def test_any_of_several_secrets_will_do(secrets: list[str]) -> None:
 
 
 @pytest.mark.parametrize("place", range(len(GOOD)))
-@pytest.mark.parametrize("other", "Aa0=-+/ \n")
-def test_a_change_in_any_place_is_noticed(place: int, other: str) -> None:
-    changed = GOOD[:place] + other + GOOD[place + 1 :]
-    assert changed == GOOD or verified(changed, [SECRET]) is None
-
-
-@pytest.mark.parametrize("place", range(len(GOOD)))
-def test_every_bit_counts(place: int) -> None:
-    for bit in range(7):
-        changed = GOOD[:place] + chr(ord(GOOD[place]) ^ 1 << bit) + GOOD[place + 1 :]
-        assert verified(changed, [SECRET]) is None
+def test_a_change_in_any_place_is_noticed(place: int) -> None:
+    flipped = [chr(ord(GOOD[place]) ^ 1 << bit) for bit in range(8)]
+    for other in {*flipped, *"Aa0=-+/ \n"} - {GOOD[place]}:
+        assert verified(GOOD[:place] + other + GOOD[place + 1 :], [SECRET]) is None
+    assert verified(GOOD[:place] + GOOD[place + 1 :], [SECRET]) is None
+    assert verified(GOOD[:place] + GOOD[place] + GOOD[place:], [SECRET]) is None
 
 
 @pytest.mark.parametrize("length", range(len(GOOD)))
@@ -178,10 +116,9 @@ def test_what_is_cut_off_does_not_verify(length: int) -> None:
     assert verified(GOOD[:length], [SECRET]) is None
 
 
-@pytest.mark.parametrize("secret", ["", "S3Krit", "s3Krit ", "s3Kri", "qwerty", "\0", "s3Krit\0"])
+@pytest.mark.parametrize("secret", ["", "S3Krit", "s3Krit ", "s3Kri", "s3Krit1", "qwerty", "none"])
 def test_another_secret_verifies_nothing(secret: str) -> None:
-    # HMAC fills keys up with zeros, so that a key with a zero more is the same key to it.
-    assert secret == "s3Krit\0" or verified(GOOD, [secret]) is None
+    assert verified(GOOD, [secret]) is None
 
 
 @pytest.mark.parametrize("secrets", [[], [""], [b""], ["", b"", ""]])
@@ -223,8 +160,8 @@ def test_another_shape_is_refused(token: str) -> None:
     assert verified(token, [SECRET]) is None
 
 
-def test_a_signed_name_cannot_be_signed_once_more() -> None:
-    assert verified(sign(GOOD, SECRET), [SECRET]) == GOOD, "it is a name like any other"
+def test_a_name_that_was_signed_twice_is_another_name() -> None:
+    assert verified(sign(GOOD, SECRET), [SECRET]) == GOOD
 
 
 @pytest.mark.parametrize(
@@ -299,7 +236,7 @@ def test_what_is_no_name_is_not_signed(name: str) -> None:
         sign(name, SECRET)
 
 
-@pytest.mark.parametrize("secret", ["", b""])
-def test_nothing_is_signed_with_an_empty_secret(secret: str | bytes) -> None:
-    with pytest.raises(CannotSign, match="empty"):
-        sign("chat/42", secret)
+def test_nothing_is_signed_with_an_empty_secret() -> None:
+    for secret in ("", b""):
+        with pytest.raises(CannotSign, match="empty"):
+            sign("chat/42", secret)

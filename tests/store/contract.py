@@ -654,7 +654,8 @@ class StoreContract:
             for chunk_bytes, n in itertools.product([1, 7, 64, 1024], range(total)):
                 for stop in {n + 1, (n + total) // 2 + 1, total}:
                     chunk = await store.read(chain, n, stop, chunk_bytes)
-                    found = chunk._replace(bodies=list(chunk.bodies))
+                    # Where a chunk comes from is the only thing about it that may differ.
+                    found = chunk._replace(bodies=list(chunk.bodies), cold=False)
                     assert found == expected(n, stop, chunk_bytes)
 
         async with opened(make) as store:

@@ -44,7 +44,8 @@ class Jws(NamedTuple):
         header = _object(head)
         if not _REFUSED.isdisjoint(header):
             raise BadCredentials("the token's header has a field that is not taken here")
-        if header.get("alg") not in algorithms:
+        algorithm = header.get("alg")
+        if not isinstance(algorithm, str) or algorithm not in algorithms:
             raise BadCredentials("the token's algorithm is not the one in use")
         return cls(token, header, payload, signed, signature)
 
