@@ -13,7 +13,7 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test test-dynamodb test-dynamodb-local test-glue6 lint format package aws-local deploy-local \
-	bench bench-dynamodb bench-coldstart soak demo clean
+	bench bench-dynamodb bench-coldstart bench-history soak demo clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench-dynamodb: setup ## Count the DynamoDB store's calls and units and their co
 
 bench-coldstart: setup ## Measure what functions do before their first request: ARGS="--write"
 	@$(RUN) bench.coldstart $(ARGS)
+
+bench-history: setup ## Measure compaction beside the least that Spark can do: ARGS="--write"
+	@$(RUN) bench.history $(ARGS)
 
 soak: setup ## Load the server for long and watch memory and correctness
 	@$(RUN) bench.soak $(ARGS)

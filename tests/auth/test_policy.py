@@ -270,7 +270,7 @@ def test_nothing_is_allowed_that_the_table_does_not_name(
         )
         assert open_to_all or reads or shown.signed == path
         assert passed.private or open_to_all
-        assert passed.by in ("public",) if open_to_all else ("bearer", "signed")
+        assert passed.by == "public" if open_to_all else ("bearer", "signed")
         return
     assert passed.by == "bearer"
     assert passed.private
