@@ -60,7 +60,7 @@ class Seaweedfs:
         self.port = self._ports[2 * SERVERS.index("s3")]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [WEED, "mini", *self._options()],
+                [WEED, "-logtostderr=true", "mini", *self._options()],
                 # Nothing but this: it takes settings from variables, too.
                 env={"HOME": str(self.directory), "TMPDIR": str(self.directory)},
                 cwd=self.directory,

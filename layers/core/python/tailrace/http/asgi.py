@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from tailrace.clock import Clock, system_clock
-from tailrace.errors import NotFound
+from tailrace.errors import BadSetting, NotFound
 from tailrace.http.paths import PREFIXES
 from tailrace.http.routes import Answer, StreamRoutes
 from tailrace.http.statuses import error_response
@@ -38,6 +38,23 @@ SINK_ITEMS = 16
 """Pieces that may wait to be sent before a reader counts as slow."""
 
 
+ACCESS = ("secret", "streams_secret", "turbo_streams_secret", "cable_ready_secret", "jwks",
+          "jwt_secret", "jwt_audience", "jwt_issuer", "enforce_jwt", "broadcast_key",
+          "public_streams", "allowed_origins")  # fmt: skip
+
+
+def refuse_unenforced(settings: Settings) -> None:
+    """No server may seem to be locked: the rules of `tailrace.auth` are not asked by it yet."""
+    default = Settings()
+    given = [name for name in ACCESS if getattr(settings, name) != getattr(default, name)]
+    if given or settings.access == "closed":
+        names = ", ".join(f"TAILRACE_{name.upper()}" for name in given or ["access"])
+        raise BadSetting(
+            f"{names}: this version makes signed names and tokens, but does not ask for them;"
+            " put the server behind something that does, and leave the setting out"
+        )
+
+
 class Application:
     """Tailrace as one ASGI application."""
 
@@ -47,6 +64,7 @@ class Application:
         store: Store | None = None,
         clock: Clock = system_clock,
     ) -> None:
+        refuse_unenforced(settings)
         self.settings = settings
         self.streams = Streams(store or choose_store(settings, clock), settings, clock)
         self.routes = StreamRoutes(self.streams, settings)
