@@ -189,7 +189,7 @@ def test_the_examples_of_the_page_work(own_server: Server, tmp_path: Path) -> No
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     script = [SHELL.format(python=shlex.quote(sys.executable))]
     # Those that are not for the server that is running.
-    ours = ("tailrace serve", "tailrace compact", "tailrace glue")
+    ours = ("tailrace serve", "tailrace compact", "tailrace glue", "tailrace sign")
     script += [block for block in blocks if not block.startswith(ours)]
     ran = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(script)],
