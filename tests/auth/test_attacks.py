@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tailrace.auth.jws import HASHES, Jws
 from tailrace.auth.keys import Keys
 from tailrace.auth.tokens import Tokens
 from tailrace.errors import BadCredentials
@@ -139,6 +140,8 @@ def test_a_name_of_a_key_that_is_a_path_or_a_query() -> None:
 def test_an_empty_secret() -> None:
     for given in ("", " ", "none", "\n\t"):
         attempt(by_hand({"alg": "HS256"}, ADMIN, secret=""), jwt_secret=given)
+    jws = Jws.parse(by_hand({"alg": "HS256"}, ADMIN, secret=""), HASHES)
+    assert not jws.signed_with([b"", b"x"])
 
 
 def test_another_secret() -> None:

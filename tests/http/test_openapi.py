@@ -32,6 +32,13 @@ NOT_FOR_HTTP = {
     errors.NotThroughTheEdge,
     errors.SlotTrimmed,
     errors.UnreadableData,
+    # No server asks for credentials yet.
+    errors.BadCredentials,
+    errors.CannotSign,
+    errors.CredentialsMissing,
+    errors.KeysUnavailable,
+    errors.NotAllowed,
+    errors.TokenExpired,
 }
 """What goes wrong before there is a server to ask, is said another way to its clients, or is said
 only to those who go around the edge."""
