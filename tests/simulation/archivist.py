@@ -94,8 +94,9 @@ async def archive_all(world: World) -> None:
     """Whatever can be in a segment is, these are merged, and the slots have left the table."""
     working = Archivist(world)
     for path in world.mix.paths:
-        while await working.archive(path):
-            pass
+        for most in (3, 1):
+            while await working.archive(path, most):
+                pass
     await asyncio.sleep(GRACE)
     for path in world.mix.paths:
         while await working.merge(path):

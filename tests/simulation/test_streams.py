@@ -193,7 +193,7 @@ def test_a_write_into_a_removed_slot_is_noticed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Chain, "trusted", trusted)
     monkeypatch.setattr(trimming, "first_kept", first_kept)
     monkeypatch.setattr(trimming, "_ripe", lambda manifests, *_: manifests)
-    caught("history", "was filled again")
+    caught("retention", "was filled again")
 
 
 def test_a_segment_that_is_let_go_while_readers_may_know_it_is_noticed(
@@ -215,7 +215,7 @@ def test_a_body_that_goes_with_its_entry_is_noticed(monkeypatch: pytest.MonkeyPa
             [{"Delete": {"Key": layout.key_of(item)}}, claim(item["k"]["S"], 0)]
         ),
     )  # fmt: skip
-    caught("history-of-forks", "but was in use until")
+    caught("history", "but was in use until")
 
 
 def test_data_of_a_deleted_stream_is_noticed() -> None:
