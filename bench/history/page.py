@@ -31,7 +31,7 @@ def render(runs: Sequence[Run], reads: Reads, cores: int) -> str:
         "the table. Beside it the same Spark merely reads the data and writes it as Parquet.",
         "",
         *(f"- {name}: {facts[name]}" for name in FACTS if name in facts),
-        f"- load average, 15 minutes: {os.getloadavg()[2]:.1f} (busy with other work above {cores})",
+        f"- load average, 15 minutes: {os.getloadavg()[2]:.1f} (busy otherwise above {cores})",
         "",
         "| | " + " | ".join(f"{run.size.entries:,} entries" for run in runs) + " |",
         "|---|" + "---|" * len(runs),
