@@ -68,7 +68,8 @@ async def _commit(backend: Backend, row: Row) -> tuple[str, str | None]:
         return "refused", "its object is too old to be committed: the sweep may remove it"
     chain = int(row["chain"], 16)
     stream = stream_of(chain, row["path"], row["config"].encode())
-    manifest = manifest_of(row)
+    # The grace period of its slots begins now, and not when its object was written.
+    manifest = manifest_of(row)._replace(at=max(row["at"], system_clock()))
     try:
         state = await check(backend.table, stream, manifest, row["begin_offset"])
     except BadSegment as error:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tailrace.errors import TailraceError
@@ -47,11 +48,13 @@ def session(
 ) -> SparkSession:
     """The Spark of this process; `cores`, `memory` and `settings` are for a local one.
 
-    What a local one writes for itself is removed when it is stopped and let go, or when the process
-    ends. A second one in a process has the memory of the first: it runs in the same JVM."""
-    builder = SparkSession.builder.appName(name)
-    if not local:
-        return _with(builder, EVERYWHERE).getOrCreate()
+    One that runs already is taken as it is. What a local one writes for itself is removed when it
+    is stopped and let go, or when the process ends; the next one in the process has the same JVM,
+    and so the same memory."""
+    builder = _with(SparkSession.builder.appName(name), EVERYWHERE)
+    running = SparkContext._active_spark_context is not None  # noqa: SLF001 (in any thread)
+    if running or not local:
+        return builder.getOrCreate()
     java = java_home()
     directory = Path(tempfile.mkdtemp(prefix="tailrace-spark-"))
     try:
@@ -59,7 +62,7 @@ def session(
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         # Before any setting is read, Spark looks up the machine's name, and warns of what it finds.
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        ours = EVERYWHERE | _on_this_machine(directory, cores or os.cpu_count() or 1, memory)
+        ours = _on_this_machine(directory, cores or os.cpu_count() or 1, memory)
         spark = _with(builder, ours | dict(settings or {})).getOrCreate()
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)

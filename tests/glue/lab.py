@@ -112,7 +112,7 @@ class Lab:
     def objects(self, prefix: str = "") -> dict[str, int]:
         import boto3
 
-        pages = boto3.client("s3").get_paginator("list_objects_v2")
+        pages = boto3.Session().client("s3").get_paginator("list_objects_v2")
         found = pages.paginate(Bucket=self.settings.bucket, Prefix=prefix)
         return {each["Key"]: each["Size"] for page in found for each in page.get("Contents", ())}
 

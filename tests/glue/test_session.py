@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,17 @@ def test_times_are_utc_wherever_the_machine_is(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(int(moment.timestamp()),)], "at long")
     shown = frame.select(F.col("at").cast("timestamp").cast("string").alias("shown")).collect()
     assert shown[0].shown == "2026-03-29 01:30:00"
+
+
+def test_a_session_that_runs_is_taken_as_it_is(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with ThreadPoolExecutor(1) as elsewhere:
+        again = elsewhere.submit(glue_spark.session, "again", local=True, cores=7).result()
+    assert again is spark
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_session_says_nothing_and_leaves_nothing(tmp_path: Path) -> None:
@@ -145,7 +158,7 @@ def test_without_java_the_error_names_what_there_is_and_the_fix(
     monkeypatch.setenv("PATH", str(broken))
     monkeypatch.setattr(glue_spark, "OUR_JAVA", tmp_path / "none")
     with pytest.raises(NoJava) as refused:
-        glue_spark.session("test", local=True)
+        java_home()
     assert str(refused.value) == (
         f"Spark needs Java 17 to 20 ({old}/bin/java is Java 8; {broken}/java does not run)."
         " `make setup` brings one; JAVA_HOME names one of your own."
