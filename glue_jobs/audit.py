@@ -177,7 +177,7 @@ def _looked(job: Job, names: Names, scanned: DataFrame) -> Mapping[str, int]:
 def _first(found: DataFrame) -> Sequence[Found]:
     names = ", ".join(f"'{each.name}'" for each in CHECKS)
     order = F.expr(f"array_position(array({names}), check)")
-    rows = found.orderBy(order, "stream", "slot").limit(SHOWN).collect()
+    rows = found.orderBy(order, "stream", "slot", "what").limit(SHOWN).collect()
     return [Found(*(row[name] for name in Found._fields)) for row in rows]
 
 

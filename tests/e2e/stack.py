@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -165,14 +166,14 @@ class AwsLocal:
                 aws_secret_access_key="test",
             )
 
-        name = self.folder.name
+        name = f"tailrace-{secrets.token_hex(6)}"
         table = client("dynamodb").create_table(**table_definition(name))["TableDescription"]
-        client("s3").create_bucket(Bucket=name.replace("_", "-").lower())
+        client("s3").create_bucket(Bucket=name)
         secret = client("secretsmanager").create_secret(Name=name, SecretString=SECRET)
         self._streams = client("dynamodbstreams")
         return table["LatestStreamArn"], {
             "AWS::DynamoDB::GlobalTable": name,
-            "AWS::S3::Bucket": name.replace("_", "-").lower(),
+            "AWS::S3::Bucket": name,
             "AWS::SecretsManager::Secret": secret["ARN"],
             "AWS::SecretsManager::Secret.Id": secret["ARN"],
             "AWS::CloudFront::Distribution": DISTRIBUTION,

@@ -393,7 +393,7 @@ async def test_many_writers_and_readers_on_a_bad_day(
         print(dict(counted), dict(site.proxy.counts), f"{site.recovered()} recovered")
         await site.check(*paths)
     assert site.proxy.counts.keys() == ROUGH.keys()
-    assert counted["Append Acknowledged"] > operations / 2
+    assert counted["Append Acknowledged"] > operations / 4
     assert counted["Append Unknown"] > 0
     assert counted["Append Duplicate"] > 0
     assert site.recovered() > 0

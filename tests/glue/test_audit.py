@@ -375,8 +375,8 @@ async def an_edge_is_missing(site: Site) -> None:
 
 @fault(
     Site.hot,
-    ("edges", None, "its name counts 0 forks, but it has 1 edges"),
     ("edges", None, "which is no fork of it"),
+    ("edges", None, "its name counts 0 forks, but it has 1 edges"),
 )
 async def an_edge_leads_nowhere(site: Site) -> None:
     await site.put(layout.edge_key(site.chain, 1))
