@@ -46,25 +46,19 @@ class Live:
 
     async def first(self, begin: int, stop: int | None = None) -> Stored | None:
         """The first entry from slot `begin` on, and before `stop`."""
-        return await self._found(self.chain, begin, stop, backward=False)
+        if stop is not None and begin >= stop:
+            return None
+        chain, last = layout.chain_partition(self.chain), _before(stop)
+        page = await self._table.query(chain, slot_text(begin), last, limit=1)
+        return layout.entry_of(page.items[0]) if page.items else None
 
     async def last(self, stop: int | None = None, chain: int | None = None) -> Stored | None:
         """The last entry; of those before `stop`."""
-        return await self._found(self.chain if chain is None else chain, 0, stop, backward=True)
-
-    async def _found(
-        self, chain: int, begin: int, stop: int | None, *, backward: bool
-    ) -> Stored | None:
-        if stop is not None and begin >= stop:
+        if stop == 0:
             return None
-        page = await self._table.query(
-            layout.chain_partition(chain),
-            slot_text(begin),
-            LAST_SLOT if stop is None else slot_text(stop - 1),
-            limit=1,
-            backward=backward,
-        )
-        return layout.entry_of(page.items[0]) if page.items else None
+        partition = layout.chain_partition(self.chain if chain is None else chain)
+        item = await self._table.last(partition, slot_text(0), _before(stop))
+        return None if item is None else layout.entry_of(item)
 
     # Segments
 
@@ -112,3 +106,7 @@ class Live:
 
     async def count(self, partition: str) -> int:
         return sum([len(page) async for page in self._table.all_keys(partition, "x")])
+
+
+def _before(stop: int | None) -> str:
+    return LAST_SLOT if stop is None else slot_text(stop - 1)

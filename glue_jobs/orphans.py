@@ -215,11 +215,9 @@ async def _is_orphan(table: Table, chain: int, kind: str, cutoff: int) -> bool:
 
 
 async def _last_entry(table: Table, chain: int) -> layout.Stored | None:
-    page = await table.query(
-        layout.chain_partition(chain), layout.slot_text(0), layout.LAST_SLOT, limit=1,
-        backward=True,
-    )  # fmt: skip
-    return layout.entry_of(page.items[0]) if page.items else None
+    partition = layout.chain_partition(chain)
+    item = await table.last(partition, layout.slot_text(0), layout.LAST_SLOT)
+    return None if item is None else layout.entry_of(item)
 
 
 async def _unnamed(table: Table, folder: str, chain: int, keys: Sequence[str]) -> Sequence[str]:

@@ -7,7 +7,6 @@ at a time, which is bounded; what follows from a cell does not depend on any oth
 from __future__ import annotations
 
 import asyncio
-import secrets
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from functools import partial
@@ -23,12 +22,12 @@ from pyspark.sql import types as T
 
 from glue_jobs.workers import Backend, Row, over
 from tailrace.history.merging import Grid
-from tailrace.history.segment import BadSegment, Parts, pack
+from tailrace.history.segment import Authors, BadSegment, Parts
 from tailrace.limits import SEGMENT_SLOTS
 from tailrace.log.content import Mode, length
 from tailrace.settings import Settings
 from tailrace.store.codec import state_of
-from tailrace.store.dynamo.segments import describe
+from tailrace.store.dynamo.segments import upload
 
 UPLOADS: Final = 8
 """Objects that a worker writes at once."""
@@ -195,25 +194,19 @@ def _parts(
     if not follows.all():
         slot = int(n[np.flatnonzero(~follows)[0]])
         raise BadSegment(f"slot {slot} of {chain} does not follow the one before it")
-    authors, who, seqs = _authors(cell)
     data = (b"," if mode is Mode.JSON else b"").join(bodies)
     return Parts(
         int(chain, 16), mode, int(n[0]), offset, size, _column(lengths), _column(steps),
-        _column(pauses), authors, who, seqs, data,
+        _column(pauses), *_authors(cell).columns(), data,
     )  # fmt: skip
 
 
-def _authors(cell: pa.Table) -> tuple[Sequence[tuple[str, int]], array[int], array[int]]:
-    rest = cell.column("rest")
-    authors: dict[tuple[str, int], int] = {}
-    who, seqs = array("Q"), array("Q")
-    if not pc.any(pc.match_substring(rest, '"w":1')).as_py():
-        return [], who, seqs
-    for text in rest.to_pylist():
-        by = None if text is None else state_of(0, 0, 0, 0, text.encode()).by
-        who.append(0 if by is None else authors.setdefault((by.id, by.epoch), len(authors) + 1))
-        seqs.append(0 if by is None else by.seq)
-    return ([*authors], who, seqs) if authors else ([], array("Q"), array("Q"))
+def _authors(cell: pa.Table) -> Authors:
+    authors, rest = Authors(), cell.column("rest")
+    if pc.any(pc.match_substring(rest, '"w":1')).as_py():
+        for text in rest.to_pylist():
+            authors.add(None if text is None else state_of(0, 0, 0, 0, text.encode()).by)
+    return authors
 
 
 def _column(numbers: Any) -> array[int]:
@@ -221,9 +214,5 @@ def _column(numbers: Any) -> array[int]:
 
 
 async def _upload(backend: Backend, parts: Parts, now: int) -> Row:
-    segment = pack(parts)
-    # A key that nobody else has: what an earlier run left under its own may be swept any time.
-    key = f"segments/{parts.chain:016x}/{parts.first:016d}-{secrets.token_hex(12)}"
-    await backend.bucket.put(key, segment)
-    row = describe(key, segment, parts, now)._asdict()
+    row = (await upload(backend.bucket, parts, now))._asdict()
     return row | {"chain": f"{parts.chain:016x}", "begin_offset": parts.offset}

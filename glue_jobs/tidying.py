@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -13,13 +12,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from glue_jobs.workers import Backend, Row, for_each
+from tailrace.clock import system_clock
 from tailrace.history.merging import Grid, merge, merges
 from tailrace.history.reader import Manifest
 from tailrace.history.segment import unpack
 from tailrace.limits import SEGMENT_SLOTS
 from tailrace.settings import Settings
 from tailrace.store.dynamo.layout import name_of
-from tailrace.store.dynamo.segments import describe, replace, segments_from
+from tailrace.store.dynamo.segments import replace, segments_from, upload
 from tailrace.store.dynamo.trimming import trim
 
 TIDIED: Final = T.StructType().add("chain", T.StringType()).add("count", T.LongType())
@@ -35,7 +35,7 @@ TRIMS: Final = 8
 def merged(chains: DataFrame, settings: Settings, now: int) -> DataFrame:
     """Chains, each with the first slot that was archived just now; their segments are merged."""
     grid = Grid(settings.segment_target_bytes, SEGMENT_SLOTS)
-    call = partial(_merge_chain, grid=grid, due=now + settings.trim_grace * 1000)
+    call = partial(_merge_chain, grid=grid, now=now, grace=settings.trim_grace)
     return for_each(chains.repartition("chain"), settings, TIDIED, call, MERGES)
 
 
@@ -46,28 +46,30 @@ def trimmed(names: DataFrame, settings: Settings, now: int) -> DataFrame:
     return for_each(ripe, settings, TIDIED, call, TRIMS)
 
 
-async def _merge_chain(backend: Backend, row: Row, grid: Grid, due: int) -> Sequence[Row]:
+async def _merge_chain(
+    backend: Backend, row: Row, grid: Grid, now: int, grace: int
+) -> Sequence[Row]:
     chain = int(row["chain"], 16)
     # No cell has more slots: those before are full, and were merged when they became so.
     found = await segments_from(backend.table, chain, max(0, row["first"] - SEGMENT_SLOTS))
     done = 0
     for olds in merges(found, grid):
-        done += await _merge(backend, olds, due)
+        merged = await _merge(backend, olds)
+        # Who has just seen an old one may read it for as long; a job may have run for hours.
+        due = max(now, system_clock()) + grace * 1000
+        done += len(olds) - 1 if await replace(backend.table, olds, merged, due) else 0
     return [{"chain": row["chain"], "count": done}] if done else []
 
 
 async def _trim_chain(backend: Backend, row: Row, now: int, grace: int) -> Sequence[Row]:
+    now = max(now, system_clock())
     count = await trim(backend.table, name_of(orjson.loads(row["item"])), now, grace)
     return [{"chain": row["chain"], "count": count}] if count else []
 
 
-async def _merge(backend: Backend, olds: Sequence[Manifest], due: int) -> int:
+async def _merge(backend: Backend, olds: Sequence[Manifest]) -> Manifest:
     segments = await asyncio.gather(*(backend.bucket.get(old.key) for old in olds))
-    segment = merge(segments)
-    parts = unpack(segment)
-    key = f"segments/{parts.chain:016x}/{parts.first:016d}-{secrets.token_hex(12)}"
-    await backend.bucket.put(key, segment)
+    parts = merge([unpack(segment) for segment in segments])
     # Its slots have been archived for as long as the last of them.
     at = max(old.at for old in olds)
-    new = describe(key, segment, parts, at, max(old.level for old in olds) + 1)
-    return len(olds) - 1 if await replace(backend.table, olds, new, due) else 0
+    return await upload(backend.bucket, parts, at, max(old.level for old in olds) + 1)

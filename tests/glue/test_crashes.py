@@ -94,7 +94,7 @@ async def run(lab: Lab, mortal: Mortal, now: int) -> None:
         async for _ in _commit_all(backend, iter([batch])):
             pass
     for chain in names:
-        await _merge_chain(backend, {"chain": chain, "first": 0}, GRID, now + DAY)
+        await _merge_chain(backend, {"chain": chain, "first": 0}, GRID, now, DAY // 1000)
     for chain, name in names.items():
         item = orjson.dumps(name).decode()
         await _trim_chain(backend, {"chain": chain, "item": item}, now, DAY // 1000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -73,7 +72,7 @@ async def upload(
         for entry in entries
     ]  # fmt: skip
     segment = seal(stream.id, stream.config.mode, (offset, size), records)
-    return Uploaded(await _put(bucket, segment, now), offset)
+    return Uploaded(await segments.upload(bucket, unpack(segment), now), offset)
 
 
 async def commit(table: Table, stream: Stream, uploaded: Uploaded) -> bool:
@@ -95,10 +94,10 @@ async def merge(
 
 
 async def upload_merged(bucket: Bucket, olds: Sequence[Manifest]) -> Manifest:
-    segment = merging.merge([await bucket.get(old.key) for old in olds])
+    parts = merging.merge([unpack(await bucket.get(old.key)) for old in olds])
     # Its slots were archived when the last of them were, and may go a grace period after that.
     at, level = max(old.at for old in olds), max(old.level for old in olds)
-    return await _put(bucket, segment, at, level + 1)
+    return await segments.upload(bucket, parts, at, level + 1)
 
 
 async def trim(table: Table, path: str, now: int, grace: int) -> int:
@@ -113,13 +112,6 @@ async def name_of(table: Table, path: str) -> Name | None:
 
 async def _body(bucket: Bucket, entry: Stored) -> bytes:
     return entry.body if entry.object_key is None else await bucket.get(entry.object_key)
-
-
-async def _put(bucket: Bucket, segment: bytes, at: int, level: int = 0) -> Manifest:
-    parts = unpack(segment)
-    key = f"segments/{parts.chain:016x}/{parts.first}-{secrets.token_hex(8)}"
-    await bucket.put(key, segment)
-    return segments.describe(key, segment, parts, at, level)
 
 
 async def _next(

@@ -437,8 +437,7 @@ async def archive_next(process: Process, path: str, first: int, entries: Sequenc
     segment = seal(stream.id, stream.config.mode, start, records)
     bucket, table = process.backend.bucket, process.store._table
     assert bucket is not None
-    await bucket.put(key := f"segments/{stream.id:016x}/{first}-new", segment)
-    manifest = segments.describe(key, segment, unpack(segment), process.clock())
+    manifest = await segments.upload(bucket, unpack(segment), process.clock())
     ahead = await segments.check(table, stream, manifest, start[0])
     if ahead == 0:
         assert await segments.commit(table, stream, manifest)

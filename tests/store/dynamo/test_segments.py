@@ -87,7 +87,7 @@ async def test_a_segment_comes_with_the_name_that_says_how_far_history_goes(
     assert (one.level, one.begin, one.offset, one.size) == (0, 0, 84, 84)
     assert (two.level, two.begin, two.offset, two.size) == (0, 84, 246, 246)
     assert one.at == process.clock()
-    assert one.key.startswith(f"segments/{stream.id:016x}/0-")
+    assert one.key.startswith(f"segments/{stream.id:016x}/{0:016d}-")
 
 
 @pytest.mark.parametrize("most", [2, 3, 5])

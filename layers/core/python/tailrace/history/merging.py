@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
 from tailrace.history.reader import Manifest
-from tailrace.history.segment import BadSegment, Parts, pack, unpack
+from tailrace.history.segment import Authors, BadSegment, Parts
 from tailrace.limits import MERGE_SEGMENTS
 from tailrace.log.content import Mode
 
@@ -48,38 +48,27 @@ def merges(manifests: Sequence[Manifest], grid: Grid) -> Iterator[Sequence[Manif
                 yield from _batches(list(run), MERGE_SEGMENTS)
 
 
-def merge(segments: Sequence[bytes]) -> bytes:
+def merge(parts: Sequence[Parts]) -> Parts:
     """One segment that holds the slots of all, which follow each other."""
-    parts = [unpack(segment) for segment in segments]
     for one, two in pairwise(parts):
         if (one.chain, one.mode, one.stop, one.end) != (
             two.chain, two.mode, two.first, (two.offset, two.size),
         ) or sum(one.pauses) > two.pauses[0]:  # fmt: skip
             raise BadSegment(f"slot {two.first} of {two.chain:016x} does not follow {one.stop - 1}")
-    authors: dict[tuple[str, int], int] = {}
-    who, seqs, pauses = array("Q"), array("Q"), array("Q")
-    at = 0
+    authors, pauses, at = Authors(), array("Q"), 0
     for part in parts:
-        places = [0, *(authors.setdefault(each, len(authors) + 1) for each in part.authors)]
-        slots = len(part.lengths)
-        who.extend((places[author] for author in part.who) if part.authors else [0] * slots)
-        seqs.extend(part.seqs if part.authors else [0] * slots)
+        for by in part.producers():
+            authors.add(by)
         # The first pause is the time since 1970.
         pauses.append(part.pauses[0] - at)
         pauses.extend(part.pauses[1:])
         at = sum(part.pauses)
-    first = parts[0]
-    return pack(
-        first._replace(
-            lengths=_joined(parts, "lengths"),
-            steps=_joined(parts, "steps"),
-            pauses=pauses,
-            authors=[*authors],
-            who=who,
-            seqs=seqs,
-            data=(b"," if first.mode is Mode.JSON else b"").join(part.data for part in parts),
-        )
-    )
+    chain, mode, first, offset, size, *_ = parts[0]
+    data = (b"," if mode is Mode.JSON else b"").join(part.data for part in parts)
+    return Parts(
+        chain, mode, first, offset, size, _joined(parts, "lengths"), _joined(parts, "steps"),
+        pauses, *authors.columns(), data,
+    )  # fmt: skip
 
 
 def _batches(neighbours: Sequence[Manifest], least: int) -> Iterator[Sequence[Manifest]]:

@@ -77,7 +77,7 @@ class Parts(NamedTuple):
     steps: array[int]
     pauses: array[int]
     authors: Sequence[tuple[str, int]]
-    """Producers and epochs of whom slots are; empty when none has one, as the next two then."""
+    """Producers and epochs of whom slots are; when it is empty, the next two say nothing."""
     who: array[int]
     """The place of a slot's author among them, from 1 on; 0 when it has none."""
     seqs: array[int]
@@ -106,6 +106,24 @@ class Parts(NamedTuple):
             return
         for author, seq in zip(self.who, self.seqs, strict=True):
             yield Producer(*self.authors[author - 1], seq) if author else None
+
+
+class Authors:
+    """The three columns that say who wrote each slot, made slot by slot."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, int], int] = {}
+        self._who, self._seqs = array("Q"), array("Q")
+
+    def add(self, by: Producer | None) -> None:
+        place = 0
+        if by is not None:
+            place = self._places.setdefault((by.id, by.epoch), len(self._places) + 1)
+        self._who.append(place)
+        self._seqs.append(0 if by is None else by.seq)
+
+    def columns(self) -> tuple[Sequence[tuple[str, int]], array[int], array[int]]:
+        return [*self._places], self._who, self._seqs
 
 
 class Index:
@@ -183,8 +201,7 @@ def seal(chain: int, mode: Mode, start: tuple[int, int], records: Iterable[Recor
     `start`: offset and size of the stream before the first of them."""
     bodies: list[bytes] = []
     lengths, steps, pauses = array("Q"), array("Q"), array("Q")
-    authors: dict[tuple[str, int], int] = {}
-    who, seqs = array("Q"), array("Q")
+    authors = Authors()
     first, at = -1, 0
     offset, size = start
     for record in records:
@@ -198,15 +215,15 @@ def seal(chain: int, mode: Mode, start: tuple[int, int], records: Iterable[Recor
         lengths.append(len(record.body))
         steps.append(record.offset - offset)
         pauses.append(record.at - at)
-        by = record.by
-        who.append(0 if by is None else authors.setdefault((by.id, by.epoch), len(authors) + 1))
-        seqs.append(0 if by is None else by.seq)
+        authors.add(record.by)
         offset, at = record.offset, record.at
     if not bodies:
         raise BadSegment("a segment has at least one slot")
     data = (b"," if mode is Mode.JSON else b"").join(bodies)
     return pack(
-        Parts(chain, mode, first, *start, lengths, steps, pauses, [*authors], who, seqs, data)
+        Parts(
+            chain, mode, first, start[0], start[1], lengths, steps, pauses, *authors.columns(), data
+        )
     )
 
 

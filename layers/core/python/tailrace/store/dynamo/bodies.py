@@ -73,12 +73,18 @@ class S3Bucket:
     def _put(self, key: str, body: bytes, s3: Any) -> None:
         from botocore.exceptions import ClientError
 
-        try:
-            s3.put_object(Bucket=self._name, Key=key, Body=body, IfNoneMatch="*")
-        except ClientError as error:
-            # No key is used twice: it is this object, of which only the answer was lost.
-            if error.response["Error"]["Code"] != "PreconditionFailed":
-                raise
+        for last in (False, True):
+            try:
+                s3.put_object(Bucket=self._name, Key=key, Body=body, IfNoneMatch="*")
+                return
+            except ClientError as error:
+                # No key is used twice: it is this object, of which only the answer was lost.
+                code = error.response["Error"]["Code"]
+                if code == "PreconditionFailed":
+                    return
+                # It is still being written then, and may yet fail.
+                if last or code != "ConditionalRequestConflict":
+                    raise
 
     def _delete(self, objects: Sequence[dict[str, str]], s3: Any) -> None:
         s3.delete_objects(Bucket=self._name, Delete={"Objects": objects, "Quiet": True})

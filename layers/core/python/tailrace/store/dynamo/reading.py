@@ -136,12 +136,8 @@ async def _fill_cold(history: History | None, pieces: Pieces, chain: int, until:
 
 
 async def last_state(table: Table, stream: Stream) -> State:
-    page = await table.query(
-        chain_partition(stream.id), slot_text(0), LAST_SLOT, limit=1, backward=True
-    )
-    if not page.items:
-        return stream.config.initial_state()
-    return entry_of(page.items[0]).state
+    item = await table.last(chain_partition(stream.id), slot_text(0), LAST_SLOT)
+    return stream.config.initial_state() if item is None else entry_of(item).state
 
 
 def inherited(stream: Stream, n: int) -> Iterable[Ancestor]:

@@ -7,12 +7,14 @@ without an overlap, whoever commits them and however often.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 
 from tailrace.history.reader import Manifest
-from tailrace.history.segment import BadSegment, Parts, Trailer
+from tailrace.history.segment import BadSegment, Parts, Trailer, pack
 from tailrace.log.state import Stream
 from tailrace.store.dynamo import actions, layout
+from tailrace.store.dynamo.bodies import Bucket
 from tailrace.store.dynamo.failures import TransactionCanceled
 from tailrace.store.dynamo.table import Table
 
@@ -35,14 +37,9 @@ class TableManifests:
 
 async def last_before(table: Table, chain: int, n: int | None = None) -> Manifest | None:
     """The last segment of a chain; of those that begin at slot `n` or before it."""
-    page = await table.query(
-        layout.segment_partition(chain),
-        layout.slot_text(0),
-        layout.LAST_SLOT if n is None else layout.slot_text(n),
-        limit=1,
-        backward=True,
-    )
-    return layout.manifest_of(page.items[0]) if page.items else None
+    end = layout.LAST_SLOT if n is None else layout.slot_text(n)
+    item = await table.last(layout.segment_partition(chain), layout.slot_text(0), end)
+    return None if item is None else layout.manifest_of(item)
 
 
 async def segments_from(table: Table, chain: int, n: int) -> Sequence[Manifest]:
@@ -64,8 +61,12 @@ async def all_segments(table: Table, chain: int, begin: int | None = 0) -> Seque
     return found
 
 
-def describe(key: str, segment: bytes, parts: Parts, at: int, level: int = 0) -> Manifest:
-    """The manifest of a segment that is in the object `key`."""
+async def upload(bucket: Bucket, parts: Parts, at: int, level: int = 0) -> Manifest:
+    """Put a segment into the bucket: its manifest, which is not part of the chain yet."""
+    segment = pack(parts)
+    # A key that nobody else has: what an earlier run left under its own may be swept any time.
+    key = f"segments/{parts.chain:016x}/{parts.first:016d}-{secrets.token_hex(12)}"
+    await bucket.put(key, segment)
     trailer = Trailer.read(segment)
     return Manifest(
         parts.chain, parts.first, parts.stop, key, trailer.data_bytes, trailer.index_bytes,

@@ -52,7 +52,7 @@ class Table:
     async def query(
         self, partition: str, first: str, last: str, *, limit: int = 0, backward: bool = False
     ) -> Page:
-        """Items of a partition from `first` to `last`."""
+        """Items of a partition from `first` to `last`, or from `last` back to `first`."""
         request: dict[str, Any] = {
             "KeyConditionExpression": "p = :p AND s BETWEEN :f AND :l",
             "ExpressionAttributeValues": {
@@ -66,6 +66,11 @@ class Table:
         if backward:
             request["ScanIndexForward"] = False
         return await self._query(request)
+
+    async def last(self, partition: str, first: str, last: str) -> Item | None:
+        """The last of the items of a partition from `first` to `last`."""
+        page = await self.query(partition, first, last, limit=1, backward=True)
+        return page.items[0] if page.items else None
 
     async def begins(self, partition: str, prefix: str, limit: int, start: Key | None) -> Page:
         """Items of a partition whose sort key begins with a prefix."""
