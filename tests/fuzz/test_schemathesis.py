@@ -134,7 +134,8 @@ def test_sequences_are_as_described(fuzzed: Server, session: requests.Session) -
                 session.put(f"{fuzzed.url}/v1/stream/{self.prefix}{number}", headers=headers)
 
         def before_call(self, case: Case) -> None:
-            die = _die(case)
+            # Names of streams go from one request to the next: but for them repeated runs are equal.
+            die = _die(case, self.prefix)
             _made_plausible(case.headers, die)
             path = case.path_parameters.get("path", self.prefix)
             if not str(path).startswith(self.prefix):
@@ -149,9 +150,10 @@ def test_sequences_are_as_described(fuzzed: Server, session: requests.Session) -
     Machine.run(settings=settings(unhurried, max_examples=SEQUENCES, stateful_step_count=8))
 
 
-def _die(case: Case) -> int:
-    """A number that is the same whenever the case is."""
-    return zlib.crc32(repr((case.path_parameters, case.query, case.headers, case.body)).encode())
+def _die(case: Case, prefix: str = "") -> int:
+    """A number that is the same whenever the case is, whatever the prefix."""
+    drawn = repr((case.path_parameters, case.query, case.headers, case.body))
+    return zlib.crc32((drawn.replace(prefix, "") if prefix else drawn).encode())
 
 
 def _aimed(case: Case) -> str | None:

@@ -148,6 +148,35 @@ class HeadersTooLarge(TailraceError):
     code = "HEADERS_TOO_LARGE"
 
 
+class RequestTooSlow(TailraceError):
+    """A request of which too little has arrived for the time it took."""
+
+    code = "REQUEST_TOO_SLOW"
+
+
+class UnsupportedEncoding(TailraceError):
+    """A body in a Content-Encoding: stored as it is, it would be taken for the content."""
+
+    code = "UNSUPPORTED_ENCODING"
+
+
+class TooManyRequests(TailraceError):
+    """A client does something more often than it may; nothing was done."""
+
+    code = "TOO_MANY_REQUESTS"
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Whole seconds, the value of `Retry-After`."""
+
+
+class TooManyStreams(TailraceError):
+    """No room for another stream where it was to be created."""
+
+    code = "TOO_MANY_STREAMS"
+
+
 class NotFound(TailraceError):
     """No such route."""
 

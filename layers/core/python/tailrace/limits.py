@@ -37,6 +37,33 @@ HEADER_COUNT: Final = 128
 HEADER_BYTES: Final = 64 << 10
 """Largest request line and header fields together, as most proxies allow at most."""
 
+HEAD_SECONDS: Final = 10
+"""Longest time from the first byte of a request to the end of its header fields: they are small."""
+
+BODY_SECONDS: Final = 30
+"""Time that a request's body has to arrive, besides what its size gets at the least rate."""
+
+BODY_RATE: Final = 64 << 10
+"""Bytes a second at which a body is not too slow, however large: poor mobile networks have that."""
+
+BURST_SECONDS: Final = 2
+"""Seconds' worth of appends that a client may send at once: what queued while it was away."""
+
+KNOWN_CLIENTS: Final = 10_000
+"""Clients that a limit remembers, and at most twice as many: the others begin anew."""
+
+LIVE_RETRY_SECONDS: Final = 5
+"""When a client with too many live reads may ask again: one of them may have ended by then."""
+
+SPIN_REQUESTS: Final = 30
+"""Long-polls at the end of one closed stream in SPIN_SECONDS: its end is told by the first."""
+
+SPIN_SECONDS: Final = 10
+"""Span in which they are counted, and so the longest time that a client is kept off."""
+
+QUOTA_STREAMS: Final = 10_000
+"""Most streams a rule of streams_per_prefix may allow: each creation counts them."""
+
 TOKEN_BYTES: Final = 8 << 10
 """Longest token and signed name: checking a longer one is work that a stranger can ask for."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import ipaddress
 import logging
 import os
 import signal
@@ -14,7 +15,8 @@ from collections.abc import Iterator
 import uvicorn
 
 from tailrace import __version__
-from tailrace.errors import CannotListen
+from tailrace.auth.policy import is_open
+from tailrace.errors import BadSetting, CannotListen
 from tailrace.http.asgi import Application
 from tailrace.http.protocol import stream_protocol
 from tailrace.settings import Settings
@@ -70,8 +72,9 @@ def serve(settings: Settings) -> None:
     )
     if level == "info":
         logging.getLogger("botocore").setLevel("WARNING")  # It tells where credentials came from.
-    listener = _listen(settings)
     application = Application(settings)
+    refuse_strangers(settings)
+    listener = _listen(settings)
     config = uvicorn.Config(
         application,
         http=stream_protocol(application.routes),
@@ -97,6 +100,23 @@ async def _serve(application: Application, config: uvicorn.Config, listener: soc
         await Server(config, application).serve([listener])
     finally:
         await application.stop()
+
+
+def refuse_strangers(settings: Settings) -> None:
+    """What everybody may do everything with is for this machine alone, unless told otherwise."""
+    if settings.access == "auto" and is_open(settings) and not _is_loopback(settings.host):
+        raise BadSetting(
+            f"TAILRACE_HOST {settings.host} would let strangers read, write and delete: say who may"
+            " (TAILRACE_SECRET, a jwt setting or TAILRACE_PUBLIC_STREAMS), or let everybody by"
+            " TAILRACE_ACCESS=open"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _place(settings: Settings) -> str:

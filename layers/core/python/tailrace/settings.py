@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from tailrace.auth.credentials import check_parameter
 from tailrace.auth.jwks import check_source
+from tailrace.auth.origins import check_origins
 from tailrace.errors import BadSetting
+from tailrace.log.quota import Quota
 from tailrace.log.retention import Retention
 
 PREFIX = "TAILRACE_"
@@ -127,6 +129,20 @@ class Settings:
     max_body_bytes: int = knob(
         32 << 20, "Largest request body; more gets 413.", least=1024, most=1 << 30
     )
+    append_rate: float = knob(
+        0.0,
+        "Appends and creations a second that one client may send, in bursts twice that; 0: any.",
+        least=0,
+        most=1_000_000,
+    )
+    live_connections: int = knob(
+        0, "Long-polls and SSE responses that one client may have at once; 0: any.", least=0
+    )
+    streams_per_prefix: str = knob(
+        "",
+        "How many streams there may be below prefixes, such as users/*/=100; chat/=5000.",
+        check=Quota.parse,
+    )
     compress_bytes: int = knob(
         1024, "Smallest response body that is compressed; 0 turns compression off.", least=0
     )
@@ -191,6 +207,13 @@ class Settings:
         serve=False,
         secret=True,
     )
+    access_secret: str = knob(
+        "",
+        "Who may do what: the ARN of a secret in Secrets Manager with a JSON object of access"
+        " settings, or that object.",
+        serve=False,
+        secret=True,
+    )
     distribution: str = knob(
         "",
         "Id of the CloudFront distribution that forgets what it has of deleted streams.",
@@ -252,6 +275,7 @@ class Settings:
     allowed_origins: str = knob(
         "",
         "Origins whose pages may use it, such as https://a.example, *.b.example; empty: all.",
+        check=check_origins,
     )
     broadcast_key: str = knob(
         "", "Key of POST /_broadcast; empty: derived from TAILRACE_SECRET.", secret=True

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qs
 
 import orjson
 from fastapi import FastAPI, Query, Request
@@ -18,9 +19,10 @@ from starlette.routing import Match
 from tailrace import __version__, errors
 from tailrace.errors import TailraceError
 from tailrace.http import docs_page, openapi, wire
+from tailrace.http.gate import Gate
 from tailrace.http.openapi.guide import EXAMPLE_URL
 from tailrace.http.openapi.operations import SERVER
-from tailrace.http.statuses import INTERNAL_ERROR, error_response
+from tailrace.http.statuses import error_response, internal_error
 from tailrace.limits import LIST_PAGE
 from tailrace.log.expiry import format_instant
 from tailrace.log.state import State, Stream
@@ -54,22 +56,22 @@ class StreamPage(BaseModel):
     ]
 
 
-class CommonJson(JSONResponse):
-    """JSON with the headers that every answer has."""
+class FreshJson(JSONResponse):
+    """JSON that no cache keeps."""
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         super().init_headers(headers)
-        self.raw_headers += [*wire.COMMON_HEADERS, (b"cache-control", b"no-store")]
+        self.raw_headers.append((b"cache-control", b"no-store"))
 
 
-def build_api(streams: Streams, settings: Settings) -> FastAPI:
+def build_api(streams: Streams, settings: Settings, gate: Gate) -> FastAPI:
     api = FastAPI(
         version=__version__,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        default_response_class=CommonJson,
+        default_response_class=FreshJson,
         exception_handlers={
             TailraceError: _failed,
             RequestValidationError: _failed,
@@ -80,11 +82,14 @@ def build_api(streams: Streams, settings: Settings) -> FastAPI:
 
     @_route(api, "/v1/streams", "listStreams", "List streams", "One page of streams.")
     async def list_streams(
+        request: Request,
         prefix: Annotated[str, Query(description="Only paths that begin with this.")] = "",
         after: Annotated[str, Query(description="Only paths that sort after this one.")] = "",
         limit: Annotated[int, Query(ge=1, le=LIST_PAGE, description="Most streams to list.")] = 100,
     ) -> StreamPage:
         """Streams in the order of their paths. One that expired may be listed for a while."""
+        given = parse_qs(request.url.query, keep_blank_values=True)
+        await gate.listing(prefix, request.scope["headers"], given)
         found = await streams.list(prefix, after, limit + 1)
         page = [_listed(*listed) for listed in found[:limit]]
         return StreamPage(streams=page, next=page[-1].path if len(found) > limit else None)
@@ -205,7 +210,7 @@ def _with_own_url(text: str, request: Request, settings: Settings) -> bytes:
 
 def _rendered(answer: wire.Response) -> Response:
     response = Response(answer.body, answer.status)
-    response.raw_headers += [*wire.COMMON_HEADERS, *answer.headers]
+    response.raw_headers += answer.headers
     return response
 
 
@@ -224,13 +229,13 @@ async def _failed(request: Request, failure: Exception) -> Response:
         case HTTPException(status_code=405):
             error = errors.MethodNotAllowed(request.method, _allowed(request))
         case _:
-            return _rendered(INTERNAL_ERROR)
-    return _rendered(error_response(error))
+            return _rendered(internal_error(request.scope["tailrace.id"]))
+    return _rendered(error_response(error, request.scope["tailrace.id"]))
 
 
-async def _crashed(_: Request, __: Exception) -> Response:
+async def _crashed(request: Request, _: Exception) -> Response:
     """Starlette sends this and raises the exception again, for the server to log."""
-    return _rendered(INTERNAL_ERROR)
+    return _rendered(internal_error(request.scope["tailrace.id"]))
 
 
 def _complaint(problem: dict[str, Any]) -> str:

@@ -13,12 +13,22 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from functools import partial
 from typing import Any
 
+from tailrace.auth.policy import Door
 from tailrace.clock import Clock, system_clock
-from tailrace.errors import BadSetting, NotFound
+from tailrace.errors import NotFound
+from tailrace.http.gate import Fixed, Gate, Keeper
 from tailrace.http.paths import PREFIXES
 from tailrace.http.routes import Answer, StreamRoutes
 from tailrace.http.statuses import error_response
-from tailrace.http.wire import COMMON_HEADERS, RawHeaders, Request, Response, Streaming
+from tailrace.http.wire import (
+    COMMON_HEADERS,
+    RawHeaders,
+    Request,
+    Response,
+    Streaming,
+    cors,
+    request_id,
+)
 from tailrace.settings import Settings
 from tailrace.store.base import Compacting, Store
 from tailrace.store.choice import choose_store
@@ -38,23 +48,6 @@ SINK_ITEMS = 16
 """Pieces that may wait to be sent before a reader counts as slow."""
 
 
-ACCESS = ("secret", "streams_secret", "turbo_streams_secret", "cable_ready_secret", "jwks",
-          "jwt_secret", "jwt_audience", "jwt_issuer", "enforce_jwt", "broadcast_key",
-          "public_streams", "allowed_origins")  # fmt: skip
-
-
-def refuse_unenforced(settings: Settings) -> None:
-    """No server may seem to be locked: the rules of `tailrace.auth` are not asked by it yet."""
-    default = Settings()
-    given = [name for name in ACCESS if getattr(settings, name) != getattr(default, name)]
-    if given or settings.access == "closed":
-        names = ", ".join(f"TAILRACE_{name.upper()}" for name in given or ["access"])
-        raise BadSetting(
-            f"{names}: this version makes signed names and tokens, but does not ask for them;"
-            " put the server behind something that does, and leave the setting out"
-        )
-
-
 class Application:
     """Tailrace as one ASGI application."""
 
@@ -63,11 +56,13 @@ class Application:
         settings: Settings,
         store: Store | None = None,
         clock: Clock = system_clock,
+        keeper: Keeper | None = None,
     ) -> None:
-        refuse_unenforced(settings)
+        """`keeper`: who knows the door when the settings alone do not say it."""
         self.settings = settings
+        self.gate = Gate(keeper or Fixed(Door(settings)), settings.jwt_param, clock)
         self.streams = Streams(store or choose_store(settings, clock), settings, clock)
-        self.routes = StreamRoutes(self.streams, settings)
+        self.routes = StreamRoutes(self.streams, settings, self.gate)
         self._sweepers = () if settings.read_only else tuple(_sweepers(self.streams, settings))
         self._api: App | None = None
 
@@ -77,7 +72,7 @@ class Application:
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
-            await self.api(scope, receive, send)
+            await self._serve_other(scope, receive, send)
 
     @property
     def api(self) -> App:
@@ -87,7 +82,7 @@ class Application:
             except ModuleNotFoundError:
                 self._api = _streams_only
             else:
-                self._api = build_api(self.streams, self.settings)
+                self._api = build_api(self.streams, self.settings, self.gate)
         return self._api
 
     async def start(self) -> None:
@@ -113,23 +108,39 @@ class Application:
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
+    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What FastAPI answers, with the headers that every answer has."""
+        fields = dict(scope.get("headers", ()))
+        scope["tailrace.id"] = request_id(fields.get(b"x-request-id"))
+
+        async def complete(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                allowed = cors(self.routes.origins, fields.get(b"origin"))
+                headers: RawHeaders = [*message["headers"], *COMMON_HEADERS, *allowed]
+                if all(name != b"x-request-id" for name, _ in headers):
+                    headers.append((b"x-request-id", scope["tailrace.id"].encode()))
+                message["headers"] = headers
+            await send(message)
+
+        await self.api(scope, receive, complete)
+
     async def _serve_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             body = await _whole_body(receive, self.routes.max_body_bytes)
         except _LeftError:
-            return
-        if body is None:
-            await _send(await self.routes.too_large(), scope["method"], receive, send)
             return
         request = Request(
             scope["method"],
             (scope.get("raw_path") or scope["path"].encode()).decode("latin-1"),
             scope["query_string"].decode("latin-1"),
             scope["headers"],
-            body,
+            body or b"",
             scope.get("scheme", "http"),
+            peer=(scope.get("client") or ("",))[0],
+            vouched=scope.get("tailrace.vouched", False),
         )
-        await _send(await self.routes.respond(request), scope["method"], receive, send)
+        respond = self.routes.too_large if body is None else self.routes.respond
+        await _send(await respond(request), scope["method"], receive, send)
 
 
 def _sweepers(streams: Streams, settings: Settings) -> Iterator[Sweeper]:
@@ -208,8 +219,7 @@ class _AsgiSink:
 async def _streams_only(_: Scope, __: Receive, send: Send) -> None:
     """For where FastAPI is not installed: a function that only streams."""
     answer = error_response(NotFound(f"only what begins with {PREFIXES[0]} is served here"))
-    headers = COMMON_HEADERS + answer.headers
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     await send({"type": "http.response.body", "body": answer.body})
 
 

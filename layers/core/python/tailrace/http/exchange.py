@@ -102,6 +102,10 @@ class Exchange:
         if self._length <= self._protocol.routes.max_body_bytes:
             self._parts.append(data)
 
+    @property
+    def received(self) -> int:
+        return self._length
+
     def finish(self) -> None:
         self._whole = True
         if self._ready and self._task is None:
@@ -141,27 +145,29 @@ class Exchange:
             self._protocol.transport.abort()
         except Exception:
             # The head may be sent: hanging up is all that still tells the client.
-            logger.exception("%s %s broke off", self._method, self._url.decode("latin-1"))
+            # The query may hold credentials.
+            path = self._url.partition(b"?")[0].decode("latin-1")
+            logger.exception("%s %s broke off", self._method, path)
             self._protocol.transport.close()
         else:
             self._complete()
 
     def _answer(self) -> Awaitable[Answer]:
-        routes = self._protocol.routes
-        if self._length > routes.max_body_bytes:
-            self._parts.clear()
-            return routes.too_large()
-        parts = self._parts
+        routes, parts = self._protocol.routes, self._parts
+        too_large = self._length > routes.max_body_bytes
+        if too_large:
+            parts.clear()
         raw_path, _, query = self._url.partition(b"?")
-        return routes.respond(
-            Request(
-                self._method,
-                raw_path.decode("latin-1"),
-                query.decode("latin-1"),
-                self._headers,
-                parts[0] if len(parts) == 1 else b"".join(parts),
-            )
+        client = self._protocol.client
+        request = Request(
+            self._method,
+            raw_path.decode("latin-1"),
+            query.decode("latin-1"),
+            self._headers,
+            parts[0] if len(parts) == 1 else b"".join(parts),
+            peer=client[0] if client else "",
         )
+        return routes.too_large(request) if too_large else routes.respond(request)
 
     def _write(self, answer: Response) -> None:
         transport = self._protocol.transport

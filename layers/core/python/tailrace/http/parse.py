@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tailrace.errors import BadHeader
+from tailrace.errors import BadHeader, UnsupportedEncoding
 from tailrace.http.paths import stream_path
 from tailrace.http.wire import Request
 from tailrace.limits import MAX_INTEGER, PRODUCER_ID_BYTES, STREAM_SEQ_BYTES
@@ -44,6 +44,17 @@ def parse_append(request: Request) -> Append:
         raise BadHeader(f"Stream-Seq has at most {STREAM_SEQ_BYTES} bytes")
     content_type = request.header(b"content-type")
     return Append(request.body, content_type or None, _closes(request), seq, _producer(request))
+
+
+def refuse_encoding(request: Request) -> None:
+    """Only a body as it is: a compressed one would be stored, and served, as if it were content,
+    and to undo it here would let a few bytes become any number of them."""
+    encoding = request.headers.get(b"content-encoding")
+    if encoding and encoding.lower() != b"identity":
+        given = encoding[:40].decode("latin-1")
+        raise UnsupportedEncoding(
+            f"Content-Encoding is '{given}', but only identity is taken: send the body as it is"
+        )
 
 
 def _closes(request: Request) -> bool:

@@ -7,19 +7,20 @@ replaced by a leaner one. Every other request goes through ASGI as usual.
 
 from __future__ import annotations
 
+import asyncio
 from itertools import chain
 from typing import Any, Final, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from tailrace.errors import BadRequest, HeadersTooLarge, MethodNotAllowed
+from tailrace.errors import BadRequest, HeadersTooLarge, MethodNotAllowed, RequestTooSlow
 from tailrace.http.exchange import Exchange, Refusal, rendered
 from tailrace.http.paths import PREFIXES
 from tailrace.http.routes import StreamRoutes
 from tailrace.http.statuses import error_response
-from tailrace.http.wire import METHODS, RawHeaders, Response
-from tailrace.limits import HEADER_BYTES, HEADER_COUNT
+from tailrace.http.wire import METHODS, RawHeaders, Response, cors
+from tailrace.limits import BODY_RATE, BODY_SECONDS, HEAD_SECONDS, HEADER_BYTES, HEADER_COUNT
 
 _RAW_PREFIXES: Final = tuple(prefix.encode() for prefix in PREFIXES)
 _OFFER_HEADERS: Final = (b"upgrade", b"connection", b"http2-settings")
@@ -45,7 +46,13 @@ class StreamProtocol(HttpToolsProtocol):
         """Those of them that came with its beginning, and perhaps with other requests."""
         self._declining = False
         self._refused = False
-        self._idle_since = 0.0
+        self._asgi_bytes = 0
+        """What has arrived of a body that uvicorn receives."""
+        self._expected: Any = None
+        """The request whose body was known to be incomplete when data came last."""
+        self._since = 0.0
+        """When the client was left to send something: the rest of a request, or the next one."""
+        self._looks_at = 0.0
 
     def default_headers(self) -> bytes:
         """Date and the like; uvicorn makes a new list once a second."""
@@ -56,27 +63,37 @@ class StreamProtocol(HttpToolsProtocol):
 
     # What the transport calls
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._look_in(self.timeout_keep_alive)
+
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        self._idle_since = 0.0
         self._begun_in_data = False
         self._fed = self._fed + len(data) if self._in_head else len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
             if self._should_upgrade():
+                self._unset_keepalive_if_required()
                 self.handle_websocket_upgrade()
-            else:
-                self._decline_upgrade(data[offer.args[0] :])
+                return
+            self._decline_upgrade(data[offer.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("what was sent is not HTTP/1.1")
         if self._in_head:
             if self._begun_in_data:
                 self._fed_first = len(data)
+                self._expect_rest(HEAD_SECONDS)
             elif self._fed - self._fed_first > HEADER_BYTES:
                 # The parser would keep a header field of any length until it has seen its end.
                 self._refuse_head()
+        elif self._receiving is not self._expected:
+            self._expected = self._receiving
+            if self._expected is not None:
+                self._expect_rest(BODY_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
         answering = self._answering
@@ -86,6 +103,7 @@ class StreamProtocol(HttpToolsProtocol):
             if isinstance(answering, Exchange):
                 answering.leave()
         self.pipeline.clear()
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     # What the parser calls
@@ -121,6 +139,7 @@ class StreamProtocol(HttpToolsProtocol):
 
     def _begin_asgi(self) -> None:
         """Let uvicorn take over, with the scope that it would have begun with the message."""
+        self._asgi_bytes = 0
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.headers, self.expect_100_continue = url, headers, expects
@@ -134,6 +153,7 @@ class StreamProtocol(HttpToolsProtocol):
         if isinstance(exchange, Exchange):
             exchange.feed(body)
         else:
+            self._asgi_bytes += len(body)
             super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -153,26 +173,9 @@ class StreamProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
+        self._since = self.loop.time()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
-            return
-        self._idle_since = self.loop.time()
-        if self.timeout_keep_alive_task is None:
-            self._watch_idleness(self.timeout_keep_alive)
-
-    def _watch_idleness(self, seconds: float) -> None:
-        """One timer that looks again later, instead of one that is set anew by each request."""
-        self.timeout_keep_alive_task = self.loop.call_later(
-            seconds, self.timeout_keep_alive_handler
-        )
-
-    def timeout_keep_alive_handler(self) -> None:
-        now = self.loop.time()
-        left = (self._idle_since or now) + self.timeout_keep_alive - now
-        if left > 0:
-            self._watch_idleness(left)
-        elif not self.transport.is_closing():
-            self.transport.close()
 
     def _enqueue(self, cycle: Exchange | Refusal) -> None:
         before: Any = self.cycle
@@ -189,6 +192,58 @@ class StreamProtocol(HttpToolsProtocol):
             cycle.start()
         else:
             super()._start_asgi_task(cycle, app)
+
+    # Patience
+
+    def _look_in(self, seconds: float) -> None:
+        """One timer that looks again later, instead of one that is set anew by each request."""
+        self._looks_at = self.loop.time() + seconds
+        self.timeout_keep_alive_task = self.loop.call_later(
+            seconds, self.timeout_keep_alive_handler
+        )
+
+    def _expect_rest(self, seconds: float) -> None:
+        self._since = self.loop.time()
+        if self._looks_at > self._since + seconds:
+            self._unset_keepalive_if_required()
+            self._look_in(seconds)
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.is_closing() or self._refused:
+            return
+        now = self.loop.time()
+        receiving = self._in_head or self._receiving is not None
+        answering = self._answering is not None and not self._answering.response_complete
+        if self.flow.read_paused or (answering and not receiving):
+            # It is not the client's turn: what is not read cannot arrive.
+            self._since = now
+        left = self._since + self._patience() - now
+        if left > 0:
+            self._look_in(left)
+        elif receiving:
+            self._refuse(error_response(self._too_slow()))
+        else:
+            self.transport.close()
+
+    def _patience(self) -> float:
+        if self._in_head:
+            return HEAD_SECONDS
+        cycle = self._receiving
+        if cycle is None:
+            return self.timeout_keep_alive
+        received = cycle.received if isinstance(cycle, Exchange) else self._asgi_bytes
+        # A body that never ends must not go on forever because it is fast.
+        return BODY_SECONDS + min(received, self.routes.max_body_bytes) / BODY_RATE
+
+    def _too_slow(self) -> RequestTooSlow:
+        if self._in_head:
+            return RequestTooSlow(f"the header fields did not arrive in {HEAD_SECONDS} s")
+        return RequestTooSlow(
+            f"the body came too slowly: it has {BODY_SECONDS} s, and one more for each"
+            f" {BODY_RATE} bytes"
+        )
+
+    # Refusing
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Stay with HTTP/1.1, as a server may, by reading the request again without the offer."""
@@ -216,8 +271,13 @@ class StreamProtocol(HttpToolsProtocol):
         if self._refused or self.transport.is_closing():
             return
         self._refused = True
+        answer.headers.extend(cors(self.routes.origins, dict(self.headers).get(b"origin")))
         unfinished = self._receiving
         if unfinished is not None:
+            if unfinished.response_complete or getattr(unfinished, "response_started", False):
+                # A second answer would be taken for that of the next request.
+                self.transport.close()
+                return
             # The request that broke off gets the refusal for its answer.
             if self.pipeline and self.pipeline[0][0] is unfinished:
                 self.pipeline.popleft()

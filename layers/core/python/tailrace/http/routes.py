@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+from tailrace.auth.origins import Origins
 from tailrace.errors import (
     BadOffset,
     BadParameter,
@@ -19,11 +20,14 @@ from tailrace.errors import (
     StreamNotFound,
     TailraceError,
 )
-from tailrace.http import compress, sse
+from tailrace.http import caching, compress, sse
+from tailrace.http.caching import NO_STORE
 from tailrace.http.feed import Feeds, Reader
-from tailrace.http.parse import parse_append, parse_create
+from tailrace.http.gate import Gate
+from tailrace.http.limiter import Limiter, client_key
+from tailrace.http.parse import parse_append, parse_create, refuse_encoding
 from tailrace.http.paths import stream_path
-from tailrace.http.statuses import INTERNAL_ERROR, error_response
+from tailrace.http.statuses import error_response, internal_error
 from tailrace.http.wire import (
     METHODS,
     PREFLIGHT_HEADERS,
@@ -33,40 +37,34 @@ from tailrace.http.wire import (
     Response,
     Sink,
     Streaming,
+    cors,
 )
 from tailrace.log import offsets
 from tailrace.log.content import Mode, joined
 from tailrace.log.cursor import next_cursor
 from tailrace.log.etag import cache_tag, etag, matches
 from tailrace.log.expiry import format_instant
+from tailrace.log.quota import Quota
 from tailrace.log.retention import Retention
 from tailrace.settings import Settings
 from tailrace.streams import Streams, View
 
 Answer = Response | Streaming
 
-CHUNK_SECONDS: Final = 60
-CHUNK_CACHING: Final = b"public, max-age=%d, stale-while-revalidate=300"
-"""A chunk that is followed by another one, or ends a closed stream, never changes."""
-
-TAIL_CACHING: Final = b"public, no-cache, stale-if-error=0"
-"""The tail grows: a cache may keep it, but asks each time whether it still is the tail, and when it
-gets no answer it does not say that an old one is."""
-
-LIVE_CACHING: Final = b"public, max-age=1, stale-if-error=0"
-"""Long enough for a cache to give one answer to all who waited for it together."""
-
 _CLOSED: Final = (b"stream-closed", b"true")
 _UP_TO_DATE: Final = (b"stream-up-to-date", b"true")
-_NO_STORE: Final = (b"cache-control", b"no-store")
 _VARY: Final = (b"vary", b"accept-encoding")
 
 logger = logging.getLogger("tailrace")
 
 
 class StreamRoutes:
-    def __init__(self, streams: Streams, settings: Settings) -> None:
+    def __init__(self, streams: Streams, settings: Settings, gate: Gate) -> None:
         self._streams = streams
+        self._gate = gate
+        self._limiter = Limiter(settings.append_rate, settings.live_connections)
+        self._quota = Quota.parse(settings.streams_per_prefix)
+        self.origins = Origins(settings.allowed_origins)
         self._public_url = settings.public_url.rstrip("/")
         self._poll_seconds = settings.long_poll_timeout
         self._cold_seconds = settings.cold_max_age
@@ -87,26 +85,45 @@ class StreamRoutes:
 
     async def respond(self, request: Request) -> Answer:
         """The answer to any request; never an exception."""
+        request_id = request.id()
         try:
-            if request.method == "OPTIONS":
-                return Response(204, PREFLIGHT_HEADERS)
-            method = self._methods.get(request.method)
-            if method is None:
-                raise MethodNotAllowed(request.method, self._allowed)
-            return await method(request, stream_path(request.raw_path))
+            answer = await self._answer(request)
+            answer.headers.append((b"x-request-id", request_id.encode()))
         except TailraceError as error:
-            return error_response(error)
+            answer = error_response(error, request_id)
         except Exception:
-            logger.exception("%s %s failed", request.method, request.raw_path)
-            return INTERNAL_ERROR
+            logger.exception("%s %s failed (%s)", request.method, request.raw_path, request_id)
+            answer = internal_error(request_id)
+        answer.headers.extend(cors(self.origins, request.headers.get(b"origin")))
+        return answer
 
-    async def too_large(self) -> Response:
-        return error_response(BodyTooLarge(f"a body has at most {self.max_body_bytes} bytes"))
+    async def _answer(self, request: Request) -> Answer:
+        if request.method == "OPTIONS":
+            return Response(204, [*PREFLIGHT_HEADERS])
+        method = self._methods.get(request.method)
+        if method is None:
+            raise MethodNotAllowed(request.method, self._allowed)
+        path = stream_path(request.raw_path)
+        passed = await self._gate.stream(request, path)
+        request.client = client_key(passed.subject, request.peer)
+        answer = await method(request, path)
+        return answer._replace(headers=caching.kept(answer.headers, passed))
+
+    async def too_large(self, request: Request) -> Response:
+        """The answer to a request whose body was dropped."""
+        error = BodyTooLarge(f"a body has at most {self.max_body_bytes} bytes")
+        answer = error_response(error, request.id())
+        answer.headers.extend(cors(self.origins, request.headers.get(b"origin")))
+        return answer
 
     # Writing
 
     async def _put(self, request: Request, path: str) -> Answer:
-        created = await self._streams.create(path, parse_create(request))
+        refuse_encoding(request)
+        create = parse_create(request)
+        self._limiter.append(request.client)
+        await self._quota.require_room(path, self._streams.list)
+        created = await self._streams.create(path, create)
         headers: RawHeaders = [
             (b"content-type", created.stream.config.content_type.encode("latin-1")),
             (b"stream-next-offset", created.state.next_offset.encode()),
@@ -118,7 +135,9 @@ class StreamRoutes:
         return Response(201 if created.new else 200, headers)
 
     async def _post(self, request: Request, path: str) -> Answer:
+        refuse_encoding(request)
         append = parse_append(request)
+        self._limiter.append(request.client)
         accepted = await self._streams.append(path, append)
         headers: RawHeaders = [(b"stream-next-offset", accepted.state.next_offset.encode())]
         if accepted.state.end is not None:
@@ -146,7 +165,7 @@ class StreamRoutes:
         headers: RawHeaders = [
             (b"content-type", config.content_type.encode("latin-1")),
             (b"stream-next-offset", state.next_offset.encode()),
-            _NO_STORE,
+            NO_STORE,
         ]
         if config.ttl is not None:
             headers.append((b"stream-ttl", b"%d" % config.ttl))
@@ -171,21 +190,22 @@ class StreamRoutes:
         if not live:
             return await self._catch_up(request, view, position)
         held = parameters.get("cursor", [""])[-1]
+        self._limiter.admit(request.client)
         if live == "long-poll":
             return await self._long_poll(request, view, held)
-        return self._sse(view, held)
+        return self._sse(request, view, held)
 
     async def _catch_up(self, request: Request, view: View, position: int) -> Answer:
         headers = _view_headers(view)
         if position == offsets.NOW:
             mode = view.tail.stream.config.mode
-            headers.append(_NO_STORE)
+            headers.append(NO_STORE)
             return Response(200, headers, joined(mode, view.bodies))
         # A beginning that retention has moved once will move again.
         moves = position == offsets.BEGINNING and view.start > 0
         settled = (view.closed or not view.up_to_date) and not moves
-        caching = self._chunk_caching(view) if settled else TAIL_CACHING
-        headers.append((b"cache-control", caching))
+        value = self._chunk_caching(view) if settled else caching.TAIL
+        headers.append((b"cache-control", value))
         return await self._data(request, view, headers)
 
     def _chunk_caching(self, view: View) -> bytes:
@@ -193,9 +213,9 @@ class StreamRoutes:
         retention may let go of: who reads on from there would be told that it is gone."""
         config = view.tail.stream.config
         lasting = view.cold and self._retention.keep(view.tail.stream.path) is None
-        most = max(CHUNK_SECONDS, self._cold_seconds) if lasting else CHUNK_SECONDS
+        most = max(caching.CHUNK_SECONDS, self._cold_seconds) if lasting else caching.CHUNK_SECONDS
         if config.ttl is None and config.expires_at is None:
-            return CHUNK_CACHING % most
+            return caching.CHUNK % most
         left = float(most)
         if config.ttl is not None:
             left = min(left, config.ttl)
@@ -204,10 +224,13 @@ class StreamRoutes:
         return b"public, max-age=%d" % max(0, left)
 
     async def _long_poll(self, request: Request, view: View, held: str) -> Answer:
-        if not view.bodies and not view.closed:
-            view = await self._streams.follow(view.tail, view.end, self._poll_seconds)
+        if not view.bodies and view.closed:
+            self._limiter.ended(request.client, view.tail.stream.path)
+        elif not view.bodies:
+            with self._limiter.live(request.client):
+                view = await self._streams.follow(view.tail, view.end, self._poll_seconds)
         headers = _view_headers(view)
-        headers.append((b"cache-control", LIVE_CACHING))
+        headers.append((b"cache-control", caching.LIVE))
         headers.append((b"stream-cursor", b"%d" % next_cursor(held, self._streams.clock())))
         if not view.bodies:
             # Without a body there is nothing for a type to describe.
@@ -240,7 +263,7 @@ class StreamRoutes:
             headers.append((b"content-encoding", encoding.encode()))
         return Response(200, headers, body)
 
-    def _sse(self, view: View, held: str) -> Streaming:
+    def _sse(self, request: Request, view: View, held: str) -> Streaming:
         headers: RawHeaders = [
             (b"content-type", b"text/event-stream"),
             (b"cache-control", b"no-cache"),
@@ -248,7 +271,11 @@ class StreamRoutes:
         ]
         if view.tail.stream.config.mode is Mode.BYTES:
             headers.append((b"stream-sse-data-encoding", b"base64"))
-        return Streaming(200, headers, partial(self._events, view, held))
+        return Streaming(200, headers, partial(self._live, request.client, view, held))
+
+    async def _live(self, client: str, view: View, held: str, sink: Sink) -> None:
+        with self._limiter.live(client):
+            await self._events(view, held, sink)
 
     async def _events(self, view: View, held: str, sink: Sink) -> None:
         """Data as it comes, until the stream ends or the response has lived long enough."""

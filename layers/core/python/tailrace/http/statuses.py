@@ -8,15 +8,20 @@ import orjson
 
 from tailrace import errors
 from tailrace.errors import TailraceError
-from tailrace.http.wire import RawHeaders, Response
+from tailrace.http.wire import RawHeaders, Response, new_id
 
 STATUSES: Final[dict[type[TailraceError], int]] = {
     errors.BadRequest: 400,
+    errors.CredentialsMissing: 401,
+    errors.BadCredentials: 401,
+    errors.NotAllowed: 403,
     errors.NotThroughTheEdge: 403,
     errors.ProducerFenced: 403,
+    errors.TooManyStreams: 403,
     errors.NotFound: 404,
     errors.StreamNotFound: 404,
     errors.MethodNotAllowed: 405,
+    errors.RequestTooSlow: 408,
     errors.StreamConflict: 409,
     errors.ContentTypeConflict: 409,
     errors.StreamClosed: 409,
@@ -26,9 +31,12 @@ STATUSES: Final[dict[type[TailraceError], int]] = {
     errors.OffsetTrimmed: 410,
     errors.BodyTooLarge: 413,
     errors.PathTooLong: 414,
+    errors.UnsupportedEncoding: 415,
     errors.StreamTooHot: 429,
+    errors.TooManyRequests: 429,
     errors.HeadersTooLarge: 431,
     errors.StoreUnavailable: 503,
+    errors.KeysUnavailable: 503,
 }
 
 
@@ -39,12 +47,10 @@ def status_of(error: TailraceError) -> int:
     return 500
 
 
-def error_response(error: TailraceError) -> Response:
-    status = status_of(error)
-    headers: RawHeaders = [
-        (b"content-type", b"application/json"),
-        (b"cache-control", b"no-store"),
-    ]
+def error_response(error: TailraceError, request_id: str | None = None) -> Response:
+    """The answer that names an error; with an id of its own unless the request has one."""
+    request_id = request_id or new_id()
+    headers = _headers(request_id)
     match error:
         case errors.StreamClosed():
             headers.append((b"stream-closed", b"true"))
@@ -56,17 +62,30 @@ def error_response(error: TailraceError) -> Response:
             headers.append((b"producer-received-seq", b"%d" % error.received))
         case errors.MethodNotAllowed():
             headers.append((b"allow", error.allowed.encode()))
-        case errors.StoreUnavailable() | errors.StreamTooHot():
+        case errors.CredentialsMissing() | errors.BadCredentials() | errors.NotAllowed():
+            headers.append((b"www-authenticate", error.challenge.encode()))
+        case errors.UnsupportedEncoding():
+            headers.append((b"accept-encoding", b"identity"))
+        case errors.TooManyRequests():
+            headers.append((b"retry-after", b"%d" % error.retry_after))
+        case errors.StoreUnavailable() | errors.StreamTooHot() | errors.KeysUnavailable():
             headers.append((b"retry-after", b"1"))
-    return Response(status, headers, error_body(error.code, str(error)))
+    return Response(status_of(error), headers, _body(error.code, str(error), request_id))
 
 
-def error_body(code: str, message: str) -> bytes:
-    return orjson.dumps({"error": {"code": code, "message": message}})
+def internal_error(request_id: str | None = None) -> Response:
+    request_id = request_id or new_id()
+    message = "something went wrong in the server; its log says what"
+    return Response(500, _headers(request_id), _body("INTERNAL", message, request_id))
 
 
-INTERNAL_ERROR: Final = Response(
-    500,
-    [(b"content-type", b"application/json"), (b"cache-control", b"no-store")],
-    error_body("INTERNAL", "something went wrong in the server; its log says what"),
-)
+def _headers(request_id: str) -> RawHeaders:
+    return [
+        (b"content-type", b"application/json"),
+        (b"cache-control", b"no-store"),
+        (b"x-request-id", request_id.encode()),
+    ]
+
+
+def _body(code: str, message: str, request_id: str) -> bytes:
+    return orjson.dumps({"error": {"code": code, "message": message, "request_id": request_id}})

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
+from tailrace.auth.origins import Origins
+
 RawHeaders = list[tuple[bytes, bytes]]
 
 _SPACE: Final = b" \t"
+_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 
 REQUEST_HEADERS: Final = (
     "Content-Type",
@@ -24,6 +29,9 @@ REQUEST_HEADERS: Final = (
     "Stream-Forked-From",
     "Stream-Fork-Offset",
     "Stream-Fork-Sub-Offset",
+    "X-Signed",
+    "X-JID",
+    "X-Request-ID",
 )
 RESPONSE_HEADERS: Final = (
     "Stream-Next-Offset",
@@ -43,6 +51,8 @@ RESPONSE_HEADERS: Final = (
     "Producer-Seq",
     "Producer-Expected-Seq",
     "Producer-Received-Seq",
+    "WWW-Authenticate",
+    "X-Request-ID",
 )
 METHODS: Final = "GET, POST, PUT, DELETE, HEAD, OPTIONS"
 READ_METHODS: Final = "GET, HEAD, OPTIONS"
@@ -50,10 +60,12 @@ READ_METHODS: Final = "GET, HEAD, OPTIONS"
 COMMON_HEADERS: Final[RawHeaders] = [
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"cross-origin"),
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", ", ".join(RESPONSE_HEADERS).encode()),
 ]
-"""On every answer of the stream routes."""
+"""On every answer."""
+
+_EXPOSED: Final = (b"access-control-expose-headers", ", ".join(RESPONSE_HEADERS).encode())
+ANY_ORIGIN: Final[RawHeaders] = [(b"access-control-allow-origin", b"*"), _EXPOSED]
+"""On every answer while the pages of all sites may use the server."""
 
 PREFLIGHT_HEADERS: Final[RawHeaders] = [
     (b"access-control-allow-methods", METHODS.encode()),
@@ -65,7 +77,18 @@ PREFLIGHT_HEADERS: Final[RawHeaders] = [
 class Request:
     """A request with its whole body."""
 
-    __slots__ = ("body", "headers", "method", "query", "raw_path", "scheme")
+    __slots__ = (
+        "body",
+        "client",
+        "fields",
+        "headers",
+        "method",
+        "peer",
+        "query",
+        "raw_path",
+        "scheme",
+        "vouched",
+    )
 
     def __init__(
         self,
@@ -75,13 +98,22 @@ class Request:
         headers: RawHeaders,
         body: bytes,
         scheme: str = "http",
+        *,
+        peer: str = "",
+        vouched: bool = False,
     ) -> None:
+        """`peer`: the address that it came from. `vouched`: the edge has checked who may read."""
         self.method = method
         self.raw_path = raw_path
         self.query = query
+        self.fields = headers
         self.headers = _combined(headers)
         self.body = body
         self.scheme = scheme
+        self.peer = peer
+        self.client = ""
+        """Who counts as one client, as `tailrace.http.limiter` sees it."""
+        self.vouched = vouched
 
     def header(self, name: bytes) -> str | None:
         value = self.headers.get(name)
@@ -93,6 +125,9 @@ class Request:
             for name, value in parse_qsl(self.query, keep_blank_values=True):
                 found.setdefault(name, []).append(value)
         return found
+
+    def id(self) -> str:
+        return request_id(self.headers.get(b"x-request-id"))
 
 
 class Response(NamedTuple):
@@ -121,6 +156,16 @@ class Streaming(NamedTuple):
     run: Callable[[Sink], Awaitable[None]]
 
 
+def request_id(given: bytes | None) -> str:
+    """What the client calls its request, if that is fit for a log, or else a new name: by it the
+    answer and the log can be told to belong together."""
+    return given.decode() if given is not None and _ID.fullmatch(given) else new_id()
+
+
+def new_id() -> str:
+    return secrets.token_hex(8)
+
+
 def _combined(headers: RawHeaders) -> dict[bytes, bytes]:
     """One value per name, without the space around it; a name that comes twice is a list."""
     found = {name: value.strip(_SPACE) for name, value in headers}
@@ -130,3 +175,19 @@ def _combined(headers: RawHeaders) -> dict[bytes, bytes]:
     for name, value in headers:
         values.setdefault(name, []).append(value.strip(_SPACE))
     return {name: b", ".join(each) for name, each in values.items()}
+
+
+def cors(origins: Origins, given: bytes | None) -> RawHeaders:
+    """What tells a browser whether a page of the origin that it gave may see the answer."""
+    if origins.any:
+        return ANY_ORIGIN
+    varies = (b"vary", b"origin")
+    if given is None or not origins.allow(given.decode("latin-1")):
+        return [varies]
+    # With its own name, and not a star, a browser lets the page send credentials along.
+    return [
+        (b"access-control-allow-origin", given),
+        (b"access-control-allow-credentials", b"true"),
+        _EXPOSED,
+        varies,
+    ]

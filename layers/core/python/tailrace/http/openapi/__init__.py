@@ -42,7 +42,16 @@ def describe(api: FastAPI, settings: Settings) -> Json:
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     schemas |= components.schemas()
+    document["security"] = [{}, {"bearer": []}]
     document["components"] |= {
+        "securitySchemes": {
+            "bearer": {
+                "type": "http",
+                "scheme": "bearer",
+                "bearerFormat": "JWT",
+                "description": "Says what its holder may do, with which streams.",
+            }
+        },
         "parameters": PARAMETERS,
         "headers": components.headers,
         "responses": components.responses,

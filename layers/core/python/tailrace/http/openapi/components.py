@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from tailrace.http.openapi.failures import Kind, Known
-from tailrace.http.openapi.headers import COMMON, HEADERS, Json
+from tailrace.http.openapi.headers import COMMON, CORS, HEADERS, Json
 
 _BY_LOWER_NAME: Final = {name.lower(): name for name in HEADERS}
 
@@ -36,7 +36,10 @@ class Components:
         sometimes: Mapping[str, str] | None = None,
         **more: Any,
     ) -> Json:
-        headers = {name: self.header(name, always=True) for name in (*COMMON, *always)}
+        headers = {
+            name: self.header(name, always=True) for name in dict.fromkeys((*COMMON, *always))
+        }
+        headers |= {name: self.header(name) for name in CORS}
         for name, note in (sometimes or {}).items():
             headers[name] = self.header(name, note=note)
         name = f"{operation}.{status}"
@@ -98,7 +101,7 @@ class Components:
                 "properties": {
                     "error": {
                         "type": "object",
-                        "required": ["code", "message"],
+                        "required": ["code", "message", "request_id"],
                         "properties": {
                             "code": {
                                 "type": "string",
@@ -106,6 +109,10 @@ class Components:
                                 "description": "For programs; never changes.",
                             },
                             "message": {"type": "string", "description": "For people."},
+                            "request_id": {
+                                "type": "string",
+                                "description": "As in `X-Request-ID`, and in the server's log.",
+                            },
                         },
                     }
                 },
@@ -121,7 +128,7 @@ class Components:
                 "x-headers": [
                     f"{_BY_LOWER_NAME[name.decode()]}: {value.decode()}"
                     for name, value in known.answer.headers
-                    if name not in (b"content-type", b"cache-control")
+                    if name not in (b"content-type", b"cache-control", b"x-request-id")
                 ],
             }
             for known in self.known.values()

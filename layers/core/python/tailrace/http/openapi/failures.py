@@ -14,12 +14,24 @@ from tailrace import errors
 from tailrace.errors import TailraceError
 from tailrace.http import wire
 from tailrace.http.paths import RESERVED
-from tailrace.http.statuses import INTERNAL_ERROR, error_response
-from tailrace.limits import FORK_DEPTH, HEADER_BYTES, HEADER_COUNT, JSON_DEPTH, PATH_BYTES
+from tailrace.http.statuses import error_response, internal_error
+from tailrace.limits import (
+    BODY_RATE,
+    BODY_SECONDS,
+    FORK_DEPTH,
+    HEAD_SECONDS,
+    HEADER_BYTES,
+    HEADER_COUNT,
+    JSON_DEPTH,
+    PATH_BYTES,
+)
 from tailrace.log.offsets import START, token
 from tailrace.settings import Settings
 
 Kind = type[TailraceError]
+
+REQUEST_ID: Final = "5f2d8a0c91e7b364"
+"""In examples."""
 
 
 class Known(NamedTuple):
@@ -30,13 +42,13 @@ class Known(NamedTuple):
 
     @property
     def answer(self) -> wire.Response:
-        return error_response(self.sample)
+        return error_response(self.sample, REQUEST_ID)
 
 
 def known_errors(settings: Settings) -> list[Known]:
     """Every error that HTTP can answer, in the order of their statuses."""
     path = "chat/room-1"
-    internal = orjson.loads(INTERNAL_ERROR.body)["error"]["message"]
+    internal = orjson.loads(internal_error(REQUEST_ID).body)["error"]["message"]
     known = [
         Known(errors.BadRequest("Invalid HTTP request received."), "The bytes are not HTTP."),
         Known(
@@ -80,9 +92,50 @@ def known_errors(settings: Settings) -> list[Known]:
             "The first request of a new `Producer-Epoch` must have `Producer-Seq: 0`.",
         ),
         Known(
+            errors.CredentialsMissing(
+                "this takes a bearer token with the scope write for the stream"
+            ),
+            "What was asked for takes credentials, and none were shown. Whether the stream exists"
+            " was not looked at.",
+        ),
+        Known(
+            errors.BadCredentials("the signed name is another stream's"),
+            "Credentials that were shown are forged, malformed, given twice, or for something"
+            " else; even where none are needed.",
+        ),
+        Known(
+            errors.TokenExpired("the token has expired; get a new one"),
+            "The token was good, and is not any more.",
+        ),
+        Known(
+            errors.NotAllowed("this takes a bearer token with the scope write for the stream"),
+            "The credentials are good, but not for this. Whether the stream exists was not looked"
+            " at.",
+        ),
+        Known(
             errors.ProducerFenced(4),
             "A newer instance of the producer, with a higher epoch, took over. Stop, or claim the"
             " stream again with a higher epoch than the one in `Producer-Epoch`.",
+        ),
+        Known(
+            errors.TooManyStreams(
+                "there are 100 streams below 'users/7/', and there may be no more"
+            ),
+            "No more streams may be created below a prefix: `TAILRACE_STREAMS_PER_PREFIX`.",
+        ),
+        Known(
+            errors.RequestTooSlow("the body took too long to arrive"),
+            f"The header fields took longer than {HEAD_SECONDS} seconds to arrive, or the body"
+            f" longer than {BODY_SECONDS} and a second for each {BODY_RATE:,} bytes.",
+        ),
+        Known(
+            errors.UnsupportedEncoding("a body has no Content-Encoding here, but 'gzip' was given"),
+            "The body has a `Content-Encoding` other than `identity`. Send it as it is.",
+        ),
+        Known(
+            errors.TooManyRequests("a client may append 10 times a second; wait", 1),
+            "The client appends more often, or has more live reads, than one client may; or it asks"
+            " again and again for what follows a stream's end. Wait for `Retry-After` seconds.",
         ),
         Known(
             errors.NotFound("nothing is at '/v1/stream'; /docs lists what is"),
@@ -154,6 +207,10 @@ def known_errors(settings: Settings) -> list[Known]:
             " seconds.",
         ),
         Known(
+            errors.KeysUnavailable("the keys of tokens cannot be read; try again"),
+            "The keys that tokens are checked with cannot be read just now.",
+        ),
+        Known(
             errors.OutcomeUnknown(
                 "DynamoDB did not answer: the request may have been carried out or not;"
                 " with a Producer-Id it can be repeated safely"
@@ -165,9 +222,24 @@ def known_errors(settings: Settings) -> list[Known]:
     return sorted(known, key=lambda error: error.answer.status)
 
 
-ANY_ROUTE: Final[tuple[Kind, ...]] = (errors.BadRequest, errors.HeadersTooLarge, TailraceError)
+ANY_ROUTE: Final[tuple[Kind, ...]] = (
+    errors.BadRequest,
+    errors.RequestTooSlow,
+    errors.HeadersTooLarge,
+    TailraceError,
+)
+DOOR: Final[tuple[Kind, ...]] = (
+    errors.CredentialsMissing,
+    errors.BadCredentials,
+    errors.TokenExpired,
+    errors.NotAllowed,
+    errors.KeysUnavailable,
+)
+"""What is answered to those who may not."""
+
 ANY_STREAM: Final[tuple[Kind, ...]] = (
     *ANY_ROUTE,
+    *DOOR,
     errors.BadPath,
     errors.NotFound,
     errors.StreamNotFound,
@@ -180,6 +252,9 @@ ANY_STREAM: Final[tuple[Kind, ...]] = (
 OWN_ERRORS: Final[dict[str, tuple[Kind, ...]]] = {
     "createStream": (
         *ANY_STREAM,
+        errors.UnsupportedEncoding,
+        errors.TooManyRequests,
+        errors.TooManyStreams,
         errors.BadHeader,
         errors.BadOffset,
         errors.InvalidJson,
@@ -190,6 +265,8 @@ OWN_ERRORS: Final[dict[str, tuple[Kind, ...]]] = {
     ),
     "appendToStream": (
         *ANY_STREAM,
+        errors.UnsupportedEncoding,
+        errors.TooManyRequests,
         errors.BadHeader,
         errors.EmptyBody,
         errors.InvalidJson,
@@ -204,6 +281,7 @@ OWN_ERRORS: Final[dict[str, tuple[Kind, ...]]] = {
     ),
     "readStream": (
         *ANY_STREAM,
+        errors.TooManyRequests,
         errors.BadOffset,
         errors.BadParameter,
         errors.StreamGone,
@@ -212,6 +290,12 @@ OWN_ERRORS: Final[dict[str, tuple[Kind, ...]]] = {
     "inspectStream": (*ANY_STREAM, errors.StreamGone),
     "deleteStream": (*ANY_STREAM, errors.StreamGone),
     "preflightStream": (*ANY_ROUTE, errors.BodyTooLarge),
-    "listStreams": (*ANY_ROUTE, errors.BadParameter, errors.StreamTooHot, errors.StoreUnavailable),
+    "listStreams": (
+        *ANY_ROUTE,
+        *DOOR,
+        errors.BadParameter,
+        errors.StreamTooHot,
+        errors.StoreUnavailable,
+    ),
 }
 """The errors of each operation; those not named have only the errors of any route."""

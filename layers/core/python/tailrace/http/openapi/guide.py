@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tailrace.auth.origins import Origins
+from tailrace.auth.policy import is_open
+from tailrace.http import caching
 from tailrace.http.openapi.headers import MAIN, Json
-from tailrace.http.routes import CHUNK_CACHING, CHUNK_SECONDS, LIVE_CACHING, TAIL_CACHING
 from tailrace.settings import Settings
 
 EXAMPLE_URL: Final = "http://localhost:4437"
@@ -19,6 +21,17 @@ SAMPLES: Final = {
     "getDocs": "/docs",
     "getDocument": "/openapi.json",
 }
+
+
+_OPEN: Final = """\
+This server asks for no credentials, and `Authorization` is not looked at: everybody who reaches it
+may do everything."""
+
+_CLOSED: Final = """\
+Writing, deleting and listing take a bearer token (`Authorization: Bearer …`) whose claims name the
+scope and the streams. Reading takes one, too, or the stream's signed name (`X-Signed`, or `signed`
+in the query), unless the stream is public. Who shows nothing, or something bad, gets 401; who may
+not, 403, whether the stream exists or not. What is private is kept by no shared cache."""
 
 
 def code_samples(commands: Mapping[str, str]) -> list[Json]:
@@ -141,13 +154,15 @@ other.
 ## Caching
 
 Answers are made for browsers, proxies and CDNs: a piece that cannot change has
-`{(CHUNK_CACHING % CHUNK_SECONDS).decode()}`, {settings.cold_max_age} seconds once it
-is history, the end of a stream `{TAIL_CACHING.decode()}`, a long-poll
-`{LIVE_CACHING.decode()}`, and `ETag` with `If-None-Match` saves the body. Bodies of
+`{(caching.CHUNK % caching.CHUNK_SECONDS).decode()}`, {settings.cold_max_age} seconds once it
+is history, the end of a stream `{caching.TAIL.decode()}`, a long-poll
+`{caching.LIVE.decode()}`, and `ETag` with `If-None-Match` saves the body. Bodies of
 {settings.compress_bytes:,} bytes or more are compressed when the client accepts that.
 
 ## Access
 
-The server asks for no credentials; put it behind something that does. Scripts of every site may
-use it, and may send `Authorization` for such a proxy.
+{_OPEN if is_open(settings) else _CLOSED}
+
+Scripts of {"every site" if Origins(settings.allowed_origins).any else "some sites only"} may use
+it. Every answer has an `X-Request-ID`, which the server's log has, too.
 """

@@ -64,9 +64,7 @@ HEADERS: Final[dict[str, Json]] = {
     "Content-Encoding": _header(
         "Present when the body is compressed.", {"enum": ["zstd", "br", "gzip", "deflate"]}
     ),
-    "Vary": _header(
-        "What else of a request a cache has to look at.", {"enum": ["accept-encoding", "accept"]}
-    ),
+    "Vary": _header("What else of a request a cache has to look at.", _TEXT),
     "Cache-Tag": _header(
         "Names the stream until it is deleted: a cache that knows tags can forget it as a whole.",
         {"type": "string", "pattern": "^s-[0-9a-f]{16}$"},
@@ -74,10 +72,17 @@ HEADERS: Final[dict[str, Json]] = {
     "Cache-Control": _header("How long a cache may keep the answer.", _TEXT),
     "Retry-After": _header("Seconds to wait before a retry.", {"type": "integer", "minimum": 0}),
     "Allow": _header("The methods of this path.", _TEXT),
+    "Accept-Encoding": _header("The encodings that a body may have.", {"const": "identity"}),
     "X-Accel-Buffering": _header("Tells proxies to pass events on at once.", {"const": "no"}),
     "X-Content-Type-Options": _header("Browsers do not guess types.", {"const": "nosniff"}),
     "Cross-Origin-Resource-Policy": _header("Any site may load this.", {"const": "cross-origin"}),
-    "Access-Control-Allow-Origin": _header("Any site may read this.", {"const": "*"}),
+    "X-Request-ID": _header(
+        "The name of this request in the server's log: the client's own, if it gave one.", _TEXT
+    ),
+    "WWW-Authenticate": _header("What kind of credentials is asked for, and why.", _TEXT),
+    "Access-Control-Allow-Origin": _header(
+        "The site whose pages may read this: `*` is any. Absent when this one's may not.", _TEXT
+    ),
     "Access-Control-Expose-Headers": _header(
         "What scripts of other sites may see: "
         + ", ".join(f"`{name}`" for name in wire.RESPONSE_HEADERS),
@@ -96,8 +101,11 @@ HEADERS: Final[dict[str, Json]] = {
     ),
     "Content-Security-Policy": _header("The page loads nothing from anywhere.", _TEXT),
 }
-COMMON: Final = tuple(name.decode().title() for name, _ in wire.COMMON_HEADERS)
+COMMON: Final = (*(name.decode().title() for name, _ in wire.COMMON_HEADERS), "X-Request-ID")
 """On every answer."""
+
+CORS: Final = ("Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
+"""On every answer for pages that may use the server."""
 
 _PARAMETERS: Final = (
     _parameter(
@@ -215,6 +223,25 @@ _PARAMETERS: Final = (
         " 304 without a body.",
         _TEXT,
         example='"1f0c:0:2"',
+    ),
+    _parameter(
+        "X-Signed",
+        "header",
+        "The signed name of the stream, which is enough to read it. As `signed` in the query, too.",
+        _TEXT,
+    ),
+    _parameter(
+        "X-JID",
+        "header",
+        "A token that says who reads, where that is asked for. As `jid` in the query, too.",
+        _TEXT,
+    ),
+    _parameter(
+        "X-Request-ID",
+        "header",
+        "A name for this request, for the log: letters, digits and `._:-`, at most 64.",
+        _TEXT,
+        example="checkout-7f3a",
     ),
     _parameter(
         "Accept-Encoding",

@@ -53,6 +53,7 @@ def stream_paths(components: Components, base: str, settings: Settings) -> dict[
         name = operation["operationId"]
         operation["responses"] |= components.errors(name, OWN_ERRORS[name], body=method != "head")
         operation["tags"] = [STREAMS]
+        operation.setdefault("parameters", []).extend(_parameters("X-Request-ID"))
         short[method] = {
             **operation,
             "operationId": f"{name}Short",
@@ -213,7 +214,9 @@ def _read(components: Components, settings: Settings) -> Json:
         " by a `control` event with JSON: `streamNextOffset`, `streamCursor`, `upToDate` and"
         f" `streamClosed`. The answer ends after {settings.sse_lifetime:g} seconds; connect again"
         " at the last `streamNextOffset`, unless `streamClosed` was true.",
-        "parameters": _parameters("offset", "live", "cursor", "If-None-Match", "Accept-Encoding"),
+        "parameters": _parameters(
+            "offset", "live", "cursor", "If-None-Match", "Accept-Encoding", "X-Signed", "X-JID"
+        ),
         "responses": {
             "200": components.response(
                 name,
@@ -290,6 +293,7 @@ def _inspect(components: Components) -> Json:
         "summary": "Look at a stream",
         "description": "Where the stream ends, its type, whether it is closed and when it expires."
         " Does not renew its TTL.",
+        "parameters": _parameters("X-Signed", "X-JID"),
         "responses": {
             "200": components.response(
                 name,
@@ -322,8 +326,8 @@ def _preflight(components: Components) -> Json:
     return {
         "operationId": name,
         "summary": "Preflight for browsers",
-        "description": "The CORS preflight. Scripts of every site may use every method, whether or"
-        " not the stream exists.",
+        "description": "The CORS preflight: what scripts of the sites that may use the server"
+        " can do, whether or not the stream exists.",
         "responses": {
             "204": components.response(
                 name,
