@@ -18,7 +18,7 @@ async def test_long_polls_collapse_and_nobody_misses_a_message(
     aws_local: AwsLocal, streams: int, clients: int
 ) -> None:
     name = f"audience-{streams}"
-    result = await measure(aws_local, name, streams=streams, clients=clients, writes=30, idle=5)
+    result = await measure(aws_local, name, streams=streams, clients=clients, writes=12, idle=5)
     print(table([result]))
     assert_collapsed(result)
 
