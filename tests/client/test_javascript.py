@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import jwt
 import pytest
 
+from tailrace.auth.signing import sign
 from tests.conftest import Server, fail_with, run_vitest
 
 
@@ -16,5 +19,21 @@ def test_javascript_client(request: pytest.FixtureRequest, tmp_path: Path, store
     tests = run_vitest(
         Path(__file__).parent, tmp_path / "report.json", {"SERVER_URL": server.url}, seconds=110
     )
+    fail_with(test for test in tests if test.status != "passed")
+    assert tests
+
+
+def test_javascript_client_at_a_closed_door(tmp_path: Path) -> None:
+    secret = "a-secret-of-more-than-32-bytes-as-it-should-be"
+    claims = {"scope": "read write", "streams": "chat/*", "exp": time.time() + 60}
+    with Server(tmp_path / "data", {"TAILRACE_SECRET": secret}) as server:
+        shown = {
+            "SERVER_URL": server.url,
+            "TOKEN": jwt.encode(claims, secret),
+            "STREAM": "chat/room-1",
+            "SIGNED": sign("chat/room-1", secret),
+        }
+        folder = Path(__file__).parent / "door"
+        tests = run_vitest(folder, tmp_path / "report.json", shown, seconds=110)
     fail_with(test for test in tests if test.status != "passed")
     assert tests
