@@ -2,7 +2,7 @@
 
 read       names and the bucket's list, then every item, once, without its body
 prove      segments are read whole, their checksums and all that they say compared
-compare    the checks of `glue_jobs.checks` say where to look
+compare    the checks of `glue_jobs.auditing.checks` say where to look
 look       there again, in the table as it is now: what is still wrong is a problem
 """
 
@@ -18,13 +18,16 @@ import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from glue_jobs import checks, items, looks
-from glue_jobs.checks import CHECKS, Facts
-from glue_jobs.items import Names
-from glue_jobs.job import Job, finish, running, switch, table
-from glue_jobs.listing import listing
-from glue_jobs.metadata import metadata
-from glue_jobs.proving import proved
+from glue_jobs.auditing import checks
+from glue_jobs.auditing.checks import CHECKS
+from glue_jobs.auditing.facts import Facts, facts, streams
+from glue_jobs.auditing.looking import problems
+from glue_jobs.auditing.proving import proved
+from glue_jobs.shared import items
+from glue_jobs.shared.items import Names
+from glue_jobs.shared.job import Job, finish, running, switch, table
+from glue_jobs.shared.listing import listing
+from glue_jobs.shared.metadata import metadata
 
 NAME: Final = "audit"
 ABOUT: Final = "Prove that the table and the bucket are as they should be; changes nothing."
@@ -112,7 +115,7 @@ def run(job: Job) -> Report:
     held = [names.frame, objects, scanned]
     try:
         looked = _looked(job, names, scanned)
-        known = checks.facts(names, scanned, objects)
+        known = facts(names, scanned, objects)
         if job.arguments.checksums:
             known = known._replace(proved=proved(known.manifests, job.remote).persist())
         held += [known.streams, known.chains, known.proved]
@@ -120,7 +123,7 @@ def run(job: Job) -> Report:
         if suspects is None:
             return _report(looked, {}, [])
         job.progress.step("looking again")
-        found = looks.problems(_named_again(job, suspects, held), job.remote).persist()
+        found = problems(_named_again(job, suspects, held), job.remote).persist()
         held.append(found)
         counts = {row["check"]: row["count"] for row in found.groupBy("check").count().collect()}
         return _report(looked, counts, _first(found))
@@ -159,7 +162,7 @@ def _looked(job: Job, names: Names, scanned: DataFrame) -> Mapping[str, int]:
     counted = scanned.groupBy("kind").agg(F.count("*").alias("all"), F.count("key").alias("keys"))
     of = {row["kind"]: row for row in counted.collect()}
     entries, segments, edges, claims = (of[kind]["all"] if kind in of else 0 for kind in "CSEB")
-    streams = checks.streams(names.frame).agg(F.count("*"), F.count("parent")).collect()[0]
+    named, forks = streams(names.frame).agg(F.count("*"), F.count("parent")).collect()[0]
     return {
         "slots": entries,
         "manifests": segments,
@@ -167,10 +170,10 @@ def _looked(job: Job, names: Names, scanned: DataFrame) -> Mapping[str, int]:
         "segments": segments if job.arguments.checksums else 0,
         "objects": sum(row["keys"] for row in of.values()),
         "claims": claims,
-        "forks": streams[1],
+        "forks": forks,
         "edges": edges,
         "orphans": sum(row["all"] for row in of.values()),
-        **dict.fromkeys(("beginnings", "pointers", "tombstones", "twins"), streams[0]),
+        **dict.fromkeys(("beginnings", "pointers", "tombstones", "twins"), named),
     }
 
 

@@ -21,12 +21,12 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from glue_jobs import items
-from glue_jobs.committing import committed
-from glue_jobs.items import Names
-from glue_jobs.job import Job, finish, running, table
-from glue_jobs.sealing import Rules, in_cells, sealed, waiting
-from glue_jobs.tidying import merged, trimmed
+from glue_jobs.compaction.committing import committed
+from glue_jobs.compaction.sealing import Rules, in_cells, sealed, waiting
+from glue_jobs.compaction.tidying import merged, trimmed
+from glue_jobs.shared import items
+from glue_jobs.shared.items import Names
+from glue_jobs.shared.job import Job, finish, running, table
 
 NAME: Final = "compact-history"
 ABOUT: Final = "Move older entries from the table into segments in the bucket."

@@ -20,12 +20,13 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
 
-from glue_jobs import items, orphans
-from glue_jobs.findings import KINDS, Amount, amounts
-from glue_jobs.job import Job, finish, running, switch, table
-from glue_jobs.listing import listing
-from glue_jobs.metadata import metadata
-from glue_jobs.retaining import retained
+from glue_jobs.shared import items
+from glue_jobs.shared.job import Job, finish, running, switch, table
+from glue_jobs.shared.listing import listing
+from glue_jobs.shared.metadata import metadata
+from glue_jobs.sweeping import orphans
+from glue_jobs.sweeping.findings import KINDS, Amount, amounts
+from glue_jobs.sweeping.retaining import retained
 from tailrace.clock import system_clock
 from tailrace.limits import OBJECT_SECONDS
 from tailrace.settings import Settings

@@ -152,7 +152,7 @@ class Job(Construct):
     def metric(
         self, name: str, statistic: str = "sum", period: cdk.Duration | None = None
     ) -> cloudwatch.Metric:
-        """A metric that `glue_jobs.job` publishes."""
+        """A metric that `glue_jobs.shared.job` publishes."""
         return cloudwatch.Metric(
             namespace=NAMESPACES[0],
             metric_name=name,

@@ -24,9 +24,10 @@ from bench.history.data import Made, Size, make
 from bench.history.memory import Peak
 from bench.history.page import PAGE, render
 from bench.history.reads import Reads, reads
-from glue_jobs import compact_history, items
-from glue_jobs.job import running
-from glue_jobs.spark import session
+from glue_jobs import compact_history
+from glue_jobs.shared import items
+from glue_jobs.shared.job import running
+from glue_jobs.shared.spark import session
 from tailrace.settings import Settings
 from tailrace.store.dynamo.provision import connect
 from tests.engines import Engine, Ministack, fresh_name

@@ -258,7 +258,7 @@ async def test_without_java_one_sentence_names_the_fix(aws_env: dict[str, str]) 
     await store.open()
     await store.close()
     flags = ["--table", settings.table, "--bucket", settings.bucket]
-    nowhere = "import glue_jobs.spark, pathlib; glue_jobs.spark.OUR_JAVA = pathlib.Path('none')"
+    nowhere = "from glue_jobs.shared import spark; spark.OUR_JAVA /= 'none'"
     env = {**aws_env, "PATH": "", "JAVA_HOME": ""}
     ran = process("audit", "--local", *flags, before=nowhere, **env)
     assert ran.returncode == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from glue_jobs.spark import session
+from glue_jobs.shared.spark import session
 from tests.engines import Engine
 from tests.glue.lab import Lab
 

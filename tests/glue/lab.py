@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from pyspark.sql import SparkSession
 
 from glue_jobs import compact_history
-from glue_jobs.job import running
+from glue_jobs.shared.job import running
 from tailrace.clock import system_clock
 from tailrace.history.reader import Manifest
 from tailrace.log.append import Append

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from glue_jobs import audit
 from glue_jobs.audit import Checked, Found, Report
-from glue_jobs.checks import BLOCK, CHECKS, links
+from glue_jobs.auditing.checks import CHECKS
+from glue_jobs.auditing.entries import BLOCK, links
 from tailrace.clock import system_clock
 from tailrace.history.merging import Grid
 from tailrace.log.append import Append

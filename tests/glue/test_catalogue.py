@@ -7,9 +7,9 @@ from typing import Any
 import boto3
 import pytest
 
-from glue_jobs import catalogue as module
-from glue_jobs.catalogue import Catalogue
-from glue_jobs.messages import COLUMNS, PARTITIONS
+from glue_jobs.exporting import catalogue as module
+from glue_jobs.exporting.catalogue import Catalogue
+from glue_jobs.exporting.messages import COLUMNS, PARTITIONS
 from tailrace.errors import BadSetting, StoreUnavailable
 from tests.engines import Ministack, fresh_name
 

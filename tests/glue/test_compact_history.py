@@ -12,7 +12,7 @@ import orjson
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from glue_jobs.sealing import in_cells
+from glue_jobs.compaction.sealing import in_cells
 from tailrace.clock import system_clock
 from tailrace.history.merging import Grid
 from tailrace.log.append import Append

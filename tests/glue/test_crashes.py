@@ -14,10 +14,10 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from glue_jobs.committing import _commit_all
-from glue_jobs.sealing import CELLS, Rules, _seal
-from glue_jobs.tidying import _merge_chain, _trim_chain
-from glue_jobs.workers import Backend, Row, arrow_schema
+from glue_jobs.compaction.committing import _commit_all
+from glue_jobs.compaction.sealing import CELLS, Rules, _seal
+from glue_jobs.compaction.tidying import _merge_chain, _trim_chain
+from glue_jobs.shared.workers import Backend, Row, arrow_schema
 from tailrace.clock import system_clock
 from tailrace.history.merging import Grid
 from tailrace.store.dynamo.layout import entry_of, name_of

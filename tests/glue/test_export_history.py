@@ -17,14 +17,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from glue_jobs import export_history, plans
-from glue_jobs.catalogue import Catalogue, Partition
-from glue_jobs.export_history import Refused, Summary
-from glue_jobs.files import FILES, written
-from glue_jobs.job import running
-from glue_jobs.messages import COLUMNS, PARTITIONS
-from glue_jobs.plans import noted, planned
-from glue_jobs.turn import KEY, ExportUnderWay, Plan, Turn
+from glue_jobs import export_history
+from glue_jobs.exporting import plans
+from glue_jobs.exporting.catalogue import Catalogue, Partition
+from glue_jobs.exporting.files import FILES, written
+from glue_jobs.exporting.messages import COLUMNS, PARTITIONS
+from glue_jobs.exporting.plans import noted, planned
+from glue_jobs.exporting.summary import Refused, Summary
+from glue_jobs.exporting.turn import KEY, ExportUnderWay, Plan, Turn
+from glue_jobs.shared.job import running
 from tailrace.history.merging import Grid
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom

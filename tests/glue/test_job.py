@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glue_jobs.job import METRICS, on_glue, parse, switch, table
+from glue_jobs.shared.job import METRICS, on_glue, parse, switch, table
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "metrics.md"
 

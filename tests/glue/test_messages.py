@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from glue_jobs import files
-from glue_jobs import messages as module
-from glue_jobs.messages import SCHEMA, messages
+from glue_jobs.exporting import files
+from glue_jobs.exporting import messages as module
+from glue_jobs.exporting.messages import SCHEMA, messages
 from tailrace.history.segment import BadSegment, Parts, Record, seal, unpack
 from tailrace.log.content import Mode
 from tailrace.log.state import Producer

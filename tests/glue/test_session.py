@@ -20,8 +20,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from glue_jobs import spark as glue_spark
-from glue_jobs.spark import JAVAS, NoJava, java_home
+from glue_jobs.shared import spark as glue_spark
+from glue_jobs.shared.spark import JAVAS, NoJava, java_home
 
 
 def interpreters(batches: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -63,7 +63,7 @@ def test_a_session_that_runs_is_taken_as_it_is(
 def test_a_session_says_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     job = """
         import os, tempfile
-        from glue_jobs.spark import session
+        from glue_jobs.shared.spark import session
 
         with session("test", local=True, cores=1, memory="512m") as spark:
             spark.sql("CREATE TABLE kept USING parquet AS SELECT 1 AS one")
@@ -92,7 +92,7 @@ def test_a_session_says_nothing_and_leaves_nothing(tmp_path: Path) -> None:
 def test_a_killed_session_leaves_nothing(tmp_path: Path) -> None:
     job = """
         import os, signal
-        from glue_jobs.spark import session
+        from glue_jobs.shared.spark import session
 
         with session("test", local=True, cores=1, memory="512m") as spark:
             spark.range(10).repartition(2).cache().count()

@@ -10,10 +10,12 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from glue_jobs import items, orphans, sweep
-from glue_jobs.findings import Amount
-from glue_jobs.job import running
+from glue_jobs import sweep
+from glue_jobs.shared import items
+from glue_jobs.shared.job import running
 from glue_jobs.sweep import Summary
+from glue_jobs.sweeping import orphans
+from glue_jobs.sweeping.findings import Amount
 from tailrace.clock import system_clock
 from tailrace.errors import OffsetTrimmed, StreamNotFound
 from tailrace.history.reader import Manifest

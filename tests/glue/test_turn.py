@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
-from glue_jobs.turn import KEY, ExportUnderWay, Plan, Turn
+from glue_jobs.exporting.turn import KEY, ExportUnderWay, Plan, Turn
 from tailrace.errors import BadSetting
 from tests.engines import fresh_name
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aws_cdk import aws_glue as glue
 
-from glue_jobs.job import METRICS
+from glue_jobs.shared.job import METRICS
 from infra.schedule import hours_between
 from scripts.package import ROOT
 from scripts.package_glue import GLUE_VERSION, JOBS, script
@@ -274,7 +274,7 @@ def test_the_export_reaches_only_its_own_table_of_the_catalogue(dev: Stacks) -> 
 
 
 def test_the_export_may_do_what_it_does_with_the_catalogue() -> None:
-    code = (ROOT / "glue_jobs" / "catalogue.py").read_text()
+    code = (ROOT / "glue_jobs/exporting/catalogue.py").read_text()
     called = {
         f"glue:{name.title().replace('_', '')}"
         for name in re.findall(r"self\._glue\.([a-z]+_[a-z_]+)", code)
@@ -379,7 +379,8 @@ def test_alarms_look_at_metrics_that_the_jobs_publish(dev: Stacks) -> None:
 
 
 def test_a_run_that_fails_is_told_at_once(dev: Stacks) -> None:
-    rule = dev.only("AWS::Events::Rule")
+    rules = dev.resources("AWS::Events::Rule").values()
+    (rule,) = (rule for rule in rules if "EventPattern" in rule)
     (topic,) = dev.resources("AWS::SNS::Topic")
     (target,) = rule["Targets"]
     assert rule["EventPattern"] == {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from glue_jobs.job import METRICS as JOB_METRICS
+from glue_jobs.shared.job import METRICS as JOB_METRICS
 from tailrace.aws.observe import METRICS
 from tests.infra.stacks import Resource, Stacks
 
@@ -47,9 +47,13 @@ def test_there_is_an_alarm_for_all_that_somebody_has_to_look_at(
     dev: Stacks, bare: Stacks, afar: Stacks
 ) -> None:
     history = HISTORY.keys()
-    assert alarms(dev).keys() == EVERYWHERE | history | {"EdgeErrors", "LiveConcurrency"}
+    assert alarms(dev).keys() == EVERYWHERE | history | {
+        "EdgeErrors",
+        "LiveConcurrency",
+        "KeysFailed",
+    }
     assert alarms(bare).keys() == EVERYWHERE | {"EdgeErrors"}
-    assert alarms(afar).keys() == EVERYWHERE | history | {"LiveConcurrency"}
+    assert alarms(afar).keys() == EVERYWHERE | history | {"LiveConcurrency", "KeysFailed"}
 
 
 def test_every_alarm_reaches_the_topic_and_says_what_it_is_about(prod: Stacks) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from glue_jobs.messages import COLUMNS, PARTITIONS, Column
+from glue_jobs.exporting.messages import COLUMNS, PARTITIONS, Column
 from tailrace.errors import BadSetting, StoreUnavailable
 
 BATCH: Final = 100

@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from glue_jobs.findings import FINDINGS, finding, found
-from glue_jobs.workers import Backend, Row, for_each, over
+from glue_jobs.shared.workers import Backend, Row, for_each, over
+from glue_jobs.sweeping.findings import FINDINGS, finding, found
 from tailrace.clock import system_clock
 from tailrace.history.segment import TRAILER_BYTES
 from tailrace.log.state import Fork

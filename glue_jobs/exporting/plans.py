@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from glue_jobs.items import PARTS_PER_CORE
-from glue_jobs.turn import Plan
-from glue_jobs.workers import Backend, Row, for_each, gathered, over
+from glue_jobs.exporting.turn import Plan
+from glue_jobs.shared.items import PARTS_PER_CORE
+from glue_jobs.shared.workers import Backend, Row, for_each, gathered, over
 from tailrace.history.reader import Manifest
 from tailrace.settings import Settings
 from tailrace.store.dynamo import layout

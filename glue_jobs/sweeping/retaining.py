@@ -8,8 +8,8 @@ from typing import Final
 import orjson
 from pyspark.sql import DataFrame
 
-from glue_jobs.findings import FINDINGS, finding
-from glue_jobs.workers import Backend, Row, for_each
+from glue_jobs.shared.workers import Backend, Row, for_each
+from glue_jobs.sweeping.findings import FINDINGS, finding
 from tailrace.log.expiry import stored_deadline
 from tailrace.log.retention import Keep, Piece, Retention, lets_go
 from tailrace.log.state import State

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from glue_jobs.workers import Backend, Row, over
+from glue_jobs.shared.workers import Backend, Row, over
 from tailrace.history.merging import Grid
 from tailrace.history.segment import Authors, BadSegment, Parts
 from tailrace.limits import SEGMENT_SLOTS

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from glue_jobs import listing
-from glue_jobs.workers import Backend, Row
+from typing import Final
+
+from glue_jobs.shared import listing
+from glue_jobs.shared.workers import Backend, Row
 from tailrace.errors import StoreUnavailable
 from tailrace.history.reader import Manifest
 from tailrace.history.segment import TRAILER_BYTES
@@ -11,6 +13,9 @@ from tailrace.settings import Settings
 from tailrace.store.dynamo import layout
 from tailrace.store.dynamo.layout import LAST_SLOT, Key, Name, Stored, slot_text
 from tailrace.store.dynamo.segments import TableManifests, segments_from
+
+TRIES: Final = 10
+"""Looks at what is another thing each time; then somebody is at work on it, and it is left."""
 
 
 class Live:

@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from glue_jobs.workers import Backend, Row, for_each
+from glue_jobs.shared.workers import Backend, Row, for_each
 from tailrace.errors import StoreUnavailable
 from tailrace.history.reader import Manifest
 from tailrace.history.segment import BadSegment, Parts, Trailer, unpack

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from glue_jobs.messages import SCHEMA, messages
-from glue_jobs.plans import Piece, named, parts, pieces
-from glue_jobs.turn import Plan
-from glue_jobs.workers import Backend, Row, for_each
+from glue_jobs.exporting.messages import SCHEMA, messages
+from glue_jobs.exporting.plans import Piece, named, parts, pieces
+from glue_jobs.exporting.turn import Plan
+from glue_jobs.shared.workers import Backend, Row, for_each
 from tailrace.errors import StoreUnavailable
 from tailrace.history.segment import BadSegment, Parts, unpack
 from tailrace.settings import Settings

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from glue_jobs.job import Job
-from glue_jobs.workers import Backend, Row, for_each, over
+from glue_jobs.shared.job import Job
+from glue_jobs.shared.workers import Backend, Row, for_each, over
 from tailrace.limits import NAME_SHARDS
 from tailrace.store.dynamo.failures import Item
 from tailrace.store.dynamo.layout import id_text, name_of, name_partitions

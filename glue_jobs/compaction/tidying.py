@@ -11,7 +11,7 @@ import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from glue_jobs.workers import Backend, Row, for_each
+from glue_jobs.shared.workers import Backend, Row, for_each
 from tailrace.clock import system_clock
 from tailrace.history.merging import Grid, merge, merges
 from tailrace.history.reader import Manifest

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from glue_jobs.workers import Row
+from glue_jobs.shared.workers import Row
 
 KINDS: Final = {
     "expired": "Streams whose time is over lose their names; their data follows as deleted.",

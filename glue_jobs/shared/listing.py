@@ -12,9 +12,9 @@ from botocore.exceptions import ClientError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from glue_jobs.items import PARTS_PER_CORE
-from glue_jobs.job import Job
-from glue_jobs.workers import Backend, Row, over
+from glue_jobs.shared.items import PARTS_PER_CORE
+from glue_jobs.shared.job import Job
+from glue_jobs.shared.workers import Backend, Row, over
 from tailrace.settings import Settings
 from tailrace.store.dynamo.access import boto_client
 from tailrace.store.dynamo.provision import LOCAL_BUCKET

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from glue_jobs.workers import Backend, Row, gathered, over
+from glue_jobs.shared.workers import Backend, Row, gathered, over
 from tailrace.clock import system_clock
 from tailrace.history.reader import Manifest
 from tailrace.history.segment import BadSegment

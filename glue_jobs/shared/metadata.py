@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from glue_jobs.items import PARTS_PER_CORE
-from glue_jobs.job import Job
-from glue_jobs.workers import Backend, Row, over
+from glue_jobs.shared.items import PARTS_PER_CORE
+from glue_jobs.shared.job import Job
+from glue_jobs.shared.workers import Backend, Row, over
 from tailrace.store.dynamo.failures import Item
 
 NUMBERS: Final[Mapping[str, str]] = {

@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     state: Literal["planning", "planned", "done"]
     buckets: int
     parts: tuple[str, ...] = ()
-    """Objects that say which segments, see `glue_jobs.plans`."""
+    """Objects that say which segments, see `glue_jobs.exporting.plans`."""
     streams: int = 0
     segments: int = 0
 

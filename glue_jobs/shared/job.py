@@ -17,8 +17,8 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from glue_jobs.progress import Progress
-from glue_jobs.spark import session
+from glue_jobs.shared.progress import Progress
+from glue_jobs.shared.spark import session
 from tailrace.clock import system_clock
 from tailrace.errors import BadSetting, TailraceError
 from tailrace.settings import Settings

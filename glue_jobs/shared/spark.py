@@ -21,7 +21,7 @@ from tailrace.errors import TailraceError
 JAVAS = range(17, 21)
 """Glue has Java 17. The Arrow of Spark 3.5 does not run on 21, nor its Hadoop on 24."""
 
-OUR_JAVA = Path(__file__).resolve().parent.parent / ".engines/java/home"
+OUR_JAVA = Path(__file__).resolve().parents[2] / ".engines/java/home"
 """Where set-up puts one when the machine has none that fits."""
 
 EVERYWHERE = {

@@ -1,0 +1,1 @@
+"""What `audit` is made of: facts, checks that compare them, and a second look at suspects."""

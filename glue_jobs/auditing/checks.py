@@ -1,0 +1,137 @@
+"""The checks of the audit: each says where one has to look, as a frame of suspects.
+
+What they compare was read one after the other while the store was in use, so that a suspect is no
+problem yet: `glue_jobs.auditing.looking` looks at each once more. A check may suspect too much,
+never too little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from glue_jobs.auditing import entries, objects, segments, streams
+from glue_jobs.auditing.facts import Facts
+from glue_jobs.auditing.live import Live
+from glue_jobs.auditing.problems import Problem
+
+SUSPECTS: Final = (
+    T.StructType()
+    .add("check", T.StringType())
+    .add("chain", T.StringType())
+    .add("path", T.StringType())
+    .add("n", T.LongType())
+    .add("key", T.StringType())
+)
+"""Where to look: a slot, and the key of an object or what else tells one thing from another."""
+
+Look = Callable[[Live], Awaitable[Problem | None]]
+
+
+class Check(NamedTuple):
+    name: str
+    about: str
+    suspects: Callable[[Facts], DataFrame]
+    look: Look
+    warning: bool = False
+    """Whether what it finds does no harm, and goes by itself."""
+
+
+CHECKS: Final = (
+    Check(
+        "slots",
+        "Slots in the table follow each other, in order and to the byte.",
+        entries.suspect_slots,
+        entries.slot_problem,
+    ),
+    Check(
+        "beginnings",
+        "Each chain begins, and goes on, where its name says.",
+        entries.suspect_beginnings,
+        entries.beginning_problem,
+    ),
+    Check(
+        "pointers",
+        "What names say of how far jobs have got is in order.",
+        entries.suspect_pointers,
+        entries.pointer_problem,
+    ),
+    Check(
+        "tombstones",
+        "Only deleted streams end with a tombstone, and all do.",
+        entries.suspect_tombstones,
+        entries.tombstone_problem,
+    ),
+    Check(
+        "manifests",
+        "Segments of a chain follow each other, without hole or overlap.",
+        segments.suspect_manifests,
+        segments.manifest_problem,
+    ),
+    Check(
+        "seams",
+        "Slots that are in the table and in a segment are the same.",
+        segments.suspect_seams,
+        segments.seam_problem,
+    ),
+    Check(
+        "objects",
+        "What is stored in the bucket is there, in its whole length.",
+        objects.suspect_objects,
+        objects.object_problem,
+    ),
+    Check(
+        "segments",
+        "Each segment is undamaged, and says what its manifest says.",
+        segments.suspect_segments,
+        segments.segment_problem,
+    ),
+    Check(
+        "claims",
+        "Nothing that is in use is marked to be swept.",
+        objects.suspect_claims,
+        objects.claim_problem,
+    ),
+    Check(
+        "forks",
+        "All that a fork reads through is there.",
+        streams.suspect_forks,
+        streams.fork_problem,
+    ),
+    Check(
+        "edges",
+        "Streams know their forks, and forks their sources.",
+        streams.suspect_edges,
+        streams.edge_problem,
+    ),
+    Check(
+        "twins", "No two names stand for one chain.", streams.suspect_twins, streams.twin_problem
+    ),
+    Check(
+        "orphans",
+        "Every chain has a name, or is on its way out.",
+        streams.suspect_orphans,
+        streams.orphan_problem,
+        warning=True,
+    ),
+)
+"""In the order in which they are told."""
+
+
+def suspects(check: Check, known: Facts) -> DataFrame:
+    return _told(check.name, check.suspects(known))
+
+
+def _told(check: str, found: DataFrame) -> DataFrame:
+    """The columns of `SUSPECTS`, whatever a check leaves out."""
+    columns = [
+        F.lit(check).alias(name)
+        if name == "check"
+        else (F.col(name) if name in found.columns else F.lit(None)).cast(kind).alias(name)
+        for name, kind in ((field.name, field.dataType) for field in SUSPECTS.fields)
+    ]
+    return found.select(*columns)

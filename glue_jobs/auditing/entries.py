@@ -1,0 +1,192 @@
+"""Entries in the table: that they follow each other, and begin and end where their names say."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from glue_jobs.auditing.columns import any_of, moved
+from glue_jobs.auditing.facts import Facts
+from glue_jobs.auditing.live import Live
+from glue_jobs.auditing.problems import (
+    FORGOTTEN,
+    LATE,
+    MISTAKEN,
+    POINTERS,
+    RESTORE,
+    UNREACHED,
+    Problem,
+)
+from tailrace.log.content import Mode
+from tailrace.store.dynamo import layout
+from tailrace.store.dynamo.layout import Name, Stored
+
+BLOCK: Final = 1 << 16
+"""Slots of a chain that are looked at together: a long chain is spread over many workers."""
+
+# Where to look
+
+
+def suspect_slots(known: Facts) -> DataFrame:
+    linked = links(known.entries.where("n IS NULL OR n >= earliest"))
+    apart = F.expr("n = before.n + 1") & moved(F.col("before.offset"), F.col("before.size"))
+    hole = "n > greatest(archived, earliest)"
+    wrong = F.coalesce(apart, F.lit(False)) | any_of(
+        "n IS NULL OR offset IS NULL OR size IS NULL OR at IS NULL",
+        "length IS NULL AND end IS NULL AND NOT gone",
+        "before.gone",
+        "before.end IS NOT NULL AND NOT gone",
+        "at < before.at",
+        f"n != before.n + 1 AND {hole}",
+    )
+    # A chain has one slot that none is before, or there is a hole where two blocks meet.
+    begins = F.expr("n IS NOT NULL AND before IS NULL")
+    flagged = linked.select(
+        *("chain", "path", "n"),
+        F.expr("if(n IS NULL, s, NULL)").alias("key"),
+        begins.alias("begins"),
+        F.expr(hole).alias("hole"),
+        wrong.alias("wrong"),
+    ).where("begins OR wrong")
+    other = F.lag("n").over(Window.partitionBy("chain", "path", "begins").orderBy("n"))
+    return flagged.withColumn("other", other).where(
+        "wrong OR (begins AND hole AND other IS NOT NULL)"
+    )
+
+
+def links(entries: DataFrame) -> DataFrame:
+    """Each entry with the one before it: of its block, or the last slot of the block before."""
+    own, following = (F.expr(f"(n + {i}) div {BLOCK}") for i in (0, 1))
+    copies = entries.withColumn("block", F.explode(F.array_distinct(F.array(own, following))))
+    window = Window.partitionBy("chain", "path", "block").orderBy("n")
+    before = F.lag(F.struct("n", "offset", "size", "at", "end", "gone")).over(window)
+    return copies.withColumn("before", before).where(F.col("block").eqNullSafe(own))
+
+
+def suspect_beginnings(known: Facts) -> DataFrame:
+    kept = "greatest(archived, earliest)"
+    return known.streams.withColumn("n", F.col("first")).where(
+        any_of("n < base", "n < let_go", f"n > {kept}", f"n IS NULL AND {kept} > base")
+    )
+
+
+def suspect_pointers(known: Facts) -> DataFrame:
+    return known.streams.where(
+        any_of("earliest < base", "let_go < base", "archived < let_go", "archived < exported")
+    )
+
+
+def suspect_tombstones(known: Facts) -> DataFrame:
+    return known.streams.withColumn("n", F.coalesce("tombstone", "grave")).where(
+        "n IS NOT NULL AND (tombstone IS NULL OR grave IS NULL OR grave != tombstone)"
+    )
+
+
+# What is wrong there
+
+
+async def slot_problem(live: Live) -> Problem | None:
+    if live.n is None:
+        partition = layout.chain_partition(live.chain)
+        if not await live.has({"p": layout.text(partition), "s": layout.text(live.key)}):
+            return None
+        return Problem(None, f"'{live.key}' in {partition} is no slot", MISTAKEN)
+    entry, before = await live.entry(live.n), await live.last(live.n)
+    # The name after them: it says that a slot is archived, or not retained, before the slot goes.
+    name = await live.name()
+    if entry is None or name is None or live.n < name.earliest:
+        return None
+    state = entry.state
+    if not (entry.has_data or state.closed or state.gone):
+        what = "it has no data, and neither closes nor deletes the stream"
+        return Problem(live.n, what, RESTORE)
+    return None if before is None else _follows_wrong(entry, before, name)
+
+
+def _follows_wrong(entry: Stored, before: Stored, name: Name) -> Problem | None:
+    state, prior = entry.state, before.state
+    if prior.gone:
+        return Problem(entry.n, f"it comes after the tombstone in slot {before.n}", UNREACHED)
+    if prior.closed and not state.gone:
+        return Problem(
+            entry.n, f"it comes after slot {before.n}, a closed stream's last", UNREACHED
+        )
+    what = None
+    if state.at < prior.at:
+        what = f"it is {prior.at - state.at} ms older than slot {before.n}"
+    elif entry.n == before.n + 1:
+        what = ends_wrong(entry, before.offset, before.size, name.stream.config.mode)
+    elif entry.n > max(name.archived, name.earliest):
+        what = _nowhere(before.n + 1, entry.n)
+    return None if what is None else Problem(entry.n, what, RESTORE)
+
+
+def ends_wrong(entry: Stored, offset: int | None, size: int, mode: Mode) -> str | None:
+    """Of an entry that begins there."""
+    length = entry.length if entry.has_data else 0
+    if entry.size != size + length:
+        return f"the size after it is {entry.size}, not {size + length}"
+    if offset is None:
+        return None
+    if mode is Mode.JSON and length:
+        right, expected = entry.offset > offset, f"more than {offset}"
+    else:
+        right, expected = entry.offset == offset + length, f"{offset + length}"
+    return None if right else f"the offset after it is {entry.offset}, not {expected}"
+
+
+def _nowhere(first: int, stop: int) -> str:
+    which = f"slot {first} is" if stop == first + 1 else f"slots {first} to {stop - 1} are"
+    return f"{which} neither in the table nor in a segment"
+
+
+async def beginning_problem(live: Live) -> Problem | None:
+    name = await live.name()
+    if name is None:
+        return None
+    base, earliest, let_go = name.stream.config.base[0], name.earliest, name.let_go
+    stray, again = await live.first(0, base), await live.first(earliest, let_go)
+    first, name = await live.first(earliest), await live.name()
+    if name is None or name.earliest != earliest:
+        return None  # Retention is at work on it.
+    if stray is not None:
+        return Problem(stray.n, f"it is before slot {base}, where its chain begins", UNREACHED)
+    if again is not None:
+        what = f"it is in the table again: all slots before {let_go} were let go"
+        return Problem(again.n, what, LATE)
+    kept = max(name.archived, earliest)
+    if first is None:
+        what = "the last entry is not in the table; who appends now begins the stream anew"
+        return Problem(kept, what, RESTORE) if kept > base else None
+    return Problem(first.n, _nowhere(kept, first.n), RESTORE) if first.n > kept else None
+
+
+async def pointer_problem(live: Live) -> Problem | None:
+    name = await live.name()
+    if name is None:
+        return None
+    base = name.stream.config.base[0]
+    if min(name.earliest, name.let_go) < base:
+        slot = min(name.earliest, name.let_go)
+        return Problem(slot, f"slots before it are gone, but the chain begins at {base}", POINTERS)
+    furthest = max(name.let_go, name.exported)
+    if furthest > name.archived:
+        done = "let go" if furthest == name.let_go else "exported"
+        what = f"slots before it were {done}, but archived are those before {name.archived}"
+        return Problem(furthest, what, POINTERS)
+    return None
+
+
+async def tombstone_problem(live: Live) -> Problem | None:
+    last, name = await live.last(), await live.name()
+    if name is None:
+        return None
+    if name.tombstone is None:
+        what = "it is a tombstone, but the stream still has its name"
+        return Problem(last.n, what, FORGOTTEN) if last is not None and last.state.gone else None
+    tombstone = await live.entry(name.tombstone)
+    if tombstone is not None and tombstone.state.gone:
+        return None
+    return Problem(name.tombstone, "the stream is deleted, but this is no tombstone", RESTORE)

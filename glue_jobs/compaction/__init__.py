@@ -1,0 +1,1 @@
+"""What `compact-history` is made of: entries become segments, and leave the table."""

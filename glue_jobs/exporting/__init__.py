@@ -1,0 +1,1 @@
+"""What `export-history` is made of: a plan, the messages of its segments, and their files."""
