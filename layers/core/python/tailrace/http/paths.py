@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from tailrace.errors import BadPath, NotFound, PathTooLong
 from tailrace.limits import PATH_BYTES
+from tailrace.log.patterns import SAFE
 
 PREFIXES: Final = ("/v1/stream/", "/ds/")
 RESERVED: Final = "__ds"
@@ -17,7 +18,6 @@ RESERVED: Final = "__ds"
 _PLAIN = re.compile(r"[A-Za-z0-9_~!$&'()*+,;=:@-]+(?:[./][A-Za-z0-9_~!$&'()*+,;=:@-]+)*")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_SAFE = "!$&'()*+,;=:@~"
 
 
 @lru_cache(maxsize=4096)
@@ -55,4 +55,4 @@ def _canonical_segment(segment: str) -> str:
         raise BadPath("the path has a control character")
     if text in (".", ".."):
         raise BadPath("the path has a '.' or '..' segment, which proxies resolve differently")
-    return quote(text, safe=_SAFE)
+    return quote(text, safe=SAFE)

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
 SAFE: Final = "!$&'()*+,;=:@~"
-"""What a path holds as it is, besides letters, digits and `-._`: `tailrace.http.paths` decides."""
+"""What a path holds as it is, besides letters, digits and `-._`."""
 
 _STARS: Final = re.compile(r"(\*+)")
 _PLAIN: Final = re.compile(rf"[A-Za-z0-9._/{re.escape(SAFE)}-]*")
