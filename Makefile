@@ -5,8 +5,8 @@ DATA ?= ./data
 ARGS ?=
 DYNAMODB_TESTS := tests/test_engines.py tests/store/dynamo tests/faults tests/conformance -k dynamo
 
-# Two at a time, a file of tests to each; `make test BESIDE=` runs one after the other.
-BESIDE ?= -n 2 --dist loadfile
+# Three at a time, for two processors: tests wait a lot. `make test BESIDE=` runs one after the other.
+BESIDE ?= -n 3 --dist loadfile
 RUN := .venv/bin/python -m
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 MAKEFLAGS += --no-print-directory

@@ -188,17 +188,39 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         raise pytest.UsageError(f"more than one test is called {names.most_common(1)[0][0]}")
 
 
-class OneSpark(LoadFileScheduling):  # type: ignore[misc]
-    """A file of tests to a process at a time, but all that use Spark to one: each has a JVM."""
+TOGETHER = ("tests/glue/", "tests/e2e/", "tests/infra/")
+"""Tests that share what takes long to make: a JVM with Spark, the whole path, the stacks."""
+
+FIRST = (
+    "tests/glue/", "tests/conformance/", "tests/e2e/", "tests/test_limits.py", "tests/deploy/",
+    "tests/infra/", "tests/aws/", "tests/package/", "tests/faults/",
+)  # fmt: skip
+"""What takes longest, so that no process is left with it at the end. A process gets two pieces of
+work at the beginning, so one that is small follows the three that are large."""
+
+
+class Shares(LoadFileScheduling):  # type: ignore[misc]
+    """A file of tests to a process at a time, but those that belong together to one."""
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
-        return "tests/glue" if scope.startswith("tests/glue/") else scope
+        return next((each for each in TOGETHER if scope.startswith(each)), scope)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    return OneSpark(config, log) if config.getoption("dist") == "loadfile" else None
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return Shares(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        places = (i for i, each in enumerate(FIRST) if item.nodeid.startswith(each))
+        return next(places, len(FIRST))
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
