@@ -109,6 +109,8 @@ class Door:
         self.keys: Final = Keys.of(settings)
         self.open: Final = is_open(settings)
         """Whether everybody may do everything. Then credentials are not even looked at."""
+        self.jwt_param: Final = settings.jwt_param
+        """Where a request shows who it is from."""
         self._tokens = Tokens(settings, self.keys)
         self._public = public_streams(settings)
         self._identifies = not settings.skip_auth

@@ -60,7 +60,7 @@ class Application:
     ) -> None:
         """`keeper`: who knows the door when the settings alone do not say it."""
         self.settings = settings
-        self.gate = Gate(keeper or Fixed(Door(settings)), settings.jwt_param, clock)
+        self.gate = Gate(keeper or Fixed(Door(settings)), clock)
         self.streams = Streams(store or choose_store(settings, clock), settings, clock)
         self.routes = StreamRoutes(self.streams, settings, self.gate)
         self._sweepers = () if settings.read_only else tuple(_sweepers(self.streams, settings))

@@ -40,9 +40,8 @@ class Fixed:
 
 
 class Gate:
-    def __init__(self, keeper: Keeper, jwt_param: str, clock: Clock) -> None:
+    def __init__(self, keeper: Keeper, clock: Clock) -> None:
         self._keeper = keeper
-        self._jwt_param = jwt_param
         self._clock = clock
 
     async def stream(self, request: Request, path: str) -> Pass:
@@ -53,7 +52,7 @@ class Gate:
         operation, now = OPERATIONS[request.method], self._clock()
         if request.vouched and operation in (Operation.READ, Operation.HEAD):
             return _VOUCHED
-        credentials = shown(request.fields, request.parameters(), self._jwt_param)
+        credentials = shown(request.fields, request.parameters(), door.jwt_param)
         await door.prepare(credentials, now)
         passed = door.decide(operation, path, credentials, now)
         source = request.header(b"stream-forked-from") if request.method == "PUT" else None
@@ -67,6 +66,6 @@ class Gate:
     ) -> None:
         """Whether the streams below a prefix may be listed."""
         door, now = await self._keeper.current(), self._clock()
-        credentials = shown(fields, query, self._jwt_param)
+        credentials = shown(fields, query, door.jwt_param)
         await door.prepare(credentials, now)
         door.decide(Operation.LIST, prefix, credentials, now)
