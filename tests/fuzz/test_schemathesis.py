@@ -134,7 +134,7 @@ def test_sequences_are_as_described(fuzzed: Server, session: requests.Session) -
                 session.put(f"{fuzzed.url}/v1/stream/{self.prefix}{number}", headers=headers)
 
         def before_call(self, case: Case) -> None:
-            # Names of streams go from one request to the next: but for them repeated runs are equal.
+            # Names of streams go from one request to the next; but for them, runs are equal.
             die = _die(case, self.prefix)
             _made_plausible(case.headers, die)
             path = case.path_parameters.get("path", self.prefix)
