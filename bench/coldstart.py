@@ -35,6 +35,7 @@ INIT = {
     "live": "import asgi_stream.runtime, handler; handler.app.started()",
     "dispatch": "import handler",
     "rotate": "import handler",
+    "keys": "import handler",
 }
 """What a function does in its init phase; the live function's runtime is ours, so it counts."""
 
@@ -106,6 +107,8 @@ def run(assets: Path, function: str, statement: str) -> Init:
             "TAILRACE_TABLE": "tailrace",
             "TAILRACE_BUCKET": "tailrace",
             "TAILRACE_ORIGIN_SECRET": "arn:none",
+            "TAILRACE_ACCESS_SECRET": "arn:none",
+            "TAILRACE_EDGE_KEYS": "arn:none",
             "TAILRACE_DISTRIBUTION": "none",
         },
         check=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 import aws_cdk as cdk
@@ -14,8 +13,7 @@ from infra.findings import acknowledge
 from infra.functions import HTTP_SECONDS, LIVE_SECONDS, Functions
 from infra.policies import Policies
 from infra.stage import Plan
-
-VIEWER_REQUEST: Final = Path(__file__).parent / "edge" / "viewer_request.js"
+from infra.viewer_request import code
 
 STREAMS: Final = ("/v1/stream/*", "/ds/*")
 
@@ -50,9 +48,10 @@ class Edge(Construct):
         functions: Functions,
         secret: secretsmanager.ISecret,
         firewall: str | None,
+        keys: cloudfront.KeyValueStore | None,
     ) -> None:
         super().__init__(scope, name)
-        behavior = self._behavior()
+        behavior = self._behavior(plan, keys)
         policies = Policies(self, "Policies")
         distribution = Config(
             self,
@@ -116,14 +115,15 @@ class Edge(Construct):
             )
         self._acknowledge(distribution, plan)
 
-    def _behavior(self) -> dict[str, Any]:
+    def _behavior(self, plan: Plan, keys: cloudfront.KeyValueStore | None) -> dict[str, Any]:
         """What all behaviours have in common."""
         viewer_request = cloudfront.Function(
             self,
             "ViewerRequest",
-            code=cloudfront.FunctionCode.from_file(file_path=str(VIEWER_REQUEST)),
+            code=cloudfront.FunctionCode.from_inline(code(plan.access)),
             runtime=cloudfront.FunctionRuntime.JS_2_0,
-            comment="Chooses the origin and settles what the cache goes by",
+            comment="Verifies who reads, chooses the origin, settles what the cache goes by",
+            key_value_store=keys,
         )
         return {
             "target_origin_id": HTTP,

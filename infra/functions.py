@@ -13,7 +13,7 @@ from constructs import Construct
 
 from infra.assets import Assets
 from infra.findings import acknowledge
-from infra.secret import OriginSecret
+from infra.secret import AccessSecret, OriginSecret
 from infra.stage import Plan, Stage
 from infra.storage import Storage
 
@@ -147,8 +147,10 @@ class Functions(Construct):
         assets: Assets,
         storage: Storage,
         secret: OriginSecret,
+        access: AccessSecret | None,
     ) -> None:
         super().__init__(scope, name)
+        secrets = [each.secret_arn for each in (secret, access) if each is not None]
         table, bucket = storage.table.table_arn, storage.bucket
         bodies, segments = map(bucket.arn_for_objects, (BODIES, SEGMENTS))
         environment = {
@@ -156,6 +158,8 @@ class Functions(Construct):
             "TAILRACE_TABLE": storage.table.table_name,
             "TAILRACE_BUCKET": storage.bucket.bucket_name,
             "TAILRACE_ORIGIN_SECRET": secret.id,
+            "TAILRACE_ACCESS": plan.access,
+            "TAILRACE_ACCESS_SECRET": "" if access is None else access.id,
             # What the sweep is to remove must not stay in caches for long.
             "TAILRACE_RETENTION": plan.retention or "",
         }
@@ -171,7 +175,7 @@ class Functions(Construct):
                 allow([*READ, *WRITE], table),
                 allow(["s3:GetObject"], bodies, segments),
                 allow(["s3:PutObject"], bodies),
-                allow(["secretsmanager:GetSecretValue"], secret.secret_arn),
+                allow(["secretsmanager:GetSecretValue"], *secrets),
             ],
             concurrency=plan.http_concurrency,
             snap_start=plan.snap_start,
@@ -188,7 +192,7 @@ class Functions(Construct):
             allowed=[
                 allow(READ, table),
                 allow(["s3:GetObject"], bodies, segments),
-                allow(["secretsmanager:GetSecretValue"], secret.secret_arn),
+                allow(["secretsmanager:GetSecretValue"], *secrets),
             ],
             concurrency=plan.live_concurrency,
         )

@@ -14,6 +14,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
+from infra.access import Keys
 from infra.dispatch import Dispatch, Rotation
 from infra.edge import Edge
 from infra.functions import Function, Functions
@@ -52,6 +53,7 @@ class Alarms(Construct):
         edge: Edge,
         dispatch: Dispatch,
         rotation: Rotation,
+        keys: Keys | None,
         history: History | None,
     ) -> None:
         super().__init__(scope, name)
@@ -107,6 +109,14 @@ class Alarms(Construct):
             1,
             "The origin secret could not be rotated; the old one still works.",
         )
+        if keys is not None:
+            # Once a minute: so many failures are all of them.
+            self._alarm(
+                "KeysFailed",
+                keys.keys.function.metric_errors(period=PERIOD),
+                FEW,
+                "The edge does not hear of changed keys: look at the log of the keys function.",
+            )
         for title, operation in OPERATIONS.items():
             self._alarm(
                 f"Table{title}Throttles",

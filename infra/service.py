@@ -5,6 +5,7 @@ from __future__ import annotations
 import aws_cdk as cdk
 from constructs import Construct
 
+from infra.access import Access, Keys
 from infra.assets import Assets
 from infra.dashboard import dashboard
 from infra.dispatch import Dispatch, Rotation
@@ -30,10 +31,30 @@ class Service(cdk.Stack):
         )
         assets = Assets(self, "Layers", plan=plan)
         secret = OriginSecret(self, "OriginSecret", plan=plan)
+        access = Access(self, "Access", plan=plan) if plan.access == "closed" else None
         functions = Functions(
-            self, "Functions", plan=plan, assets=assets, storage=storage, secret=secret
+            self,
+            "Functions",
+            plan=plan,
+            assets=assets,
+            storage=storage,
+            secret=secret,
+            access=None if access is None else access.secret,
         )
-        edge = Edge(self, "Edge", plan=plan, functions=functions, secret=secret, firewall=firewall)
+        edge = Edge(
+            self,
+            "Edge",
+            plan=plan,
+            functions=functions,
+            secret=secret,
+            firewall=firewall,
+            keys=None if access is None else access.keys,
+        )
+        keys = (
+            Keys(self, "Keys", plan=plan, assets=assets, secret=secret, access=access)
+            if access is not None
+            else None
+        )
         dispatch = Dispatch(self, "Dispatch", plan=plan, assets=assets, storage=storage, edge=edge)
         rotation = Rotation(
             self,
@@ -58,6 +79,7 @@ class Service(cdk.Stack):
             edge=edge,
             dispatch=dispatch,
             rotation=rotation,
+            keys=keys,
             history=history,
         )
         seen = dashboard(
@@ -77,12 +99,16 @@ class Service(cdk.Stack):
             "OriginSecretArn": secret.id,
             "DashboardUrl": seen,
         }
-        for title, made in {
+        made_functions = {
             "Http": functions.http,
             "Live": functions.live,
             "Dispatch": dispatch.dispatch,
             "Rotate": rotation.rotate,
-        }.items():
+        }
+        if access is not None and keys is not None:
+            outputs["AccessSecretArn"] = access.secret.id
+            made_functions["Keys"] = keys.keys
+        for title, made in made_functions.items():
             outputs[f"{title}FunctionName"] = made.function.function_name
             outputs[f"{title}LogGroup"] = made.log_group.log_group_name
         if history is not None:

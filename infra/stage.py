@@ -52,6 +52,8 @@ class Plan:
     http_concurrency: int | None
     """None: what the account has left; so with the next."""
     live_concurrency: int | None
+    access: str
+    """`closed`: as credentials say; `open`: everybody may do everything."""
     firewall: bool
     rate_limit: int
     addresses: tuple[str, ...]
@@ -95,6 +97,7 @@ class Plan:
             snap_start=given.flag("snap_start", platform == "lambda"),
             http_concurrency=given.count("http_concurrency", 300 if prod else 50) or None,
             live_concurrency=given.count("live_concurrency", 500 if prod else 50) or None,
+            access=given.choice("access", "closed", ("closed", "open")),
             firewall=given.flag("firewall", True),
             rate_limit=given.count("rate_limit", 6000, least=10),
             addresses=given.networks("addresses"),

@@ -30,10 +30,11 @@ Platform: TypeAlias = Literal["lambda", "host"]
 ROOT = Path(__file__).resolve().parent.parent
 
 LAYERS = {
-    "http": ("core", "shared", "web"),
-    "live": ("core", "shared", "streaming"),
+    "http": ("core", "shared", "web", "tokens"),
+    "live": ("core", "shared", "streaming", "tokens"),
     "dispatch": ("core", "shared"),
     "rotate": ("core", "shared"),
+    "keys": ("core", "shared", "signing"),
 }
 """The layers of each function."""
 
@@ -66,7 +67,7 @@ LEFT_OUT = (
 )
 """What of its sources and packages an asset does without."""
 
-SERVICES = {"cloudfront", "dynamodb", "s3", "secretsmanager", "sts"}
+SERVICES = {"cloudfront", "cloudfront-keyvaluestore", "dynamodb", "s3", "secretsmanager", "sts"}
 """The services whose definitions botocore keeps; all of them would be 27 MB."""
 
 MOMENT = 315_532_800

@@ -59,6 +59,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
         "arn:aws:secretsmanager:eu-west-1:1:secret:x",
         "arn:aws:secretsmanager:eu-west-1:1:secret:x",
     ),
+    "access_secret": ('{"secret": "x"}', '{"secret": "x"}'),
+    "edge_keys": ("arn:aws:cloudfront::1:key-value-store/x",) * 2,
     "distribution": ("E1", "E1"),
     "connections": ("8", 8),
     "poll_fastest": ("0.1", 0.1),
@@ -212,7 +214,7 @@ def test_every_named_log_level_is_taken(text: str) -> None:
     assert Settings.from_env({"TAILRACE_LOG_LEVEL": text}).log_level == text
 
 
-SECRETS = ["origin_secret", "secret", "streams_secret", "turbo_streams_secret",
+SECRETS = ["origin_secret", "access_secret", "secret", "streams_secret", "turbo_streams_secret",
            "cable_ready_secret", "jwt_secret", "broadcast_key"]  # fmt: skip
 
 

@@ -1,41 +1,50 @@
 import cf from 'cloudfront';
+import crypto from 'crypto';
 
 // Runs for every request, before CloudFront looks into its cache. Requests that get the same answer
 // leave here as the same request, so that they share one cache entry, or one wait for it.
 // The runtime is CloudFront's JavaScript 2.0: ES 5.1 with let, const, arrow functions and async,
 // without spread, destructuring, for-of, default arguments or `?.`; at most 10 KB.
 
+// `open` is written here where everybody may do everything: then no credential is looked at.
+const ACCESS = 'closed';
+
 const STREAM = '/v1/stream/';
 const ALIAS = '/ds/';
 const CURSOR = /^[0-9]{1,18}$/;
+const READ = ['offset', 'live', 'cursor'];
 
 // The app ignores these, but CloudFront would act on them: a part of a cached chunk, under the
 // headers of the whole chunk, makes a reader skip data.
 const IGNORED = ['range', 'if-range', 'if-match', 'if-modified-since', 'if-unmodified-since'];
 
+const PATH = /^[A-Za-z0-9_~!$&'()*+,;=:@-]+([./][A-Za-z0-9_~!$&'()*+,;=:@-]+)*$/;
+const BEARER = /^bearer ([!-~]+)$/i;
+const SIGNED = /^([A-Za-z0-9+/]+={0,2})--([0-9a-f]{64})$/;
+const JWS = /^(([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+))\.([A-Za-z0-9_-]+)$/;
+const FIELDS = ['alg', 'typ', 'kid'];
+const TOKEN_BYTES = 8192;
+const PATH_BYTES = 1024;
+const SKEW = 30;
+
 async function handler(event) {
     const request = event.request;
-    const answer = await admit(request);
-    if (answer) {
-        return answer;
-    }
+    const given = request.querystring;
+    const id = event.context.requestId;
+    const streams = request.uri.startsWith(STREAM) || request.uri.startsWith(ALIAS);
+    const reads = streams && (request.method === 'GET' || request.method === 'HEAD');
     vouch(request.headers);
-    if (request.uri.startsWith(STREAM) || request.uri.startsWith(ALIAS)) {
-        const given = parameters(request.querystring);
+    if (streams) {
         request.querystring = '';
         request.cookies = {};
-        if (request.method === 'GET' || request.method === 'HEAD') {
-            read(request, given, event.context.requestId);
-        }
+    }
+    if (reads) {
+        read(request, given, id);
+    }
+    if (ACCESS === 'closed' && !(reads && await admit(request, given))) {
+        takeAlong(request, streams ? given : {}, reads, id);
     }
     return request;
-}
-
-// ACCESS. The place where a token will be verified, before anything else is looked at: a response
-// that is returned here ends the request. The token is out of the URL before the cache lookup,
-// because only `offset`, `live` and `cursor` stay, and Authorization is not part of the cache key.
-async function admit(request) {
-    return undefined;
 }
 
 // Nobody but this function and CloudFront says `x-tailrace-...` or names the viewer's host: the
@@ -47,15 +56,16 @@ function vouch(headers) {
 
 function read(request, given, id) {
     const headers = request.headers;
-    const live = last(given.live);
+    const live = last(values(given, 'live'));
+    const offsets = values(given, 'offset');
     let alone = request.method === 'HEAD';
     if (request.uri.startsWith(ALIAS)) {
         request.uri = STREAM + request.uri.slice(ALIAS.length);
     }
     remove(headers, IGNORED);
     if (request.method === 'GET') {
-        request.querystring = canonical(given.offset, live, last(given.cursor));
-        alone = live === 'sse' || (live === '' && given.offset[0] === 'now');
+        request.querystring = canonical(offsets, live, last(values(given, 'cursor')));
+        alone = live === 'sse' || (live === '' && offsets[0] === 'now');
         if (live !== '') {
             // Each encoding would wait at the origin for itself, and a 304 for one reader must
             // not be the answer to all who wait with it.
@@ -69,6 +79,176 @@ function read(request, given, id) {
         // A part of the cache key: this answer is for one reader. Others must not wait for it,
         // and HEAD must not be answered from the cached GET of the same URL.
         headers['x-tailrace-reader'] = { value: id };
+    }
+}
+
+// ACCESS. Who may read, by what this function can verify, leaves the credentials here and shares
+// the answer with all others who may. The origin is given a proof instead. Nobody is refused here:
+// whatever is not beyond doubt is the origin's to judge, so this is the stricter one of the two.
+async function admit(request, given) {
+    try {
+        const store = cf.kvs();
+        const door = await store.get('door', { format: 'json' });
+        need(await allows(door, store, request, given));
+        remove(request.headers, ['authorization', 'x-signed', 'x-' + door.param]);
+        const proof = mac(door.proof, 'pass\n' + request.uri, 'hex');
+        request.headers['x-tailrace-pass'] = { value: proof };
+        return true;
+    } catch (error) {
+        return false;
+    }
+}
+
+// Credentials in the places where the origin finds them. CloudFront keeps Authorization to itself,
+// and of a stream's query passes on only what is part of the cache key.
+function takeAlong(request, given, reads, id) {
+    const headers = request.headers;
+    const query = Object.keys(given).map(decoded).filter((name) => READ.indexOf(name) < 0)
+        .map((name) => values(given, name).map((value) => pair(name, value)).join('&'));
+    if (query.length) {
+        headers['x-tailrace-query'] = { value: query.join('&') };
+    }
+    if (headers.authorization) {
+        headers['x-tailrace-authorization'] = headers.authorization;
+        delete headers.authorization;
+    }
+    if (reads) {
+        headers['x-tailrace-reader'] = { value: id };
+    }
+}
+
+// The rules of `tailrace.auth.policy` for reading.
+async function allows(door, store, request, given) {
+    const headers = request.headers;
+    const path = request.uri.slice(STREAM.length);
+    need(path.length <= PATH_BYTES && PATH.test(path) && path.split('/')[0] !== '__ds');
+    const bearer = one(headers.authorization, []);
+    const signed = one(headers['x-signed'], values(given, 'signed'));
+    const jid = one(headers['x-' + door.param], values(given, door.param));
+    const now = Date.now() / 1000;
+    let identified = false;
+    let allowed = false;
+    if (signed !== undefined) {
+        need(nameIn(signed, door.signed) === path);
+        allowed = true;
+    }
+    if (jid !== undefined && door.identify) {
+        identify(claimsIn(jid, door.tokens), now);
+        identified = true;
+    }
+    if (bearer !== undefined) {
+        need(door.bearer);
+        const claims = claimsIn(BEARER.exec(bearer)[1], door.tokens);
+        allowed = grants(claims, door, path, now) || allowed;
+        identified = true;
+    }
+    need(identified || !door.enforce);
+    return allowed || (door.public && matches((await store.get('public')).split(' '), path));
+}
+
+function grants(claims, door, path, now) {
+    const audiences = list(claims.aud, []);
+    need(door.audience ? audiences.indexOf(door.audience) >= 0 : audiences.length === 0);
+    need((claims.iss === undefined ? '' : claims.iss) === door.issuer);
+    need(claims.sub === undefined || typeof claims.sub === 'string');
+    need(whole(claims.exp) > now && claims.exp <= now + door.age);
+    [claims.nbf, claims.iat].forEach((time) => need(time === undefined || whole(time) <= now + SKEW));
+    const scopes = claims.scope === undefined ? [] : claims.scope.split(' ');
+    const admin = scopes.indexOf('admin') >= 0;
+    const streams = list(claims.streams, admin ? ['**'] : []);
+    return (admin || scopes.indexOf('read') >= 0) && matches(streams, path);
+}
+
+function identify(claims, now) {
+    need(claims.exp === undefined || whole(claims.exp) > now);
+    need(claims.nbf === undefined || whole(claims.nbf) <= now);
+    need(typeof claims.ext === 'string');
+}
+
+// Patterns that have to be decoded, or with a star elsewhere than at the end, match nothing here.
+function matches(patterns, path) {
+    return patterns.some((pattern) => {
+        const head = pattern.split('*')[0];
+        const stars = pattern.slice(head.length);
+        return stars === '' ? path === head
+            : path.startsWith(head)
+                && (stars === '**' || (stars === '*' && path.indexOf('/', head.length) < 0));
+    });
+}
+
+// What is shown of a kind; none is undefined.
+function one(field, inQuery) {
+    const inHeader = field === undefined ? [] : [field.value];
+    const shown = inHeader.concat(inQuery).filter((value) => value !== '');
+    need(inQuery.length < 2 && !(field && field.multiValue));
+    need(shown.length < 2 || shown[0] === shown[1]);
+    return shown[0];
+}
+
+function nameIn(token, keys) {
+    const parts = SIGNED.exec(token);
+    need(token.length <= TOKEN_BYTES && parts[1].length % 4 === 0);
+    need(verifies(parts[1], parts[2], keys, 'hex'));
+    return JSON.parse(ascii(parts[1]));
+}
+
+function claimsIn(token, keys) {
+    const parts = JWS.exec(token);
+    need(token.length <= TOKEN_BYTES);
+    const header = objectIn(parts[2]);
+    need(header.alg === 'HS256' && Object.keys(header).every((name) => FIELDS.indexOf(name) >= 0));
+    need(verifies(parts[1], parts[4], keys, 'base64url'));
+    return objectIn(parts[3]);
+}
+
+// Only in the spelling that is JSON's shortest: no field comes twice, and no number is one that
+// others would read differently.
+function objectIn(segment) {
+    need(segment.length % 4 !== 1);
+    const padding = '==='.slice((segment.length + 3) % 4);
+    const text = ascii(segment.replace(/-/g, '+').replace(/_/g, '/') + padding);
+    const value = JSON.parse(text);
+    need(text[0] === '{' && JSON.stringify(value) === text);
+    return value;
+}
+
+function ascii(encoded) {
+    const text = atob(encoded);
+    need(/^[ -~]*$/.test(text));
+    return text;
+}
+
+// Every key is tried, and every character: how long that takes tells nothing about any of them.
+function verifies(text, shown, keys, encoding) {
+    return keys.filter((key) => same(mac(key, text, encoding), shown)).length > 0;
+}
+
+function mac(key, text, encoding) {
+    return crypto.createHmac('sha256', key).update(text).digest(encoding);
+}
+
+function same(made, shown) {
+    let difference = made.length ^ shown.length;
+    made.split('').forEach((_, at) => {
+        difference |= made.charCodeAt(at) ^ shown.charCodeAt(at);
+    });
+    return difference === 0;
+}
+
+function list(value, otherwise) {
+    const found = value === undefined ? otherwise : typeof value === 'string' ? [value] : value;
+    need(Array.isArray(found) && found.every((each) => typeof each === 'string'));
+    return found;
+}
+
+function whole(time) {
+    need(typeof time === 'number' && Math.floor(time) === time);
+    return time;
+}
+
+function need(holds) {
+    if (!holds) {
+        throw new Error('cannot tell');
     }
 }
 
@@ -86,16 +266,13 @@ function canonical(offsets, live, cursor) {
     return parts.join('&');
 }
 
-// The values of the parameters that matter, in the order in which they came. CloudFront leaves
-// names and values percent-encoded, so that `now` has many spellings.
-function parameters(querystring) {
-    const found = { offset: [], live: [], cursor: [] };
-    Object.keys(querystring).forEach((key) => {
-        const name = decoded(key);
+// The values of a parameter, in the order in which they came. CloudFront leaves names and values
+// percent-encoded, so that `now` has many spellings.
+function values(querystring, name) {
+    const found = [];
+    Object.keys(querystring).filter((key) => decoded(key) === name).forEach((key) => {
         const field = querystring[key];
-        if (found.hasOwnProperty(name)) {
-            (field.multiValue || [field]).forEach((each) => found[name].push(decoded(each.value)));
-        }
+        (field.multiValue || [field]).forEach((each) => found.push(decoded(each.value)));
     });
     return found;
 }
@@ -109,11 +286,11 @@ function decoded(text) {
 }
 
 function pair(name, value) {
-    return name + '=' + encodeURIComponent(value);
+    return encodeURIComponent(name) + '=' + encodeURIComponent(value);
 }
 
-function last(values) {
-    return values.length ? values[values.length - 1] : '';
+function last(found) {
+    return found.length ? found[found.length - 1] : '';
 }
 
 function remove(headers, names) {

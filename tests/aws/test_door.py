@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from tailrace.aws.door import Door, origin_secret
+from tailrace.aws.passes import made, pass_key
 from tailrace.aws.secret import FixedSecret, StoredSecret
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.http.asgi import Message, Receive, Scope, Send
@@ -29,8 +30,13 @@ class Unreadable:
     async def admits(self, shown: str) -> bool:
         raise StoreUnavailable(f"the origin secret cannot be read, {len(shown)} bytes shown")
 
+    async def vouches(self, shown: bytes, raw_path: bytes) -> bool:
+        raise AssertionError((shown, raw_path))
 
-async def ask(door: Door, *headers: tuple[bytes, bytes], kind: str = "http") -> list[Message]:
+
+async def ask(
+    door: Door, *headers: tuple[bytes, bytes], kind: str = "http", **more: Any
+) -> list[Message]:
     said: list[Message] = []
 
     async def receive() -> Message:
@@ -39,7 +45,7 @@ async def ask(door: Door, *headers: tuple[bytes, bytes], kind: str = "http") -> 
     async def send(message: Message) -> None:
         said.append(message)
 
-    await door({"type": kind, "headers": list(headers)}, receive, send)
+    await door({"type": kind, "headers": list(headers), **more}, receive, send)
     return said
 
 
@@ -69,6 +75,73 @@ async def test_the_application_sees_the_clients_host_and_not_the_secret() -> Non
     )
     (scope,) = inside.asked
     assert sorted(scope["headers"]) == [(b"accept", b"*/*"), (b"host", b"streams.example.com")]
+
+
+async def test_credentials_go_back_to_where_the_viewer_had_them() -> None:
+    inside = Inside()
+    await ask(
+        Door(inside, FixedSecret("secret")),
+        (b"x-tailrace-origin", b"secret"),
+        (b"x-tailrace-authorization", b"Bearer token"),
+        (b"x-tailrace-query", b"signed=a%2Fb&jid=c"),
+        (b"authorization", b"Bearer of somebody else"),
+        (b"x-signed", b"name"),
+        query_string=b"offset=-1",
+    )
+    (scope,) = inside.asked
+    assert dict(scope["headers"]) == {b"authorization": b"Bearer token", b"x-signed": b"name"}
+    assert scope["query_string"] == b"offset=-1&signed=a%2Fb&jid=c"
+    assert scope["tailrace.vouched"] is False
+
+
+async def test_what_comes_as_authorization_has_not_passed_the_edge() -> None:
+    inside = Inside()
+    shown = (b"x-tailrace-origin", b"secret"), (b"authorization", b"Bearer token")
+    await ask(Door(inside, FixedSecret("secret")), *shown)
+    assert inside.asked[0]["headers"] == []
+
+
+PASS = made(pass_key(b"secret"), b"/v1/stream/a")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_reader_with_a_pass_was_checked_by_the_edge(method: str) -> None:
+    inside = Inside()
+    shown = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-pass", PASS)
+    await ask(Door(inside, FixedSecret("secret")), *shown, method=method, raw_path=b"/v1/stream/a")
+    (scope,) = inside.asked
+    assert scope["tailrace.vouched"] is True
+    assert scope["headers"] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "shown"),
+    [
+        ("GET", b"/v1/stream/b", PASS),
+        ("GET", b"/v1/stream/a", b""),
+        ("GET", b"/v1/stream/a", PASS[:-1]),
+        ("GET", b"/v1/stream/a", PASS.upper()),
+        ("GET", b"/v1/stream/a", made(pass_key(b"other"), b"/v1/stream/a")),
+        ("POST", b"/v1/stream/a", PASS),
+        ("DELETE", b"/v1/stream/a", PASS),
+    ],
+)
+async def test_a_pass_for_anything_else_is_refused(method: str, path: bytes, shown: bytes) -> None:
+    inside = Inside()
+    headers = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-pass", shown)
+    door = Door(inside, FixedSecret("secret"))
+    start, _ = await ask(door, *headers, method=method, raw_path=path)
+    assert start["status"] == 403
+    assert dict(start["headers"])[b"cache-control"] == b"no-store"
+    assert inside.asked == []
+
+
+async def test_a_pass_is_worth_nothing_without_the_secret() -> None:
+    inside = Inside()
+    door = Door(inside, FixedSecret("secret"))
+    start, _ = await ask(door, (b"x-tailrace-pass", PASS), method="GET", raw_path=b"/v1/stream/a")
+    assert start["status"] == 403
+    assert inside.asked == []
 
 
 async def test_a_secret_that_cannot_be_read_lets_nobody_in_and_asks_for_a_retry() -> None:

@@ -84,6 +84,7 @@ async def start(aws: Engine, ministack: Ministack, tmp_path: Path) -> AsyncItera
                         "AWS_ENDPOINT_URL_DYNAMODB": aws.url,
                         "TAILRACE_TABLE": table,
                         "TAILRACE_ORIGIN_SECRET": "sample-origin-secret",
+                        "TAILRACE_ACCESS": "open",
                         **env,
                     },
                 ),
@@ -155,6 +156,24 @@ async def test_the_rotate_function_answers_each_of_its_events(
         result = await whole(await function.invoke({**event("rotate", case), "SecretId": secret}))
         assert json.loads(result) is None
     assert secrets_manager.get_secret_value(SecretId=secret)["SecretString"] != "first"
+
+
+async def test_the_keys_function_reads_both_secrets_and_looks_for_the_store(
+    start: Start, secret: str, secrets_manager: Any
+) -> None:
+    access = secrets_manager.create_secret(Name=fresh_name("access"), SecretString="{}")["ARN"]
+    function = await start(
+        "keys",
+        TAILRACE_ORIGIN_SECRET=secret,
+        TAILRACE_ACCESS_SECRET=access,
+        TAILRACE_EDGE_KEYS="arn:aws:cloudfront::123456789012:key-value-store/sample",
+    )
+    answer = await function.invoke(event("keys", "scheduled"))
+    async for _ in answer.body():
+        pass
+    # The store has the account in the name of its host, and nobody answers to such a one here.
+    assert answer.failure is not None
+    assert "123456789012.127.0.0.1" in repr(answer.failure)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -29,6 +29,7 @@ async def ask(function: Function) -> int:
 @pytest.fixture
 def function(monkeypatch: pytest.MonkeyPatch) -> Function:
     monkeypatch.setenv("TAILRACE_ORIGIN_SECRET", "secret")
+    monkeypatch.setenv("TAILRACE_ACCESS", "open")
     return Function("http")
 
 
@@ -46,5 +47,14 @@ async def test_environments_restored_from_one_snapshot_draw_numbers_of_their_own
 
 def test_a_function_that_would_be_open_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TAILRACE_ORIGIN_SECRET", raising=False)
+    monkeypatch.setenv("TAILRACE_ACCESS", "open")
     with pytest.raises(BadSetting, match="TAILRACE_ORIGIN_SECRET"):
+        Function("http")
+
+
+def test_a_function_that_nobody_opened_has_to_know_who_may_do_what(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TAILRACE_ORIGIN_SECRET", "secret")
+    with pytest.raises(BadSetting, match="TAILRACE_ACCESS_SECRET"):
         Function("http")

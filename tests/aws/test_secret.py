@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tailrace.aws import secret as secret_module
+from tailrace.aws.passes import made, pass_key
 from tailrace.aws.secret import KEEP_SECONDS, REFRESH_SECONDS, StoredSecret
 from tailrace.errors import StoreUnavailable
 from tailrace.settings import Settings
@@ -34,13 +36,13 @@ async def stored(secret: str, now: Now) -> Any:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The stages that were asked for."""
     stages: list[str] = []
-    value = StoredSecret._value
+    value_of = secret_module.value_of
 
-    async def counted(self: StoredSecret, client: Client, stage: str) -> bytes | None:
+    async def counted(client: Client, name: str, stage: str) -> str | None:
         stages.append(stage)
-        return await value(self, client, stage)
+        return await value_of(client, name, stage)
 
-    monkeypatch.setattr(StoredSecret, "_value", counted)
+    monkeypatch.setattr(secret_module, "value_of", counted)
     return stages
 
 
@@ -96,6 +98,18 @@ async def test_a_new_value_is_looked_for_again_after_a_while(
     assert not await stored.admits("second")
     now.time += REFRESH_SECONDS
     assert await stored.admits("second")
+
+
+async def test_a_pass_made_with_the_value_of_before_counts_as_that_value_does(
+    stored: StoredSecret, secret: str, secrets_manager: Any, now: Now
+) -> None:
+    old, new = (made(pass_key(value), b"/v1/stream/a") for value in (b"first", b"second"))
+    assert await stored.vouches(old, b"/v1/stream/a")
+    assert not await stored.vouches(old, b"/v1/stream/b")
+    now.time += REFRESH_SECONDS
+    secrets_manager.put_secret_value(SecretId=secret, SecretString="second")
+    assert await stored.vouches(new, b"/v1/stream/a")
+    assert await stored.vouches(old, b"/v1/stream/a")
 
 
 @pytest.mark.usefixtures("aws_env")

@@ -24,8 +24,9 @@ CDK = ROOT / "node_modules" / "aws-cdk" / "bin" / "cdk"
 
 REGION = "us-east-1"
 ENVIRONMENT = f"aws://000000000000/{REGION}"
-CONTEXT = ["--context=stage=dev", "--context=platform=host"]
-"""With packages for this machine: ministack runs the functions with its own Python."""
+CONTEXT = ["--context=stage=dev", "--context=platform=host", "--context=access=open"]
+"""With packages for this machine: ministack runs the functions with its own Python. Open, for it
+has no key-value stores."""
 
 OPTIONS = ["--no-notices", "--no-version-reporting", "--no-color", "--ci", "--progress=events"]
 COMMAND_SECONDS = 120.0

@@ -22,7 +22,7 @@ STACK: Final = f"tailrace-{STAGE}"
 
 class Assembly:
     """The synthesised stacks. `known` says what a reference to a resource of a type, or to its
-    attribute, stands for."""
+    attribute, or to that of a certain resource, stands for."""
 
     def __init__(self, folder: Path, known: Mapping[str, str]) -> None:
         self._folder = folder
@@ -94,7 +94,9 @@ class Assembly:
         if function == "Ref":
             return self._known[self._kinds[given]]
         if function == "Fn::GetAtt":
-            return self._known[f"{self._kinds[given[0]]}.{given[1]}"]
+            name, attribute = given
+            kind = f"{self._kinds[name]}.{attribute}"
+            return self._known.get(f"{name}.{attribute}") or self._known[kind]
         if function == "Fn::ImportValue":
             return self.resolve(self._exports[self.resolve(given)])
         if function == "Fn::Join":
@@ -127,9 +129,10 @@ class Assembly:
         return self._assets[code["S3Key"].removesuffix(".zip")]
 
 
-def synthesise(folder: Path) -> Path:
+def synthesise(folder: Path, access: str) -> Path:
     """Writes the cloud assembly, with packages for this machine instead of Lambda's."""
     context = {
+        "access": access,
         "stage": STAGE,
         "platform": "host",
         "firewall": "false",

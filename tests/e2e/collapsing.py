@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,12 +31,26 @@ IDLE_SECONDS: Final = 45.0
 """Two polls of the deployed length end without data."""
 TEXT: Final = "text/plain"
 
+Credentials = Callable[[str, int], Mapping[str, str]]
+"""The headers with which a client of a number shows that it may `read` or `write`."""
+
+
+def nothing(_scope: str, _number: int) -> Mapping[str, str]:
+    return {}
+
 
 class Follower(Connection):
     """A client that long-polls a stream for ever, on one connection, and keeps what it got."""
 
-    def __init__(self, path: str, offset: str, arrived: Callable[[str, float], None]) -> None:
+    def __init__(
+        self,
+        path: str,
+        offset: str,
+        arrived: Callable[[str, float], None],
+        headers: Mapping[str, str],
+    ) -> None:
         self._path = path
+        self._headers = headers
         self._offset = offset
         self._cursor = ""
         self._arrived = arrived
@@ -49,7 +63,7 @@ class Follower(Connection):
         self.polls += 1
         cursor = f"&cursor={self._cursor}" if self._cursor else ""
         target = f"{self._path}?offset={self._offset}&live=long-poll{cursor}"
-        self.transport.write(render("GET", target))
+        self.transport.write(render("GET", target, self._headers))
 
     def data_received(self, data: bytes) -> None:
         parser = self._parser
@@ -83,8 +97,11 @@ class Follower(Connection):
 class Audience:
     """The followers of one stream."""
 
-    def __init__(self, address: Address, path: str, size: int) -> None:
+    def __init__(
+        self, address: Address, path: str, size: int, credentials: Credentials = nothing
+    ) -> None:
         self.path = path
+        self._credentials = credentials
         self.size = size
         self.delays: list[float] = []
         self.sent: list[str] = []
@@ -95,10 +112,14 @@ class Audience:
         self._complete = asyncio.Event()
 
     async def open(self, writer: Client) -> None:
-        created = await writer.ask(render("PUT", self.path, {"Content-Type": TEXT}, b""), 201)
+        headers = {"Content-Type": TEXT, **self._credentials("write", 0)}
+        created = await writer.ask(render("PUT", self.path, headers, b""), 201)
         offset = created.header("stream-next-offset")
         assert offset is not None
-        self.followers = [Follower(self.path, offset, self._arrived) for _ in range(self.size)]
+        self.followers = [
+            Follower(self.path, offset, self._arrived, self._credentials("read", number))
+            for number in range(self.size)
+        ]
         await self._address.connect_all(self.followers)
         for follower in self.followers:
             follower.poll()
@@ -110,7 +131,8 @@ class Audience:
         self.sent.append(message)
         self._sent_at[message] = time.perf_counter()
         body = f"{message}\n".encode()
-        await writer.ask(render("POST", self.path, {"Content-Type": TEXT}, body), 204)
+        headers = {"Content-Type": TEXT, **self._credentials("write", 0)}
+        await writer.ask(render("POST", self.path, headers, body), 204)
         try:
             async with asyncio.timeout(PATIENCE):
                 await self._complete.wait()
@@ -167,12 +189,20 @@ class Result:
 
 
 async def measure(
-    stack: AwsLocal, name: str, *, streams: int, clients: int, writes: int, idle: float = 0
+    stack: AwsLocal,
+    name: str,
+    *,
+    streams: int,
+    clients: int,
+    writes: int,
+    idle: float = 0,
+    credentials: Credentials = nothing,
 ) -> Result:
     """`clients` on each of `streams`; first `idle` seconds without a write, then the writes."""
     address = Address("127.0.0.1", stack.port)
     audiences = [
-        Audience(address, f"/v1/stream/{name}-{number}", clients) for number in range(streams)
+        Audience(address, f"/v1/stream/{name}-{number}", clients, credentials)
+        for number in range(streams)
     ]
     writers = [await address.connect(Client()) for _ in audiences]
     try:

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 import httpx
 import pytest
 
+from tests.e2e.private import ACCESS
 from tests.e2e.stack import AwsLocal, Missing
 from tests.engines import Ministack
 
@@ -17,6 +18,17 @@ def aws_local(ministack: Ministack) -> Iterator[AwsLocal]:
     variables = {"TAILRACE_LONG_POLL_TIMEOUT": "2", "TAILRACE_SSE_LIFETIME": "5"}
     try:
         with AwsLocal(variables=variables, ministack=ministack) as stack:
+            yield stack
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def closed_local(ministack: Ministack) -> Iterator[AwsLocal]:
+    """The same, where credentials count."""
+    variables = {"TAILRACE_LONG_POLL_TIMEOUT": "2", "TAILRACE_SSE_LIFETIME": "5"}
+    try:
+        with AwsLocal(variables=variables, ministack=ministack, access=ACCESS) as stack:
             yield stack
     except Missing as missing:
         pytest.skip(str(missing))
@@ -35,7 +47,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed and isinstance(item, pytest.Function):
-        stack = item.funcargs.get("aws_local")
+        stack = item.funcargs.get("aws_local", item.funcargs.get("closed_local"))
         if isinstance(stack, AwsLocal):
             report.sections.append(("output of the path", stack.output()))
     return report

@@ -58,6 +58,10 @@ function readBehaviour(behaviour, resources) {
     methods: behaviour.AllowedMethods ?? CACHEABLE,
     compress: behaviour.Compress ?? false,
     code: viewerRequest && resources[named(viewerRequest.FunctionARN)].Properties.FunctionCode,
+    hasStore: Boolean(
+      viewerRequest &&
+        resources[named(viewerRequest.FunctionARN)].Properties.FunctionConfig?.KeyValueStoreAssociations?.length,
+    ),
     responseHeaders: policy(behaviour.ResponseHeadersPolicyId, "ResponseHeadersPolicyConfig"),
     ttl: { min: cache.MinTTL ?? 0, standard: cache.DefaultTTL ?? 86_400, max: cache.MaxTTL ?? 31_536_000 },
     key: {

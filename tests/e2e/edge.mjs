@@ -26,8 +26,11 @@ const WRITE_SECONDS = 30
 
 const config = JSON.parse(readFileSync(process.argv[2], "utf8"))
 const { behaviours, origins, errors } = readDistribution(config.template, config.origins)
+// Each request reads it anew, as CloudFront's key-value store changes without a deployment.
+const readStore = () => JSON.parse(readFileSync(config.store, "utf8"))
 for (const behaviour of behaviours) {
-  behaviour.viewerRequest = behaviour.code && loadFunction(behaviour.code, { origins: [...origins.keys()] })
+  const options = { origins: [...origins.keys()], store: behaviour.hasStore ? readStore : () => null }
+  behaviour.viewerRequest = behaviour.code && loadFunction(behaviour.code, options)
 }
 const toCache = new http.Agent({ keepAlive: true, noDelay: true })
 // An origin may close a connection just when it is used again, and a body cannot be sent twice.

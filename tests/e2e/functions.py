@@ -54,6 +54,13 @@ class Function:
         task.add_done_callback(self._tasks.discard)
         return answer
 
+    async def renew(self) -> None:
+        """Ends every environment that is idle, so that the next request starts another."""
+        async with self._changed:
+            idle, self._idle = self._idle, []
+        for environment in idle:
+            await self._drop(environment)
+
     def logs(self) -> list[Path]:
         """One file per environment, the oldest first."""
         return sorted(self.folder.glob("log/*"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -22,6 +23,9 @@ import boto3
 import httpx
 
 from bench.servers import allow_many_connections
+from tailrace.aws.access import with_access
+from tailrace.aws.edge_keys import entries
+from tailrace.settings import Settings
 from tailrace.store.dynamo.provision import table_definition
 from tests.e2e.assembly import Assembly, synthesise
 from tests.e2e.cloudfront import CloudFrontApi
@@ -48,12 +52,14 @@ class Missing(Exception):
 class AwsLocal:
     """Starts everything on loopback and ends it with the block.
 
-    `variables` replaces settings of the functions, `say` is told what is being done."""
+    `variables` replaces settings of the functions, `access` is what the access secret says (None:
+    everybody may do everything), `say` is told what is being done."""
 
     def __init__(
         self,
         *,
         variables: Mapping[str, str] | None = None,
+        access: Mapping[str, Any] | None = None,
         ministack: Ministack | None = None,
         port: int = 0,
         say: Callable[[str], None] = lambda _: None,
@@ -62,6 +68,7 @@ class AwsLocal:
         self.urls: dict[str, FunctionUrl] = {}
         self.invalidations = CloudFrontApi(lambda tag: self.edge.purge(tag))
         self._variables = dict(variables or {})
+        self._access = access
         self._ministack = ministack
         self._wanted_port = port
         self._say = say
@@ -90,6 +97,14 @@ class AwsLocal:
         parts = [f"--- {name} ---\n{each.output()}" for name, each in self.functions.items()]
         return "\n".join([*parts, f"--- edge ---\n{self.edge.output()}"])
 
+    def change_access(self, access: Mapping[str, Any]) -> None:
+        """Says anew who may do what, and makes it known at once: to the edge, as the function
+        `keys` does within a minute, and to the functions, which would look within five."""
+        self._secrets.put_secret_value(SecretId=self._access_arn, SecretString=json.dumps(access))
+        self.edge.put_keys(edge_keys(access))
+        for name in URLS:
+            self._call(self.functions[name].renew())
+
     def __enter__(self) -> Self:
         check_tools()
         allow_many_connections()
@@ -113,7 +128,8 @@ class AwsLocal:
         self.folder = Path(tempfile.mkdtemp(prefix="tailrace-aws-"))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self._say("Synthesising the stacks, and packaging the functions for this machine …")
-        assembly = synthesise(self.folder / "assembly")
+        access = "open" if self._access is None else "closed"
+        assembly = synthesise(self.folder / "assembly", access)
         if self._ministack is None:
             self._say("Starting ministack: DynamoDB, S3, Secrets Manager …")
             (self.folder / "ministack").mkdir()
@@ -150,6 +166,8 @@ class AwsLocal:
         self.edge = enter(
             Edge(self.folder / "edge", assembly.template, origins, port=self._wanted_port)
         )
+        if self._access is not None:
+            self.edge.put_keys(edge_keys(self._access))
         self._follow(assembly, stream)
         self._say("Starting the first function environments …")
         self._warm_up()
@@ -169,13 +187,19 @@ class AwsLocal:
         name = f"tailrace-{secrets.token_hex(6)}"
         table = client("dynamodb").create_table(**table_definition(name))["TableDescription"]
         client("s3").create_bucket(Bucket=name)
-        secret = client("secretsmanager").create_secret(Name=name, SecretString=SECRET)
+        self._secrets = client("secretsmanager")
+        secret = self._secrets.create_secret(Name=name, SecretString=SECRET)
+        access = self._secrets.create_secret(
+            Name=f"{name}-access", SecretString=json.dumps(self._access)
+        )
+        self._access_arn = access["ARN"]
         self._streams = client("dynamodbstreams")
         return table["LatestStreamArn"], {
             "AWS::DynamoDB::GlobalTable": name,
             "AWS::S3::Bucket": name,
             "AWS::SecretsManager::Secret": secret["ARN"],
             "AWS::SecretsManager::Secret.Id": secret["ARN"],
+            "AccessSecret.Id": access["ARN"],
             "AWS::CloudFront::Distribution": DISTRIBUTION,
         }
 
@@ -215,6 +239,11 @@ class AwsLocal:
 
     def _end(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._call(close())
+
+
+def edge_keys(access: Mapping[str, Any]) -> dict[str, str]:
+    """What the edge knows of an access secret."""
+    return entries(with_access(Settings(), json.dumps(access)), SECRET.encode())
 
 
 def _tell(following: Future[None]) -> None:

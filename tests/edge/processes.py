@@ -65,6 +65,7 @@ class Edge:
     ) -> None:
         self.directory = directory
         self.url = ""
+        self._store = directory / "store.json"
         self._template = template
         self._origins = origins
         self._port = port
@@ -75,6 +76,7 @@ class Edge:
     def start(self) -> Self:
         assert not self._processes, "the edge is running already"
         self.directory.mkdir(parents=True, exist_ok=True)
+        self.put_keys({})
         try:
             cache = self._start_cache() if self._caching else None
             self._start_node(cache)
@@ -99,6 +101,12 @@ class Edge:
         """Does what CloudFront does when the tag is invalidated, at once."""
         url = f"http://127.0.0.1:{self._cache_port}/"
         httpx.request("BAN", url, headers={"x-tag": tag}, trust_env=False).raise_for_status()
+
+    def put_keys(self, entries: Mapping[str, str]) -> None:
+        """Replaces what is in the key-value store of the viewer function."""
+        new = self._store.with_suffix(".new")
+        new.write_text(json.dumps(entries))
+        new.replace(self._store)
 
     def output(self) -> str:
         logs = [self.directory / name for name in ("varnish.log", "edge.log")]
@@ -132,7 +140,7 @@ class Edge:
     def _start_node(self, cache: dict[str, int] | None) -> None:
         config = self.directory / "config.json"
         origins = {name: asdict(origin) for name, origin in self._origins.items()}
-        given = {"origins": origins, "cache": cache, "port": self._port}
+        given = {"origins": origins, "cache": cache, "port": self._port, "store": str(self._store)}
         config.write_text(json.dumps({"template": self._template, **given}))
         log = self.directory / "edge.log"
         self._run(

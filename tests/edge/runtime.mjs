@@ -19,10 +19,11 @@ const GLOBALS = new Set(
 export class ExecutionError extends Error {} // CloudFront answers 503
 
 /**
- * The function in `code`, for a distribution with these origin ids. `run(event)` gives
+ * The function in `code`, for a distribution with these origin ids; `store` gives its key-value store,
+ * null where it has none, and `now` the time in milliseconds. `run(event)` gives
  * `{ request, origin }`, where `origin` is what the function chose, if it did, or `{ response }`.
  */
-export function loadFunction(code, { origins = [], store = {} } = {}) {
+export function loadFunction(code, { origins = [], store = () => null, now = Date.now } = {}) {
   const size = Buffer.byteLength(code)
   if (size > MAX_BYTES) throw new Error(`the function has ${size} bytes, more than ${MAX_BYTES}`)
   const imports = []
@@ -33,7 +34,7 @@ export function loadFunction(code, { origins = [], store = {} } = {}) {
   if (imports.some(([, module]) => module === "cloudfront") && !code.startsWith("import ")) {
     throw new Error("the import of 'cloudfront' must be in the first line")
   }
-  const context = newContext()
+  const context = newContext(now)
   const source = `(function (require, ${imports.map(([name]) => name)}) {"use strict";${body}
     return function (event) { return handler(JSON.parse(event)) } })`
   const factory = new vm.Script(source, { filename: "viewer_request.js" }).runInContext(context)
@@ -57,12 +58,13 @@ export function loadFunction(code, { origins = [], store = {} } = {}) {
   return { run, size }
 }
 
-function newContext() {
+function newContext(now) {
   const context = vm.createContext({}, { codeGeneration: { strings: false, wasm: false } })
   const globals = vm.runInContext("globalThis", context)
   for (const name of vm.runInContext("Object.getOwnPropertyNames(globalThis)", context)) {
     if (!GLOBALS.has(name)) delete globals[name]
   }
+  globals.Date.now = now
   return Object.assign(context, { console: { log() {} }, atob, btoa, TextEncoder, TextDecoder })
 }
 
@@ -95,13 +97,17 @@ function cloudfront(choice, origins, store) {
     createRequestOriginGroup: () => {
       throw new Error("createRequestOriginGroup is not part of this stand-in")
     },
-    kvs: () => ({
-      get: async (key, { format = "string" } = {}) => {
-        if (!Object.hasOwn(store, key)) throw new Error("KeyNotFound")
-        return format === "json" ? JSON.parse(store[key]) : store[key]
-      },
-      exists: async (key) => Object.hasOwn(store, key),
-      count: async () => Object.keys(store).length,
-    }),
+    kvs: () => {
+      const found = store()
+      if (found === null) throw new Error("no key-value store is associated with the function")
+      return {
+        get: async (key, { format = "string" } = {}) => {
+          if (!Object.hasOwn(found, key)) throw new Error("KeyNotFound")
+          return format === "json" ? JSON.parse(found[key]) : found[key]
+        },
+        exists: async (key) => Object.hasOwn(found, key),
+        count: async () => Object.keys(found).length,
+      }
+    },
   }
 }

@@ -1,12 +1,11 @@
 // The stand-in for CloudFront's function runtime refuses what CloudFront would refuse.
-import { readFileSync } from "node:fs"
 import { parseAst } from "vite"
 import { describe, expect, it } from "vitest"
 
+import { SOURCE } from "./code.mjs"
 import { fromRequest, toEvent, ValidationError } from "./event.mjs"
 import { ExecutionError, loadFunction, MAX_BYTES } from "./runtime.mjs"
 
-const CODE = readFileSync(new URL("../../infra/edge/viewer_request.js", import.meta.url), "utf8")
 const HOST = ["host", "streams.example.com"]
 
 const returning = (body) => loadFunction(`async function handler(event) { ${body} }`, { origins: ["live"] })
@@ -26,7 +25,8 @@ describe("the viewer-request function", () => {
       `Program ImportDeclaration ImportDefaultSpecifier VariableDeclaration VariableDeclarator Identifier Literal
        ArrayExpression ObjectExpression Property FunctionDeclaration BlockStatement AwaitExpression IfStatement
        ReturnStatement ExpressionStatement CallExpression MemberExpression LogicalExpression BinaryExpression
-       AssignmentExpression UnaryExpression ConditionalExpression ArrowFunctionExpression TryStatement CatchClause`.split(/\s+/),
+       AssignmentExpression UnaryExpression ConditionalExpression ArrowFunctionExpression TryStatement CatchClause
+       ThrowStatement NewExpression`.split(/\s+/),
     )
     const visit = (node) => {
       if (node === null || typeof node !== "object") return
@@ -40,7 +40,7 @@ describe("the viewer-request function", () => {
       }
       Object.values(node).forEach(visit)
     }
-    visit(parseAst(CODE))
+    visit(parseAst(SOURCE))
   })
 })
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tests.conftest import ROOT
+from infra import viewer_request
 
-CODE: Final = ROOT / "infra" / "edge" / "viewer_request.js"
 METHODS: Final = ["GET", "HEAD", "OPTIONS", "PUT", "PATCH", "POST", "DELETE"]
 CACHING_DISABLED: Final = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
 ALL_VIEWER_EXCEPT_HOST: Final = "b689b0a8-53d0-40ab-baf2-68738e2966ac"
@@ -102,7 +101,7 @@ def distribution(
                 }
             }
         },
-        "Function": {"FunctionCode": CODE.read_text() if code is None else code},
+        "Function": {"FunctionCode": viewer_request.code("open") if code is None else code},
     }
     names = {
         "CachePolicy": "Streams",

@@ -1,27 +1,27 @@
 // The viewer-request function as CloudFront would run it: npx vitest run --root tests/edge
 import fc from "fast-check"
-import { readFileSync } from "node:fs"
+import { createHmac } from "node:crypto"
 import { describe, expect, it } from "vitest"
 
+import { code } from "./code.mjs"
 import { fromRequest, toEvent } from "./event.mjs"
 import { loadFunction } from "./runtime.mjs"
 
-const CODE = readFileSync(new URL("../../infra/edge/viewer_request.js", import.meta.url), "utf8")
-const viewerRequest = loadFunction(CODE, { origins: ["http", "live"] })
+const open = loadFunction(code("open"), { origins: ["http", "live"] })
 
 const HOST = "streams.example.com"
 const TOKEN = "0000000000000007_0000000000000123"
 const STREAM = "/v1/stream/a/b"
 
 /** What CloudFront goes on with: method, path, query, headers by name, and the origin's id. */
-async function edge(target, { method = "GET", headers = {}, id = "request-1" } = {}) {
+async function edge(target, { method = "GET", headers = {}, id = "request-1", through = open } = {}) {
   const [path, ...rest] = target.split("?")
   const query = rest.join("?")
   const given = Object.entries({ host: HOST, ...headers }).flatMap(([name, value]) =>
     [value].flat().map((each) => [name, each]),
   )
   const event = toEvent({ method, path, query, headers: given }, { requestId: id })
-  const { request, origin = "http", response } = await viewerRequest.run(event)
+  const { request, origin = "http", response } = await through.run(event)
   if (response) return { response }
   const sent = fromRequest(request, event, query)
   const url = sent.query === "" ? sent.path : `${sent.path}?${sent.query}`
@@ -256,24 +256,174 @@ describe("other paths", () => {
   )
 })
 
-describe("admit", () => {
-  const withAccess = (body) =>
-    loadFunction(CODE.replace("return undefined;", body), { origins: ["live"], store: { key: "secret" } })
+describe("access", () => {
+  const SECRET = "a secret of more than 32 bytes, as it should be".replaceAll(" ", "-")
+  const NOW = 1_800_000_000
+  const DOOR = {
+    signed: [SECRET],
+    tokens: [SECRET],
+    bearer: true,
+    audience: "",
+    issuer: "",
+    age: 3600,
+    param: "jid",
+    identify: true,
+    enforce: false,
+    public: true,
+    proof: "the key of passes",
+  }
+  const closed = (door = {}, store = { public: "news/* status/**" }) =>
+    loadFunction(code("closed"), {
+      origins: ["http", "live"],
+      store: () => ({ door: JSON.stringify({ ...DOOR, ...door }), ...store }),
+      now: () => NOW * 1000,
+    })
+  const mac = (key, text, encoding) => createHmac("sha256", key).update(text).digest(encoding)
+  const segment = (value) => Buffer.from(JSON.stringify(value)).toString("base64url")
+  const token = (claims, { key = SECRET, header = { alg: "HS256", typ: "JWT" } } = {}) => {
+    const signing = `${segment(header)}.${segment({ scope: "read", streams: "a/*", exp: NOW + 60, ext: "{}", ...claims })}`
+    return `${signing}.${mac(key, signing, "base64url")}`
+  }
+  const signed = (name, key = SECRET) => {
+    const encoded = Buffer.from(JSON.stringify(name)).toString("base64")
+    return `${encoded}--${mac(key, encoded, "hex")}`
+  }
+  const bearer = (claims, options) => ({ authorization: `Bearer ${token(claims, options)}` })
+  const sent = (target, options = {}) => edge(target, { through: closed(), ...options })
+  const passes = async (target, options) => "x-tailrace-pass" in (await sent(target, options)).headers
+  const PLAIN = ["host", "x-forwarded-host", "x-tailrace-pass"]
 
-  it("ends the request with the response it returns", async () => {
-    const guarded = withAccess("return { statusCode: 401, headers: { a: { value: 'b' } }, body: 'no' };")
-    const { response } = await guarded.run(toEvent({ method: "GET", path: STREAM, headers: [["host", HOST]] }))
-    expect(response).toEqual({ status: 401, headers: [["a", "b"]], body: Buffer.from("no") })
+  it("gives those who may read one request, whatever they show", async () => {
+    const shown = [
+      sent(STREAM, { headers: bearer() }),
+      sent(STREAM, { headers: bearer({ sub: "ada" }) }),
+      sent(STREAM, { headers: { "x-signed": signed("a/b") } }),
+      sent(`${STREAM}?signed=${encodeURIComponent(signed("a/b"))}&x=1`),
+      sent("/ds/a/b", { headers: { ...bearer(), "x-signed": signed("a/b"), "x-jid": token() } }),
+    ]
+    const proof = mac(DOOR.proof, `pass\n${STREAM}`, "hex")
+    for (const { url, headers } of await Promise.all(shown)) {
+      expect(url).toBe(STREAM)
+      expect(Object.keys(headers).sort()).toEqual(PLAIN)
+      expect(headers["x-tailrace-pass"]).toBe(proof)
+    }
   })
 
-  it("sees the request before anything is taken from it, and may ask the key-value store", async () => {
-    const guarded = withAccess(`
-      const key = await cf.kvs().get('key');
-      if (request.querystring.signed.value === key && request.cookies.a.value === '1') return undefined;
-      return { statusCode: 403 };`)
-    const event = (signed) =>
-      toEvent({ method: "GET", path: "/ds/a", query: `signed=${signed}`, headers: [["host", HOST], ["cookie", "a=1"]] })
-    expect((await guarded.run(event("secret"))).request.querystring).toBe("")
-    expect((await guarded.run(event("guess"))).response.status).toBe(403)
+  it("lets others go to the origin by themselves, with all that they show", async () => {
+    const given = { ...bearer({}, { key: "wrong" }), "x-signed": "a--b", "x-jid": "c" }
+    const { url, headers } = await sent(`${STREAM}?offset=now&live=long-poll&signed=d%2F&x=%20&jid`, { headers: given })
+    expect(url).toBe(`${STREAM}?offset=now&live=long-poll`)
+    expect(headers).toEqual({
+      host: HOST,
+      "x-forwarded-host": HOST,
+      "x-signed": "a--b",
+      "x-jid": "c",
+      "x-tailrace-authorization": given.authorization,
+      "x-tailrace-query": "signed=d%2F&x=%20&jid=",
+      "x-tailrace-reader": "request-1",
+    })
+  })
+
+  it.each([
+    ["nothing", {}],
+    ["another stream's name", { "x-signed": signed("a/c") }],
+    ["a name signed with another key", { "x-signed": signed("a/b", "other") }],
+    ["an expired token", bearer({ exp: NOW })],
+    ["a token that lasts too long", bearer({ exp: NOW + 3601 })],
+    ["a token without an end", bearer({ exp: undefined })],
+    ["a token for later", bearer({ nbf: NOW + 31 })],
+    ["a token of the future", bearer({ iat: NOW + 31 })],
+    ["a token for others", bearer({ aud: "others" })],
+    ["a token of others", bearer({ iss: "others" })],
+    ["a token for other streams", bearer({ streams: ["b/**", "a"] })],
+    ["a token that may write", bearer({ scope: "write" })],
+    ["a token with a fraction of a second", bearer({ exp: NOW + 1.5 })],
+    ["a token that is not all ASCII", bearer({ sub: "é" })],
+    ["a token of no algorithm", bearer({}, { header: { alg: "none" } })],
+    ["a token with its own key", bearer({}, { header: { alg: "HS256", jwk: {} } })],
+    ["a bad token beside a good name", { ...bearer({ exp: 1 }), "x-signed": signed("a/b") }],
+    ["a good token beside a bad name", { ...bearer(), "x-signed": signed("a/c") }],
+    ["a bad identification beside a good token", { ...bearer(), "x-jid": token({ nbf: NOW + 1 }) }],
+    ["a name twice", { "x-signed": [signed("a/b"), signed("a/b")] }],
+    ["another scheme", { authorization: "Basic YTpi" }],
+  ])("does not verify %s", async (_, headers) => {
+    const result = await sent(STREAM, { headers })
+    expect(result.headers).not.toHaveProperty("x-tailrace-pass")
+    expect(result.headers["x-tailrace-reader"]).toBe("request-1")
+  })
+
+  it("takes both keys of a rotation", async () => {
+    const through = closed({ signed: ["new", SECRET], tokens: ["new", SECRET] })
+    for (const key of ["new", SECRET]) {
+      expect(await passes(STREAM, { through, headers: bearer({}, { key }) })).toBe(true)
+      expect(await passes(STREAM, { through, headers: { "x-signed": signed("a/b", key) } })).toBe(true)
+    }
+  })
+
+  it("asks for audience and issuer as the door does", async () => {
+    const through = closed({ audience: "us", issuer: "them" })
+    expect(await passes(STREAM, { through, headers: bearer({ aud: ["x", "us"], iss: "them" }) })).toBe(true)
+    expect(await passes(STREAM, { through, headers: bearer({ aud: "us" }) })).toBe(false)
+    expect(await passes(STREAM, { through, headers: bearer() })).toBe(false)
+  })
+
+  it("knows public streams, but lets nobody in with a bad credential", async () => {
+    expect(await passes("/v1/stream/news/today")).toBe(true)
+    expect(await passes("/v1/stream/status/a/b")).toBe(true)
+    expect(await passes("/v1/stream/news/2026/may")).toBe(false)
+    expect(await passes("/v1/stream/news/today", { headers: bearer({ exp: 1 }) })).toBe(false)
+  })
+
+  it("wants an identification where it is enforced", async () => {
+    const through = closed({ enforce: true })
+    const named = { "x-signed": signed("a/b") }
+    expect(await passes(STREAM, { through, headers: named })).toBe(false)
+    expect(await passes(STREAM, { through, headers: { ...named, "x-jid": token() } })).toBe(true)
+    expect(await passes(`${STREAM}?jid=${token()}`, { through, headers: named })).toBe(true)
+    expect(await passes(STREAM, { through, headers: bearer() })).toBe(true)
+  })
+
+  it.each([
+    ["no store", loadFunction(code("closed"), { origins: ["http"] })],
+    ["an empty store", loadFunction(code("closed"), { origins: ["http"], store: () => ({}) })],
+    ["nonsense in the store", closed({}, { door: "nonsense" })],
+    ["no public streams where there should be", closed({}, {})],
+    ["keys for another algorithm", closed({ bearer: false })],
+  ])("verifies nothing with %s", async (_, through) => {
+    const { headers } = await sent("/v1/stream/news/today", { through, headers: bearer({ streams: "x" }) })
+    expect(headers["x-tailrace-reader"]).toBe("request-1")
+    expect(headers["x-tailrace-authorization"]).toMatch(/^Bearer /)
+  })
+
+  it.each(["a%2Fb", "%61/b", "a//b", "a/./b", "a/", "__ds/b", `a/${"b".repeat(1023)}`])("does not judge the path %s", async (path) => {
+    expect(await passes(`/v1/stream/${path}`, { headers: bearer({ streams: "**" }) })).toBe(false)
+  })
+
+  it.each(["PUT", "POST", "DELETE", "OPTIONS"])("of a %s is the origin's to judge", async (method) => {
+    const { url, headers } = await sent(`${STREAM}?offset=1&signed=x`, { method, headers: bearer() })
+    expect(url).toBe(STREAM)
+    expect(headers).not.toHaveProperty("x-tailrace-pass")
+    expect(headers).not.toHaveProperty("x-tailrace-reader")
+    expect(headers).not.toHaveProperty("authorization")
+    expect(headers["x-tailrace-authorization"]).toBe(bearer().authorization)
+    expect(headers["x-tailrace-query"]).toBe("signed=x")
+  })
+
+  it("of other paths is the origin's to judge, and their query stays", async () => {
+    const { url, headers } = await sent("/v1/streams?prefix=a&jid=x", { headers: bearer() })
+    expect(url).toBe("/v1/streams?prefix=a&jid=x")
+    expect(headers["x-tailrace-authorization"]).toBe(bearer().authorization)
+    expect(headers).not.toHaveProperty("x-tailrace-query")
+  })
+
+  it.each(["HEAD", "GET"])("of a %s for one reader is verified, too", async (method) => {
+    const { headers } = await sent(`${STREAM}?offset=now`, { method, headers: bearer() })
+    expect(headers).toMatchObject({ "x-tailrace-reader": "request-1", "x-tailrace-pass": expect.any(String) })
+  })
+
+  it("cannot be forged by a viewer", async () => {
+    const forged = { "x-tailrace-pass": "x", "x-tailrace-authorization": "y", "x-tailrace-query": "z" }
+    const { headers } = await sent(STREAM, { headers: forged })
+    expect(Object.keys(headers).sort()).toEqual(["host", "x-forwarded-host", "x-tailrace-reader"])
   })
 })

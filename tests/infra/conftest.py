@@ -28,6 +28,7 @@ VARIANTS: dict[str, dict[str, str]] = {
         "retention": "chat/**=30d,1GB; **=forever",
     },
     "bare": {
+        "access": "open",
         "firewall": "false",
         "snap_start": "false",
         "origin_shield": "off",

@@ -21,15 +21,18 @@ OUTPUTS = {
     "DistributionId",
     "DistributionDomain",
     "OriginSecretArn",
+    "AccessSecretArn",
     "DashboardUrl",
     "HttpFunctionName",
     "LiveFunctionName",
     "DispatchFunctionName",
     "RotateFunctionName",
+    "KeysFunctionName",
     "HttpLogGroup",
     "LiveLogGroup",
     "DispatchLogGroup",
     "RotateLogGroup",
+    "KeysLogGroup",
     "CompactHistoryJobName",
     "ExportHistoryJobName",
     "SweepJobName",
@@ -63,7 +66,13 @@ def test_the_stacks_are_named_after_the_stage(dev: Stacks, prod: Stacks) -> None
 
 def test_people_and_sam_find_the_functions_by_name(dev: Stacks) -> None:
     resources = dev.templates["tailrace-dev"]["Resources"]
-    for name in ("HttpFunction", "LiveFunction", "DispatchFunction", "RotateFunction"):
+    for name in (
+        "HttpFunction",
+        "LiveFunction",
+        "DispatchFunction",
+        "RotateFunction",
+        "KeysFunction",
+    ):
         assert resources[name]["Type"] == "AWS::Lambda::Function"
 
 

@@ -79,8 +79,15 @@ def test_the_queue_is_encrypted_and_takes_only_tls(dev: Stacks) -> None:
     assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
+def origin_secret(stacks: Stacks) -> str:
+    """Its logical id."""
+    secrets = stacks.resources("AWS::SecretsManager::Secret")
+    (name,) = (name for name in secrets if name.startswith("OriginSecret"))
+    return name
+
+
 def test_the_secret_is_made_by_aws_and_fits_into_a_header(dev: Stacks) -> None:
-    secret = dev.only("AWS::SecretsManager::Secret")
+    secret = dev.resources("AWS::SecretsManager::Secret")[origin_secret(dev)]
     assert secret["GenerateSecretString"] == {"ExcludePunctuation": True, "PasswordLength": 48}
 
 
@@ -96,7 +103,7 @@ def test_only_secrets_manager_may_rotate_and_only_this_secret(dev: Stacks) -> No
         for permission in dev.resources("AWS::Lambda::Permission").values()
         if permission["FunctionName"] == {"Fn::GetAtt": ["RotateFunction", "Arn"]}
     )
-    (secret,) = dev.resources("AWS::SecretsManager::Secret")
+    secret = origin_secret(dev)
     assert permission["Principal"] == "secretsmanager.amazonaws.com"
     assert permission["SourceArn"] == {"Ref": secret}
     assert permission["SourceAccount"] == {"Ref": "AWS::AccountId"}

@@ -73,7 +73,7 @@ def test_every_alarm_is_listed(dev: Stacks, prod: Stacks) -> None:
 def test_what_a_function_is_and_may_do_is_listed(dev: Stacks, name: str) -> None:
     _, _, memory, time, may = rows("What it is made of")[name]
     seconds = dev.function(name)["Timeout"]
-    assert set(re.findall(r"`(\w+:\w+)`", may)) == MAY[name]
+    assert set(re.findall(r"`([\w-]+:\w+)`", may)) == MAY[name]
     assert memory.startswith(f"{dev.function(name)['MemorySize']} MB")
     assert time.startswith(f"{seconds} s" if seconds < 900 else f"{seconds // 60} min")
 

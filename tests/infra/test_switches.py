@@ -29,6 +29,7 @@ def test_without_switches_it_is_dev() -> None:
         ({"snap_start": "maybe"}, "snap_start must be true or false, not 'maybe'"),
         ({"http_concurrency": "many"}, "http_concurrency must be a whole number, at least 0"),
         ({"live_concurrency": "-1"}, "live_concurrency must be a whole number, at least 0"),
+        ({"access": "public"}, "access must be closed or open, not 'public'"),
         ({"firewall": "0"}, "firewall must be true or false, not '0'"),
         ({"rate_limit": "9"}, "rate_limit must be a whole number, at least 10, not '9'"),
         ({"addresses": "10.0.0.1/8"}, "addresses must be addresses or networks such as"),

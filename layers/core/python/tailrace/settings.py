@@ -214,6 +214,9 @@ class Settings:
         serve=False,
         secret=True,
     )
+    edge_keys: str = knob(
+        "", "ARN of the key-value store in which the edge finds its keys.", serve=False
+    )
     distribution: str = knob(
         "",
         "Id of the CloudFront distribution that forgets what it has of deleted streams.",

@@ -2,12 +2,16 @@
 
 An origin access control would do the same, but it asks every writer for a hash of the body that no
 client of the protocol sends.
+
+What the viewer function had to put elsewhere goes back to its place here: CloudFront passes on
+neither `Authorization` nor what of a stream's query is not part of the cache key.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from tailrace.aws import passes
 from tailrace.aws.secret import FixedSecret, Secret, StoredSecret
 from tailrace.errors import BadSetting, NotThroughTheEdge, TailraceError
 from tailrace.http.asgi import App, Receive, Scope, Send
@@ -17,6 +21,11 @@ from tailrace.settings import Settings
 SECRET_HEADER: Final = b"x-tailrace-origin"
 HOST_HEADER: Final = b"x-forwarded-host"
 """The host that the client asked; `host` is the function's own."""
+
+AUTHORIZATION_HEADER: Final = b"x-tailrace-authorization"
+QUERY_HEADER: Final = b"x-tailrace-query"
+VOUCHED: Final = "tailrace.vouched"
+"""In the scope: the edge has checked that whoever asks may read this path."""
 
 
 class Door:
@@ -30,16 +39,40 @@ class Door:
             return
         headers = dict(scope["headers"])
         shown = headers.pop(SECRET_HEADER, b"")
+        shown_pass = headers.pop(passes.HEADER, None)
         try:
             if not await self._secret.admits(shown.decode("latin-1")):
                 raise NotThroughTheEdge("ask the distribution; a function answers nobody else")
+            vouched = shown_pass is not None and await self._vouches(shown_pass, scope)
         except TailraceError as error:
             await _refuse(error, send)
             return
-        host = headers.pop(HOST_HEADER, None)
-        if host is not None:
-            headers[b"host"] = host
-        await self._app({**scope, "headers": list(headers.items())}, receive, send)
+        query = scope.get("query_string", b""), headers.pop(QUERY_HEADER, b"")
+        inside = {
+            **scope,
+            "query_string": b"&".join(filter(None, query)),
+            "headers": _restored(headers),
+            VOUCHED: vouched,
+        }
+        await self._app(inside, receive, send)
+
+    async def _vouches(self, shown: bytes, scope: Scope) -> bool:
+        raw_path = scope["raw_path"]
+        if scope["method"] in ("GET", "HEAD") and await self._secret.vouches(shown, raw_path):
+            return True
+        # Not ignored: the credentials stayed at the edge, and whoever had good ones would be told
+        # to get others.
+        raise NotThroughTheEdge("the edge and the function have different keys; try again")
+
+
+def _restored(headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    # The edge moves it; what comes under its own name has not passed there.
+    headers.pop(b"authorization", None)
+    for name, sent_as in ((b"authorization", AUTHORIZATION_HEADER), (b"host", HOST_HEADER)):
+        value = headers.pop(sent_as, None)
+        if value is not None:
+            headers[name] = value
+    return list(headers.items())
 
 
 def origin_secret(settings: Settings) -> Secret:

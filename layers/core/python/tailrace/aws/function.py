@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import Any, Self
 
+from tailrace.aws.access import keeper
 from tailrace.aws.door import Door, origin_secret
 from tailrace.aws.observe import Observed, Observer
 from tailrace.http.asgi import Application, Receive, Scope, Send
@@ -23,7 +24,7 @@ class Function:
         )
         observer = Observer(name, settings)
         store = DynamoStore(settings, meter=observer.called)
-        self._application = Application(settings, store)
+        self._application = Application(settings, store, keeper=keeper(settings))
         door = Door(self._application, origin_secret(settings))
         self._app = Observed(door, observer, store.outcomes)
         self._fresh = True

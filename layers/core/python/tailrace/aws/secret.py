@@ -12,6 +12,7 @@ from collections.abc import Callable
 from hmac import compare_digest
 from typing import Final, Protocol
 
+from tailrace.aws import passes
 from tailrace.errors import StoreUnavailable
 from tailrace.settings import Settings
 from tailrace.store.dynamo.client import Client
@@ -31,6 +32,10 @@ REFRESH_SECONDS: Final = 10
 class Secret(Protocol):
     async def admits(self, shown: str) -> bool: ...
 
+    async def vouches(self, shown: bytes, raw_path: bytes) -> bool:
+        """Whether that is a pass of the edge for the path."""
+        ...
+
 
 class FixedSecret:
     """A value that is known beforehand: for trying things out."""
@@ -40,6 +45,9 @@ class FixedSecret:
 
     async def admits(self, shown: str) -> bool:
         return compare_digest(shown.encode(), self._value)
+
+    async def vouches(self, shown: bytes, raw_path: bytes) -> bool:
+        return compare_digest(shown, passes.made(passes.pass_key(self._value), raw_path))
 
 
 class StoredSecret:
@@ -55,40 +63,53 @@ class StoredSecret:
         self._asked = 0.0
 
     async def admits(self, shown: str) -> bool:
+        return await self._one_is(shown.encode(), bytes)
+
+    async def vouches(self, shown: bytes, raw_path: bytes) -> bool:
+        return await self._one_is(
+            shown, lambda value: passes.made(passes.pass_key(value), raw_path)
+        )
+
+    async def _one_is(self, shown: bytes, made: Callable[[bytes], bytes]) -> bool:
+        """Whether it is what is made of one of the values."""
         age = self._now() - self._asked
         if not self._values or age >= KEEP_SECONDS:
             await self._ask(STAGES[:1])
-        if self._matches(shown):
+        if self._matches(shown, made):
             return True
         if self._stages < len(STAGES) or age >= REFRESH_SECONDS:
             await self._ask(STAGES)
-        return self._matches(shown)
+        return self._matches(shown, made)
 
-    def _matches(self, shown: str) -> bool:
+    def _matches(self, shown: bytes, made: Callable[[bytes], bytes]) -> bool:
         # Every value is compared: how long that takes tells nothing about any of them.
-        return sum(compare_digest(shown.encode(), value) for value in self._values) > 0
+        return sum(compare_digest(shown, made(value)) for value in self._values) > 0
 
     async def _ask(self, stages: tuple[str, ...]) -> None:
-        access = await find_access(self._settings, SECRETS.name)
-        client = Client(access, 1, service=SECRETS)
-        try:
-            found = [await self._value(client, stage) for stage in stages]
-        except CallFailed as error:
-            raise StoreUnavailable(f"the origin secret cannot be read: {error}") from error
-        finally:
-            await client.close()
-        self._values = [value for value in found if value is not None]
+        found = await asked(self._settings, self._settings.origin_secret, stages)
+        self._values = [value.encode() for value in found if value is not None]
         self._stages, self._asked = len(stages), self._now()
 
-    async def _value(self, client: Client, stage: str) -> bytes | None:
-        """None: no rotation has made such a value."""
-        try:
-            answer = await client.call(
-                "GetSecretValue", {"SecretId": self._settings.origin_secret, "VersionStage": stage}
-            )
-        except Refused as error:
-            if stage == STAGES[0] or error.code != "ResourceNotFoundException":
-                raise
-            return None
-        value: str = answer["SecretString"]
-        return value.encode()
+
+async def asked(settings: Settings, secret: str, stages: tuple[str, ...]) -> list[str | None]:
+    """The values of a secret in Secrets Manager; the current one is there, the others may be."""
+    access = await find_access(settings, SECRETS.name)
+    client = Client(access, 1, service=SECRETS)
+    try:
+        return [await value_of(client, secret, stage) for stage in stages]
+    except CallFailed as error:
+        raise StoreUnavailable(f"the secret {secret} cannot be read: {error}") from error
+    finally:
+        await client.close()
+
+
+async def value_of(client: Client, secret: str, stage: str) -> str | None:
+    """None: no rotation has made such a value."""
+    try:
+        answer = await client.call("GetSecretValue", {"SecretId": secret, "VersionStage": stage})
+    except Refused as error:
+        if stage == STAGES[0] or error.code != "ResourceNotFoundException":
+            raise
+        return None
+    value: str = answer["SecretString"]
+    return value

@@ -1,0 +1,115 @@
+"""Who may do what, as a secret in Secrets Manager says: a JSON object whose fields are settings.
+
+Operators edit it, and functions read it again every five minutes. A mistake in it changes nothing:
+the door of before stays, and the log names the field. The value is in no message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, Final
+
+import orjson
+
+from tailrace.auth.policy import CLOSING, Door
+from tailrace.aws.secret import STAGES, asked
+from tailrace.errors import BadSetting, StoreUnavailable
+from tailrace.settings import Settings, parse
+
+FIELDS: Final = frozenset((*CLOSING, "skip_auth", "allowed_origins"))
+
+KEEP_SECONDS: Final = 300
+"""How long a door counts: what a key that was taken away has signed is refused after that."""
+
+RETRY_SECONDS: Final = 10
+"""Least time between two looks when the first one failed."""
+
+logger = logging.getLogger("tailrace")
+
+
+class AccessKeeper:
+    """Knows the door of the access secret."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        """`clock`: the wall's, for a frozen function's own may stand still."""
+        self._settings = settings
+        self._now = clock
+        self._door: Door | None = None
+        self._text = ""
+        self._due = 0.0
+        self._turn = asyncio.Lock()
+
+    async def current(self) -> Door:
+        # Waited for, and not done in the background: a function may be frozen in between for hours,
+        # and the next request would meet keys that were taken away long ago.
+        if self._now() >= self._due:
+            async with self._turn:
+                if self._now() >= self._due:
+                    await self._look()
+        if self._door is None:
+            raise StoreUnavailable("the access secret cannot be read, or is not as it should be")
+        return self._door
+
+    async def _look(self) -> None:
+        wait = RETRY_SECONDS
+        try:
+            text = await self._read()
+            if self._door is None or text != self._text:
+                # Another door would have to fetch the public keys of tokens anew.
+                self._door, self._text = Door(with_access(self._settings, text)), text
+            wait = KEEP_SECONDS
+        except (BadSetting, StoreUnavailable) as error:
+            logger.error("access stays as it was: %s", error)
+        self._due = self._now() + wait
+
+    async def _read(self) -> str:
+        given = self._settings.access_secret
+        if not given.startswith("arn:"):
+            return given
+        (text,) = await asked(self._settings, given, STAGES[:1])
+        return text or ""
+
+
+def keeper(settings: Settings) -> AccessKeeper | None:
+    """None: everybody may do everything, and the settings themselves say so."""
+    if settings.access == "open":
+        return None
+    if not settings.access_secret:
+        raise BadSetting(
+            "TAILRACE_ACCESS_SECRET is missing: nobody could do anything; or set TAILRACE_ACCESS to"
+            " open, for everybody to do everything"
+        )
+    return AccessKeeper(settings)
+
+
+def with_access(settings: Settings, text: str) -> Settings:
+    """The settings of a closed door with what the secret says over them; raises BadSetting."""
+    knobs = {knob.name: knob for knob in fields(Settings) if knob.name in FIELDS}
+    values: dict[str, Any] = {}
+    for name, value in _object(text).items():
+        if name not in knobs:
+            known = ", ".join(sorted(knobs))
+            raise BadSetting(f"the access secret has a field {name!r}; it may have {known}")
+        try:
+            if not isinstance(value, str | int):
+                raise BadSetting(name)
+            values[name] = parse(knobs[name], value)
+        except BadSetting:
+            raise BadSetting(
+                f"the access secret's {name} is not what TAILRACE_{name.upper()} may be"
+            ) from None
+    return replace(settings, access="closed", **values)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise BadSetting("the access secret is not a JSON object")
+    return value
