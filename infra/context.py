@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
+from tailrace.auth.origins import Origins
 from tailrace.errors import BadSetting
 from tailrace.log.retention import Retention
 
@@ -59,6 +60,14 @@ class Context:
             )
         except ValueError:
             _refuse(name, value, "addresses or networks such as 203.0.113.0/24,2001:db8::/32")
+
+    def origins(self, name: str) -> str:
+        value = self._take(name, "")
+        try:
+            Origins(value)
+        except BadSetting:
+            _refuse(name, value, "origins such as https://a.example,*.b.example")
+        return value
 
     def retention(self, name: str) -> str | None:
         value = self._take(name, "")

@@ -52,7 +52,7 @@ class Edge(Construct):
     ) -> None:
         super().__init__(scope, name)
         behavior = self._behavior(plan, keys)
-        policies = Policies(self, "Policies")
+        policies = Policies(self, "Policies", plan=plan)
         distribution = Config(
             self,
             "Distribution",

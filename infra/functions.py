@@ -162,6 +162,7 @@ class Functions(Construct):
             "TAILRACE_ACCESS_SECRET": "" if access is None else access.id,
             # What the sweep is to remove must not stay in caches for long.
             "TAILRACE_RETENTION": plan.retention or "",
+            "TAILRACE_ALLOWED_ORIGINS": plan.allowed_origins,
         }
         self.http = Function(
             self,

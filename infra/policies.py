@@ -8,6 +8,8 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudfront as cloudfront
 from constructs import Construct
 
+from infra.stage import Plan
+from tailrace.auth.origins import Origins
 from tailrace.http.wire import METHODS, REQUEST_HEADERS, RESPONSE_HEADERS
 
 QUERY: Final = ("offset", "live", "cursor")
@@ -21,7 +23,7 @@ YEAR: Final = cdk.Duration.days(365)
 
 
 class Policies(Construct):
-    def __init__(self, scope: Construct, name: str) -> None:
+    def __init__(self, scope: Construct, name: str, *, plan: Plan) -> None:
         super().__init__(scope, name)
         stack = cdk.Stack.of(self)
         # Names are unique in the account, and a stage may be in several regions.
@@ -49,7 +51,7 @@ class Policies(Construct):
         self.other_request = self._request_policy(
             "other-request", cloudfront.OriginRequestQueryStringBehavior.all()
         )
-        self.answer = self._answer_policy()
+        self.answer = self._answer_policy(Origins(plan.allowed_origins))
 
     def _request_policy(self, name: str, query: cloudfront.OriginRequestQueryStringBehavior) -> str:
         return cloudfront.OriginRequestPolicy(
@@ -62,14 +64,14 @@ class Policies(Construct):
             cookie_behavior=cloudfront.OriginRequestCookieBehavior.none(),
         ).origin_request_policy_id
 
-    def _answer_policy(self) -> str:
+    def _answer_policy(self, origins: Origins) -> str:
         return cloudfront.ResponseHeadersPolicy(
             self,
             "Answer",
             response_headers_policy_name=f"{self._prefix}-answer",
             cors_behavior=cloudfront.ResponseHeadersCorsBehavior(
-                access_control_allow_origins=["*"],
-                access_control_allow_credentials=False,
+                access_control_allow_origins=origins.listed(),
+                access_control_allow_credentials=not origins.any,
                 access_control_allow_methods=METHODS.split(", "),
                 access_control_allow_headers=list(REQUEST_HEADERS),
                 access_control_expose_headers=list(RESPONSE_HEADERS),

@@ -58,6 +58,8 @@ class Plan:
     rate_limit: int
     addresses: tuple[str, ...]
     """Who may come; empty: everybody."""
+    allowed_origins: str
+    """Whose pages may use it; empty: everybody's."""
     price_class: str
     origin_shield: str
     """`here`, `off`, or a region."""
@@ -101,6 +103,7 @@ class Plan:
             firewall=given.flag("firewall", True),
             rate_limit=given.count("rate_limit", 6000, least=10),
             addresses=given.networks("addresses"),
+            allowed_origins=given.origins("allowed_origins"),
             price_class=PRICE_CLASSES[
                 given.choice("price_class", "all" if prod else "100", PRICE_CLASSES)
             ],

@@ -33,7 +33,7 @@ async function handler(event) {
     const id = event.context.requestId;
     const streams = request.uri.startsWith(STREAM) || request.uri.startsWith(ALIAS);
     const reads = streams && (request.method === 'GET' || request.method === 'HEAD');
-    vouch(request.headers);
+    vouch(request.headers, event.viewer.ip);
     if (streams) {
         request.querystring = '';
         request.cookies = {};
@@ -48,10 +48,11 @@ async function handler(event) {
 }
 
 // Nobody but this function and CloudFront says `x-tailrace-...` or names the viewer's host: the
-// origin's own Host is that of its function URL.
-function vouch(headers) {
+// origin's own Host is that of its function URL, and who connects to it is CloudFront.
+function vouch(headers, ip) {
     remove(headers, Object.keys(headers).filter((name) => name.startsWith('x-tailrace-')));
     headers['x-forwarded-host'] = { value: headers.host.value };
+    headers['x-tailrace-viewer'] = { value: ip };
 }
 
 function read(request, given, id) {

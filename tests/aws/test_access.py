@@ -156,6 +156,6 @@ async def test_an_arn_is_looked_up(secrets_manager: Any, secret: str) -> None:
 
 
 def test_every_field_is_a_setting() -> None:
-    assert {"secret", "jwks", "allowed_origins", "skip_auth"} <= access.FIELDS
+    assert {"secret", "jwks", "skip_auth"} <= access.FIELDS
     assert not {"access", "origin_secret", "access_secret", "table"} & access.FIELDS
     assert set(Settings.__slots__) >= access.FIELDS

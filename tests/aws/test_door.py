@@ -77,6 +77,14 @@ async def test_the_application_sees_the_clients_host_and_not_the_secret() -> Non
     assert sorted(scope["headers"]) == [(b"accept", b"*/*"), (b"host", b"streams.example.com")]
 
 
+async def test_the_application_sees_the_address_of_the_viewer_and_not_that_of_the_edge() -> None:
+    inside = Inside()
+    shown = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-viewer", b"2001:db8::7")
+    await ask(Door(inside, FixedSecret("secret")), *shown, client=("192.0.2.1", 443))
+    assert inside.asked[0]["client"] == ("2001:db8::7", 0)
+    assert inside.asked[0]["headers"] == []
+
+
 async def test_credentials_go_back_to_where_the_viewer_had_them() -> None:
     inside = Inside()
     await ask(

@@ -95,6 +95,7 @@ def test_who_passes_leaves_nothing_of_the_credentials_behind(judged: list[Case])
             "x-forwarded-host",
             "x-tailrace-pass",
             "x-tailrace-reader",
+            "x-tailrace-viewer",
             "x-jid",
         }
         assert f"x-{param}" not in names

@@ -61,6 +61,7 @@ async def test_a_read_reaches_the_origin_as_the_policies_say(
         "x-tailrace-origin": SECRET,
         "x-forwarded-for": "192.0.2.4, 127.0.0.1",
         "x-forwarded-host": "streams.example.com",
+        "x-tailrace-viewer": "127.0.0.1",
     }
 
 

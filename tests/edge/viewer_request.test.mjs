@@ -211,7 +211,7 @@ describe("the headers", () => {
   it.each([STREAM, "/health"])("of %s cannot forge ours", async (target) => {
     const forged = { "x-tailrace-origin": "x", "X-Tailrace-Reader": ["y", "z"], "x-tailrace-": "" }
     const { headers } = await edge(target, { headers: forged })
-    expect(Object.keys(headers).sort()).toEqual(["host", "x-forwarded-host"])
+    expect(Object.keys(headers).sort()).toEqual(["host", "x-forwarded-host", "x-tailrace-viewer"])
   })
 })
 
@@ -291,7 +291,7 @@ describe("access", () => {
   const bearer = (claims, options) => ({ authorization: `Bearer ${token(claims, options)}` })
   const sent = (target, options = {}) => edge(target, { through: closed(), ...options })
   const passes = async (target, options) => "x-tailrace-pass" in (await sent(target, options)).headers
-  const PLAIN = ["host", "x-forwarded-host", "x-tailrace-pass"]
+  const PLAIN = ["host", "x-forwarded-host", "x-tailrace-pass", "x-tailrace-viewer"]
 
   it("gives those who may read one request, whatever they show", async () => {
     const shown = [
@@ -321,6 +321,7 @@ describe("access", () => {
       "x-tailrace-authorization": given.authorization,
       "x-tailrace-query": "signed=d%2F&x=%20&jid=",
       "x-tailrace-reader": "request-1",
+      "x-tailrace-viewer": "127.0.0.1",
     })
   })
 
@@ -424,6 +425,7 @@ describe("access", () => {
   it("cannot be forged by a viewer", async () => {
     const forged = { "x-tailrace-pass": "x", "x-tailrace-authorization": "y", "x-tailrace-query": "z" }
     const { headers } = await sent(STREAM, { headers: forged })
-    expect(Object.keys(headers).sort()).toEqual(["host", "x-forwarded-host", "x-tailrace-reader"])
+    const ours = ["host", "x-forwarded-host", "x-tailrace-reader", "x-tailrace-viewer"]
+    expect(Object.keys(headers).sort()).toEqual(ours)
   })
 })

@@ -22,6 +22,7 @@ VARIANTS: dict[str, dict[str, str]] = {
         "certificate_arn": "arn:aws:acm:us-east-1:123456789012:certificate/0a1b",
         "addresses": "203.0.113.0/24,2001:db8::/32",
         "alarm_email": "somebody@example.org",
+        "allowed_origins": "https://app.example.org,*.staff.example.org",
         "history_workers": "5",
         "compact_schedule": "cron(0 0/6 * * ? *)",
         "sweep_dry_run": "false",

@@ -10,6 +10,7 @@ from infra.viewer_request import MAX_BYTES, code
 from tailrace.aws.door import SECRET_HEADER
 from tailrace.http.paths import PREFIXES
 from tailrace.http.wire import METHODS, PREFLIGHT_HEADERS, REQUEST_HEADERS, RESPONSE_HEADERS
+from tests.infra.conftest import Synthesise
 from tests.infra.stacks import Resource, Stacks
 
 CACHING_DISABLED = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
@@ -169,6 +170,20 @@ def test_pages_of_every_site_may_use_streams(dev: Stacks) -> None:
     assert cors["AccessControlExposeHeaders"]["Items"] == list(RESPONSE_HEADERS)
     assert cors["AccessControlAllowCredentials"] is False
     assert (b"access-control-max-age", b"%d" % cors["AccessControlMaxAgeSec"]) in PREFLIGHT_HEADERS
+
+
+def test_pages_of_some_sites_only_may_use_streams_and_send_credentials(
+    synthesise: Synthesise,
+) -> None:
+    afar = synthesise("afar")
+    reference = stream_behavior(afar)["ResponseHeadersPolicyId"]
+    cors = policy(afar, "ResponseHeadersPolicy", reference)["CorsConfig"]
+    assert cors["AccessControlAllowOrigins"]["Items"] == [
+        "https://app.example.org",
+        "http://*.staff.example.org",
+        "https://*.staff.example.org",
+    ]
+    assert cors["AccessControlAllowCredentials"] is True
 
 
 def test_answers_have_the_headers_that_browsers_are_careful_by(dev: Stacks) -> None:

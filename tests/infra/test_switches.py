@@ -50,6 +50,7 @@ def test_without_switches_it_is_dev() -> None:
         ({"sweep_schedule": "cron(0 3 * * ?)"}, "sweep_schedule must be off, hourly, daily, weekl"),
         ({"audit_schedule": "cron(* *)"}, "audit_schedule must be off, hourly, daily, weekly or"),
         ({"sweep_dry_run": "no"}, "sweep_dry_run must be true or false, not 'no'"),
+        ({"allowed_origins": "a b,*c"}, "allowed_origins must be origins such as https://a.exam"),
         ({"retention": "chat=30"}, "retention must be rules such as logs/*=7d,1GB; **=90d"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",

@@ -20,6 +20,16 @@ class Origins:
         self.any: Final = not entries or "*" in entries
         self._entries = () if self.any else tuple(map(_parsed, entries))
 
+    def listed(self) -> list[str]:
+        """All of them with their schemes; a star for any."""
+        if self.any:
+            return ["*"]
+        return [
+            f"{scheme}://{host}"
+            for wanted, host in self._entries
+            for scheme in ([wanted] if wanted else ["http", "https"])
+        ]
+
     def allow(self, origin: str) -> bool:
         if self.any:
             return True

@@ -20,7 +20,7 @@ from tailrace.aws.secret import STAGES, asked
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings, parse
 
-FIELDS: Final = frozenset((*CLOSING, "skip_auth", "allowed_origins"))
+FIELDS: Final = frozenset((*CLOSING, "skip_auth"))
 
 KEEP_SECONDS: Final = 300
 """How long a door counts: what a key that was taken away has signed is refused after that."""

@@ -24,6 +24,9 @@ HOST_HEADER: Final = b"x-forwarded-host"
 
 AUTHORIZATION_HEADER: Final = b"x-tailrace-authorization"
 QUERY_HEADER: Final = b"x-tailrace-query"
+VIEWER_HEADER: Final = b"x-tailrace-viewer"
+"""The address that the client asked from; the connection is CloudFront's."""
+
 VOUCHED: Final = "tailrace.vouched"
 """In the scope: the edge has checked that whoever asks may read this path."""
 
@@ -48,8 +51,10 @@ class Door:
             await _refuse(error, send)
             return
         query = scope.get("query_string", b""), headers.pop(QUERY_HEADER, b"")
+        viewer = headers.pop(VIEWER_HEADER, b"").decode("latin-1")
         inside = {
             **scope,
+            "client": (viewer, 0),
             "query_string": b"&".join(filter(None, query)),
             "headers": _restored(headers),
             VOUCHED: vouched,
