@@ -32,8 +32,11 @@ class Answers:
 
     def __init__(self, status: int) -> None:
         self.status = status
+        self.headers: Any = None
+        """Of the last request."""
 
-    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        self.headers = scope["headers"]
         logging.getLogger("tailrace").warning("at work")
         await send({"type": "http.response.start", "status": self.status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -54,7 +57,7 @@ class Watched:
         self._capsys = capsys
 
     async def ask(
-        self, method: str, path: str = "/v1/stream/chat/room", query: str = ""
+        self, method: str, path: str = "/v1/stream/chat/room", query: str = "", name: bytes = b""
     ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The metrics of a request with what is told beside them, and the log lines before."""
 
@@ -69,6 +72,7 @@ class Watched:
             "method": method,
             "path": path,
             "query_string": query.encode(),
+            "headers": [(b"x-request-id", name)] if name else [],
             "aws.context": Context(),
         }
         handler = self.observer.log.registered_handler
@@ -115,8 +119,11 @@ async def test_only_reads_of_data_count_as_reads(watched: Watched, method: str) 
     assert not [name for name in metrics if name.startswith("ds_")]
 
 
-async def test_who_was_not_let_in_has_not_read(capsys: pytest.CaptureFixture[str]) -> None:
-    metrics, _ = await Watched(Answers(403), capsys).ask("GET")
+@pytest.mark.parametrize("status", [401, 403])
+async def test_who_was_not_let_in_has_not_read(
+    capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    metrics, _ = await Watched(Answers(status), capsys).ask("GET")
     assert "ds_requests_total" not in metrics
     assert metrics["answers_4xx_total"] == [1.0]
 
@@ -170,6 +177,26 @@ async def test_calls_to_dynamodb_are_counted_with_their_units(watched: Watched) 
     assert metrics["dynamodb_read_units"] == [0.5]
     assert metrics["dynamodb_write_units"] == [1.0]
     assert metrics["dynamodb_throttled_total"] == [1.0]
+
+
+async def test_a_request_without_a_name_is_answered_with_the_one_in_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    app = Answers(200)
+    metrics, _ = await Watched(app, capsys).ask("GET")
+    assert app.headers == [(b"x-request-id", b"request-1")]
+    assert "client_request_id" not in metrics
+
+
+@pytest.mark.parametrize(("name", "told"), [(b"checkout-7", "checkout-7"), (b"a b", None)])
+async def test_the_clients_own_name_is_logged_beside_that_of_lambda(
+    capsys: pytest.CaptureFixture[str], name: bytes, told: str | None
+) -> None:
+    app = Answers(200)
+    metrics, _ = await Watched(app, capsys).ask("GET", name=name)
+    assert app.headers == [(b"x-request-id", name)]
+    assert metrics["request_id"] == "request-1"
+    assert metrics.get("client_request_id") == told
 
 
 async def test_the_line_names_the_request_and_the_stream_but_not_as_dimensions(

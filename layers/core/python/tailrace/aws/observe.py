@@ -20,6 +20,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics
 
 from tailrace.http.asgi import App, Message, Receive, Scope, Send
 from tailrace.http.paths import PREFIXES
+from tailrace.http.wire import is_id
 from tailrace.settings import Settings
 from tailrace.store.dynamo.client import OUTCOMES, Call
 
@@ -118,7 +119,7 @@ class Observed:
                 status = message["status"]
             await send(message)
 
-        keys = _identity(scope)
+        scope, keys = _named(scope)
         live = _live(scope)
         observer = self._observer
         observer.log.thread_safe_append_keys(**keys)
@@ -129,7 +130,7 @@ class Observed:
                 await self._app(scope, receive, watch)
         finally:
             milliseconds = (time.perf_counter() - begun) * 1000
-            if scope["method"] == "GET" and "stream" in keys and status != 403:
+            if scope["method"] == "GET" and "stream" in keys and status not in (401, 403):
                 self._count_read(live)
             observer.count(f"answers_{status // 100 or 5}xx_total")
             observer.count("cold_starts_total", int(self._cold))
@@ -149,15 +150,21 @@ class Observed:
             self._observer.count(f"ds_{live}_clients_num", self._under_way[live])
 
 
-def _identity(scope: Scope) -> dict[str, str]:
-    """What tells a request apart in the logs."""
+def _named(scope: Scope) -> tuple[Scope, dict[str, str]]:
+    """A request, with Lambda's name for it unless it has one, and what tells it apart in the logs."""
     context = scope.get("aws.context")
     keys = {"request_id": getattr(context, "aws_request_id", "")}
+    given = dict(scope["headers"]).get(b"x-request-id")
+    if given is None and keys["request_id"]:
+        named = (b"x-request-id", keys["request_id"].encode())
+        scope = {**scope, "headers": [*scope["headers"], named]}
+    elif given is not None and is_id(given):
+        keys["client_request_id"] = given.decode()
     path: str = scope["path"]
     for prefix in PREFIXES:
         if path.startswith(prefix):
             keys["stream"] = path[len(prefix) :]
-    return keys
+    return scope, keys
 
 
 def _live(scope: Scope) -> str:

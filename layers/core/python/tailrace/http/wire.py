@@ -159,7 +159,11 @@ class Streaming(NamedTuple):
 def request_id(given: bytes | None) -> str:
     """What the client calls its request, if that is fit for a log, or else a new name: by it the
     answer and the log can be told to belong together."""
-    return given.decode() if given is not None and _ID.fullmatch(given) else new_id()
+    return given.decode() if given is not None and is_id(given) else new_id()
+
+
+def is_id(given: bytes) -> bool:
+    return _ID.fullmatch(given) is not None
 
 
 def new_id() -> str:
