@@ -151,13 +151,13 @@ class Observed:
 
 
 def _named(scope: Scope) -> tuple[Scope, dict[str, str]]:
-    """A request, with Lambda's name for it unless it has one, and what tells it apart in the logs."""
+    """A request with Lambda's name for it, unless it has one, and what the logs tell it by."""
     context = scope.get("aws.context")
     keys = {"request_id": getattr(context, "aws_request_id", "")}
-    given = dict(scope["headers"]).get(b"x-request-id")
+    given = dict(scope.get("headers", ())).get(b"x-request-id")
     if given is None and keys["request_id"]:
         named = (b"x-request-id", keys["request_id"].encode())
-        scope = {**scope, "headers": [*scope["headers"], named]}
+        scope = {**scope, "headers": [*scope.get("headers", ()), named]}
     elif given is not None and is_id(given):
         keys["client_request_id"] = given.decode()
     path: str = scope["path"]
