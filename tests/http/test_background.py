@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import BadSetting
 from tailrace.http.asgi import Application
 from tailrace.log.append import Append
 from tailrace.log.create import Create
@@ -75,12 +74,3 @@ async def test_the_log_names_a_stream_that_cannot_move(
         await eventually(lambda: "cannot compact 'broken'" in caplog.text)
         await eventually(lambda: len(segments(tmp_path)) == 2)
     assert "Traceback" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"secret": "s"}, {"jwt_secret": "s"}, {"access": "closed"}, {"allowed_origins": "a.example"}],
-)
-def test_no_server_seems_to_be_locked_that_is_not(tmp_path: Path, given: dict[str, Any]) -> None:
-    with pytest.raises(BadSetting, match="does not ask for them"):
-        Application(Settings(data=str(tmp_path), **given))
