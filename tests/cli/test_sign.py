@@ -111,6 +111,8 @@ def test_a_token_says_what_was_asked_for() -> None:
 
 
 def test_a_token_is_good_for_an_hour_when_nothing_is_said() -> None:
+    spaced = invoke("token", "--scope", "write  read", "--streams", "a", TAILRACE_SECRET=SECRET)
+    assert claims_of(spaced)["scope"] == "write read"
     claims = claims_of(invoke("token", "--scope", "admin", TAILRACE_SECRET=SECRET))
     assert claims["exp"] - claims["iat"] == 3600
     assert claims.keys() == {"scope", "iat", "exp"}
@@ -135,6 +137,8 @@ def test_the_server_takes_what_is_made_with_its_settings() -> None:
     [
         ([], "Missing option '--scope'"),
         (["--scope", "root"], "'root' is not one of 'read', 'write', 'admin'"),
+        (["--scope", "read root"], "'root' is not one of 'read', 'write', 'admin'"),
+        (["--scope", ""], "'' is not one of 'read', 'write', 'admin'"),
         (["--scope", "read"], "name the streams that it is for with --streams"),
         (["--scope", "admin", "--ttl", "0"], "--ttl is at least a second"),
         (["--scope", "admin", "--ttl", "31d"], "at most TAILRACE_JWT_MAX_AGE, 2592000"),

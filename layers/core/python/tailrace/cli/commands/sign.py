@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import IO, TYPE_CHECKING, Final
+from itertools import chain
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,6 +17,18 @@ if TYPE_CHECKING:
     from tailrace.settings import Settings
 
 SCOPES: Final = ("read", "write", "admin")
+
+
+class Scopes(click.ParamType[tuple[str, ...]]):
+    """Scopes with spaces between them, as a token has them."""
+
+    name = "|".join(SCOPES)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, ...]:
+        choice = click.Choice(SCOPES)
+        words = str(value).split() or [str(value)]
+        return tuple(choice.convert(word, param, ctx) for word in words)
+
 
 secret_file = click.option(
     "--secret-file",
@@ -51,10 +64,11 @@ def sign(name: str, secret_file: IO[str] | None, as_json: bool) -> None:
 @click.option(
     "--scope",
     "scopes",
-    type=click.Choice(SCOPES),
+    type=Scopes(),
+    metavar="[read|write|admin]",
     multiple=True,
     required=True,
-    help="What it allows; may be given several times.",
+    help="What it allows; may be given several times, or as 'read write'.",
 )
 @click.option(
     "--streams",
@@ -73,7 +87,7 @@ def sign(name: str, secret_file: IO[str] | None, as_json: bool) -> None:
 @secret_file
 @as_json
 def token(
-    scopes: tuple[str, ...],
+    scopes: tuple[tuple[str, ...], ...],
     streams: tuple[str, ...],
     ttl: int,
     subject: str | None,
@@ -87,12 +101,13 @@ def token(
     from tailrace.auth.jws import HASHES, made
 
     settings, keys = _given()
+    allowed = dict.fromkeys(chain.from_iterable(scopes))
     algorithm = settings.jwt_algorithm
     if algorithm not in HASHES:
         raise Failure(
             f"tokens of {algorithm} are made by whoever has the private key, not here", Exit.USAGE
         )
-    if not streams and "admin" not in scopes:
+    if not streams and "admin" not in allowed:
         raise click.UsageError("name the streams that it is for with --streams, such as 'chat/*'")
     if not 0 < ttl <= settings.jwt_max_age:
         raise click.UsageError(
@@ -104,7 +119,7 @@ def token(
         "sub": subject,
         "aud": settings.jwt_audience,
         "iss": settings.jwt_issuer,
-        "scope": " ".join(dict.fromkeys(scopes)),
+        "scope": " ".join(allowed),
         "streams": list(streams),
         "iat": now,
         "exp": now + ttl,
