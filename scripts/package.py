@@ -54,6 +54,7 @@ LEFT_OUT = (
     # They need packages that no layer has.
     "python/tailrace/cli",
     "python/tailrace/__main__.py",
+    "python/tailrace/cable/local/protocol.py",
     "python/tailrace/http/protocol.py",
     "python/tailrace/server.py",
     # Nothing that runs asks for these.

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.errors import SlotTrimmed
 from tailrace.log.content import DEFAULT_TYPE
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.state import (
@@ -29,7 +30,7 @@ from tailrace.log.state import (
     State,
     Stream,
 )
-from tailrace.store.base import Chunk, Store, Tail
+from tailrace.store.base import Chunk, Stamp, Store, Tail
 
 Make = Callable[[], Store]
 
@@ -720,6 +721,22 @@ class StoreContract:
         async with opened(make) as store:
             for n in range(1, 6):
                 assert tuple(await store.position(source, n)) == (2 * n, ends[n - 1])
+
+    async def test_a_stamp_is_the_offset_after_a_slot_and_its_time(self, make: Make) -> None:
+        async with opened(make) as store:
+            tail = await create(store, "a")
+            for n in range(5):
+                offset = tail.state.offset + 2
+                await append(store, tail, b"x", offset=offset, at=NOW + 10 * n)
+            child = await fork(store, "f", tail, b"sixth")
+            source, fork_id = tail.stream.id, child.stream.id
+        async with opened(make) as store:
+            for n in range(5):
+                assert await store.stamp(source, n) == Stamp(2 * n + 2, NOW + 10 * n)
+            assert (await store.stamp(fork_id, 5)).offset == 15
+            for chain, n in ((source, 5), (fork_id, 4), (fork_id, 6)):
+                with pytest.raises(SlotTrimmed):
+                    await store.stamp(chain, n)
 
     async def test_a_read_shows_offsets_as_the_entries_have_them(self, store: Store) -> None:
         tail = await create(store, "a")

@@ -94,6 +94,24 @@ async def test_a_stream_goes_on_across_the_seam(process: Process) -> None:
     assert view.closed
 
 
+async def test_every_offset_and_time_is_found_on_both_sides_of_the_seam(process: Process) -> None:
+    clock = cast(Clock, process.clock)
+    await process.streams.create("a", Create(content_type="application/json"))
+    begun = clock()
+    for _ in range(20):
+        clock.pass_s(1)
+        await process.streams.append("a", Append(b"[1,2,3]", "application/json"))
+    await compact(process, "a")
+    await let_go(process, "a")
+    await process.streams.create("f", Create(fork=ForkFrom("a", 10)))
+    for path, stop in (("a", 20), ("f", 10)):
+        tail = await process.streams.find(path)
+        for offset in range(3 * stop + 1):
+            assert await process.streams.slot_after(tail, offset) == offset // 3
+        for n in range(stop):
+            assert await process.streams.slot_since(tail, begun + 1000 * (n + 1)) == n
+
+
 async def test_the_last_entry_stays_however_often_one_asks(process: Process) -> None:
     await process.streams.create("a", Create(b"x", "text/plain"))
     for _ in range(2):

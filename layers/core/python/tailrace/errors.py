@@ -132,6 +132,12 @@ class EmptyBatch(BadRequest):
     code = "EMPTY_BATCH"
 
 
+class BadBroadcast(BadRequest):
+    """What was posted to be broadcast is nothing that could be."""
+
+    code = "BAD_BROADCAST"
+
+
 class ForkOutOfRange(BadRequest):
     code = "FORK_OUT_OF_RANGE"
 

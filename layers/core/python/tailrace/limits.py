@@ -114,3 +114,42 @@ CONNECT_SECONDS: Final = 2
 
 CALL_ATTEMPTS: Final = 4
 """Tries of one call to AWS unless AWS_MAX_ATTEMPTS says otherwise: more would outlast clients."""
+
+CABLE_FRAME_BYTES: Final = 64 << 10
+"""Largest frame that a cable client may send: commands are small, and a whisper is no upload."""
+
+CABLE_QUEUE_BYTES: Final = 1 << 20
+"""What may wait to be sent to one cable client: one that is slower reconnects and catches up."""
+
+CABLE_SUBSCRIPTIONS: Final = 1000
+"""Most subscriptions of one cable client: each is followed for as long as it is connected."""
+
+CABLE_SESSIONS: Final = 100_000
+"""Dropped cable clients whose subscriptions are remembered: the others subscribe again."""
+
+CABLE_PRESENCE_BYTES: Final = 512 << 10
+"""Ids and infos of those who are at one stream: who asks gets them all in one message."""
+
+CABLE_HOLD_SECONDS: Final = 10
+"""How long a client that resumed may take to say what it missed before it gets what is new."""
+
+CABLE_CLOSE_SECONDS: Final = 2
+"""How long a cable client may take to hear that the server stops."""
+
+AVISO_BODY_BYTES: Final = 256 << 10
+"""Largest body of an Aviso request, as its clients know it."""
+
+AVISO_JSON_DEPTH: Final = 128
+"""Deepest nesting of an Aviso request, as its clients know it."""
+
+AVISO_CLOUD_POINTS: Final = 10_000
+"""Most points of a point cloud, unless its schema says fewer."""
+
+AVISO_CLOUD_BYTES: Final = 60 << 10
+"""Largest JSON of a point cloud: it is kept, and sent, with its notification."""
+
+AVISO_KEY_BYTES: Final = 256
+"""Longest Idempotency-Key."""
+
+AVISO_POLL_SECONDS: Final = 1
+"""Between two looks for the stream of an event type of which there is no notification yet."""

@@ -16,9 +16,11 @@ import uvicorn
 
 from tailrace import __version__
 from tailrace.auth.policy import is_open
+from tailrace.cable.local.protocol import SocketProtocol
 from tailrace.errors import BadSetting, CannotListen
 from tailrace.http.asgi import Application
 from tailrace.http.protocol import stream_protocol
+from tailrace.limits import CABLE_FRAME_BYTES
 from tailrace.settings import Settings
 
 GC_OBJECTS = 20_000
@@ -48,7 +50,7 @@ class Server(uvicorn.Server):
             )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._application.streams.drain()
+        await self._application.drain()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -74,10 +76,15 @@ def serve(settings: Settings) -> None:
         logging.getLogger("botocore").setLevel("WARNING")  # It tells where credentials came from.
     application = Application(settings)
     refuse_strangers(settings)
+    application.aviso  # noqa: B018 - what is wrong with its schema is told before anybody comes
     listener = _listen(settings)
     config = uvicorn.Config(
         application,
         http=stream_protocol(application.routes),
+        ws=SocketProtocol,
+        ws_max_size=CABLE_FRAME_BYTES,
+        # A message goes to many: each connection would have to compress it anew.
+        ws_per_message_deflate=False,
         log_config=None,
         log_level="warning" if level == "info" else level,
         access_log=False,

@@ -8,6 +8,7 @@ capitals, its command line flag is the name with dashes; both are derived, never
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final
@@ -21,6 +22,7 @@ from tailrace.log.retention import Retention
 
 PREFIX = "TAILRACE_"
 
+_ROUTE: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 _SWITCH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -34,18 +36,25 @@ def knob(
     check: Callable[[Any], object] | None = None,
     serve: bool = True,
     secret: bool = False,
+    also: str = "",
 ) -> Any:
     """One setting: its default, the sentence the docs and `--help` show, and what it may be.
 
     `check` raises `BadSetting` for what it may not be.
     `serve`: whether `tailrace serve` has a flag for it; the others are for Lambda functions.
     `secret`: its value is shown nowhere, and it has no flag, for every user of a machine can read
-    the command lines of all."""
+    the command lines of all.
+    `also`: another variable that counts where its own is not given."""
     metadata = {
         "doc": doc, "least": least, "most": most, "choices": choices, "check": check,
-        "serve": serve and not secret, "secret": secret,
+        "serve": serve and not secret, "secret": secret, "also": also,
     }  # fmt: skip
     return field(default=default, metadata=metadata, repr=not secret)
+
+
+def check_route(path: str) -> None:
+    if path and not _ROUTE.fullmatch(path):
+        raise BadSetting(f"a path of a route is such as /cable, not {path!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +292,81 @@ class Settings:
     broadcast_key: str = knob(
         "", "Key of POST /_broadcast; empty: derived from TAILRACE_SECRET.", secret=True
     )
+    cable_path: str = knob(
+        "/cable", "Path of Action Cable's WebSocket; empty: none.", check=check_route
+    )
+    broadcast_path: str = knob(
+        "/_broadcast", "Path that applications post broadcasts to; empty: none.", check=check_route
+    )
+    events_path: str = knob(
+        "",
+        "Path of cable messages as server-sent events, such as /events; empty: none.",
+        check=check_route,
+    )
+    turbo_streams: bool = knob(False, "Turbo::StreamsChannel takes Turbo's signed stream names.")
+    cable_ready: bool = knob(False, "CableReady::Stream takes CableReady's signed names.")
+    streams_whisper: bool = knob(
+        False, "Subscribers of signed streams may whisper; those of public ones always may."
+    )
+    streams_presence: bool = knob(True, "Subscribers of streams may say that they are there.")
+    ping_interval: float = knob(
+        3.0,
+        "Seconds between two pings on a cable; clients give up after twice 3.",
+        least=0.1,
+        most=3600,
+    )
+    sessions_ttl: int = knob(
+        300, "Seconds after a drop in which a cable client may resume.", least=0, most=86_400
+    )
+    presence_ttl: int = knob(
+        15, "Seconds that who dropped without leaving still counts as there.", least=0, most=86_400
+    )
+    cable_ttl: int = knob(
+        0,
+        "Seconds without use after which streams that broadcasts have created expire; 0: never.",
+        least=0,
+        most=31_536_000,
+    )
+    aviso_schema: str = knob(
+        "",
+        "Event types of Aviso: a YAML file, or s3://bucket/key; empty: those that come along.",
+        also="AVISOSERVER_CONFIG_FILE",
+    )
+    aviso_heartbeat: float = knob(
+        30.0,
+        "Seconds between two heartbeats of a watch.",
+        least=0.1,
+        most=3600,
+        also="AVISOSERVER_WATCH_ENDPOINT__SSE_HEARTBEAT_INTERVAL_SEC",
+    )
+    aviso_max_duration: float = knob(
+        3600.0,
+        "Seconds after which a watch ends and its client comes back.",
+        least=0.1,
+        most=86_400,
+        also="AVISOSERVER_WATCH_ENDPOINT__CONNECTION_MAX_DURATION_SEC",
+    )
+    aviso_batch: int = knob(
+        100,
+        "Notifications that a replay sends at once.",
+        least=1,
+        most=10_000,
+        also="AVISOSERVER_WATCH_ENDPOINT__REPLAY_BATCH_SIZE",
+    )
+    aviso_replay_limit: int = knob(
+        10_000,
+        "Most notifications of one replay; more end it with a limit frame.",
+        least=1,
+        also="AVISOSERVER_WATCH_ENDPOINT__MAX_HISTORICAL_NOTIFICATIONS",
+    )
+    aviso_base_url: str = knob(
+        "",
+        "The `source` of Aviso's events; empty: TAILRACE_PUBLIC_URL, or http://localhost.",
+        also="AVISOSERVER_APPLICATION__BASE_URL",
+    )
+    aviso_admin_roles: str = knob(
+        "", "Who may delete notifications, by realm and roles, such as ops=admin,lead; lab=*."
+    )
     log_level: str = knob(
         "info",
         "How much the log says: debug, info, warning or error.",
@@ -297,7 +381,7 @@ class Settings:
         for knob_ in fields(cls):
             value = given.get(knob_.name)
             if value is None:
-                value = env.get(variable(knob_))
+                value = env.get(variable(knob_), env.get(knob_.metadata["also"]))
             if value is not None:
                 values[knob_.name] = parse(knob_, value)
         return cls(**values)

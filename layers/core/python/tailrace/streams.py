@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from tailrace.clock import Clock, system_clock
@@ -38,7 +39,7 @@ from tailrace.log.expiry import expired, renewal_slack
 from tailrace.log.offsets import BEGINNING, token
 from tailrace.log.state import Config, Entry, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import Listed, Store, Tail
+from tailrace.store.base import Listed, Stamp, Store, Tail
 
 ATTEMPTS = 256
 """Races that a request may lose before it gives up; with back-off, for longer than clients wait."""
@@ -76,6 +77,7 @@ class Streams:
         self.clock = clock
         self.draining = False
         """Set when the server stops: live readers get what there is and go."""
+        self._watchers: dict[str, set[asyncio.Event]] = {}
         self._chunk_bytes = settings.chunk_bytes
         self._read_only = settings.read_only
 
@@ -169,6 +171,32 @@ class Streams:
             if view.bodies or view.closed or self.draining or now() >= end:
                 return view
 
+    async def slot_after(self, tail: Tail, offset: int) -> int:
+        """The first slot that leads past an offset; where nothing does, the tail."""
+        if tail.settled.offset <= offset:
+            return tail.settled.tail
+        # Where each append is one message, the slot has the number of the message.
+        return await self._first(tail, lambda stamp: stamp.offset > offset, offset)
+
+    async def slot_since(self, tail: Tail, instant: int) -> int:
+        """The first slot that was filled at a time or later, in milliseconds; or the tail."""
+        if tail.settled.at < instant:
+            return tail.settled.tail
+        return await self._first(tail, lambda stamp: stamp.at >= instant, tail.settled.tail)
+
+    @contextmanager
+    def watching(self, path: str) -> Iterator[asyncio.Event]:
+        """An event that is set when this process creates a stream at a path, or stops."""
+        event = asyncio.Event()
+        watchers = self._watchers.setdefault(path, set())
+        watchers.add(event)
+        try:
+            yield event
+        finally:
+            watchers.discard(event)
+            if not watchers:
+                self._watchers.pop(path, None)
+
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Listed]:
         return await self.store.list(prefix, after, limit, self.clock())
 
@@ -186,6 +214,8 @@ class Streams:
     def drain(self) -> None:
         self.draining = True
         self.store.wake()
+        for path in self._watchers:
+            self._tell(path)
 
     # Inside
 
@@ -218,6 +248,10 @@ class Streams:
             await _back_off(attempt)
         raise _too_busy(path)
 
+    def _tell(self, path: str) -> None:
+        for event in self._watchers.get(path, ()):
+            event.set()
+
     def _doubtful(self, tail: Tail) -> bool:
         """Whether a stream seems to be gone: only the store can tell for sure."""
         return tail.soft or expired(tail.stream.config, tail.accessed, self.clock())
@@ -233,6 +267,7 @@ class Streams:
         stream = Stream(path, secrets.randbits(62), config)
         if await self.store.create(stream, entries) is None:
             return None
+        self._tell(path)
         return Created(stream, _state_after(config, entries), new=True)
 
     async def _fork(self, request: Create, now: int) -> tuple[Config, ForkPoint]:
@@ -291,6 +326,31 @@ class Streams:
         offset = chunk.offset - length(tail.stream.config.mode, body)
         return slot, offset, chunk.size - len(body)
 
+    async def _first(self, tail: Tail, is_past: Callable[[Stamp], bool], guess: int) -> int:
+        """The first slot that is past what is looked for: in steps that double away from a guess,
+        then by halves."""
+        low, high = tail.earliest, tail.settled.tail
+        probe, step = guess, 1
+        found: set[bool] = set()
+        while low < high:
+            probe = min(max(probe, low), high - 1)
+            try:
+                past = is_past(await self.store.stamp(_chain_of(tail.stream, probe), probe))
+            except SlotTrimmed as error:
+                low = max(probe + 1, error.earliest)
+                continue
+            if past:
+                high = probe
+            else:
+                low = probe + 1
+            found.add(past)
+            if len(found) == 2:
+                probe = (low + high) // 2
+            else:
+                probe += -step if past else step
+                step *= 2
+        return low
+
     async def _wait(self, tail: Tail, n: int, seconds: float) -> None:
         """Until something is at slot `n`; who waits is there all the time, and counts as such."""
         ttl = tail.stream.config.ttl
@@ -325,6 +385,13 @@ class Streams:
     async def _renew(self, tail: Tail) -> None:
         if tail.stream.config.ttl is not None and not self._read_only:
             await self.store.touch(tail, self.clock())
+
+
+def _chain_of(stream: Stream, n: int) -> int:
+    """The chain that has slot `n` of a stream: a fork's first ones are its source's."""
+    if n < stream.config.base[0] and stream.config.fork is not None:
+        return next(each.id for each in stream.config.fork.lineage if n < each.until)
+    return stream.id
 
 
 def _state_after(config: Config, entries: Sequence[Entry]) -> State:

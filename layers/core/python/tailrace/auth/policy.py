@@ -24,8 +24,9 @@ learn it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tailrace.auth.keys import Keys
 from tailrace.auth.patterns import EVERYTHING, NOTHING, Patterns
@@ -155,6 +156,36 @@ class Door:
         if grant is None and not named:
             raise CredentialsMissing(f"this takes {_wanted(rule)}")
         raise NotAllowed(f"this takes {_wanted(rule)}")
+
+    def identify(self, credentials: Credentials, now: int) -> str | None:
+        """Whom an identification token names; None: there is none, and none is needed.
+
+        Raises CredentialsMissing, BadCredentials or TokenExpired. It allows nothing by itself."""
+        if self.open or not self._identifies:
+            return None
+        if credentials.fault is not None:
+            raise BadCredentials(credentials.fault)
+        if credentials.jid is not None:
+            return self._tokens.identity(credentials.jid, now)
+        if self._enforced:
+            raise CredentialsMissing("connecting takes a token that says who you are")
+        return None
+
+    def is_public(self, path: str) -> bool:
+        """Whether everybody may read the stream at a path."""
+        return self.open or self._public.matches(path)
+
+    def claims(self, credentials: Credentials, now: int) -> Mapping[str, Any] | None:
+        """All that the bearer token says, once it is verified; None: there is none to look at.
+
+        For protocols that know roles. Raises as `decide` does."""
+        if self.open:
+            return None
+        if credentials.fault is not None:
+            raise BadCredentials(credentials.fault)
+        if credentials.bearer is None:
+            return None
+        return self._tokens.judged(credentials.bearer, now)[1]
 
     async def prepare(self, credentials: Credentials, now: int) -> None:
         """Reads public keys off the event loop, if a decision about the credentials needs them."""

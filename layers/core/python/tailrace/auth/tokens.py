@@ -67,6 +67,10 @@ class Tokens:
 
     def grant(self, bearer: str, now: int) -> Grant:
         """What a bearer token allows at a time, in milliseconds."""
+        return self.judged(bearer, now)[0]
+
+    def judged(self, bearer: str, now: int) -> tuple[Grant, Mapping[str, Any]]:
+        """What a bearer token allows, and all that it says."""
         jws = Jws.parse(bearer, (self._algorithm,))
         jwks = self._jwks
         good = jws.signed_with(self._secrets) if jwks is None else jwks.signed(jws, now)
@@ -81,7 +85,7 @@ class Tokens:
             _require((_instant(claims, name) or 0) <= seconds + SKEW, f"{name} is in the future")
         granted = _granted(claims)
         _check_expiry(expires, seconds)
-        return granted
+        return granted, claims
 
     def identity(self, token: str, now: int) -> str:
         """Whom an identification token names: the claim `ext`, as it is."""

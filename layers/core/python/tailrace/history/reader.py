@@ -8,7 +8,7 @@ from tailrace.clock import Clock, system_clock
 from tailrace.history.indexes import Indexes
 from tailrace.history.segment import Index, read_index
 from tailrace.limits import TAIL_TRUST_SECONDS
-from tailrace.store.base import Chunk
+from tailrace.store.base import Chunk, Stamp
 
 CHAINS: Final = 10_000
 """Chains whose last segment is remembered."""
@@ -85,6 +85,14 @@ class History:
         """Offset and size at which slot `n` begins, if the slot before it is in a segment."""
         manifest = await self._covering(chain, n - 1)
         return None if manifest is None else (await self._index(manifest)).position(n)
+
+    async def stamp(self, chain: int, n: int) -> Stamp | None:
+        """The marks on slot `n`, if it is in a segment."""
+        manifest = await self._covering(chain, n)
+        if manifest is None:
+            return None
+        index = await self._index(manifest)
+        return Stamp(index.position(n + 1)[0], index.time(n))
 
     async def _covering(self, chain: int, n: int) -> Manifest | None:
         now = self._clock()

@@ -11,8 +11,9 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tailrace import aviso
 from tailrace.auth.policy import Door
 from tailrace.clock import Clock, system_clock
 from tailrace.errors import NotFound
@@ -34,6 +35,10 @@ from tailrace.store.base import Compacting, Store
 from tailrace.store.choice import choose_store
 from tailrace.streams import Streams
 from tailrace.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from tailrace.aviso.routes import AvisoRoutes
+    from tailrace.cable.local.server import Cable
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -60,15 +65,27 @@ class Application:
     ) -> None:
         """`keeper`: who knows the door when the settings alone do not say it."""
         self.settings = settings
-        self.gate = Gate(keeper or Fixed(Door(settings)), clock)
+        self._clock = clock
+        self._keeper = keeper or Fixed(Door(settings))
+        self.gate = Gate(self._keeper, clock)
         self.streams = Streams(store or choose_store(settings, clock), settings, clock)
         self.routes = StreamRoutes(self.streams, settings, self.gate)
         self._sweepers = () if settings.read_only else tuple(_sweepers(self.streams, settings))
         self._api: App | None = None
+        self._cable: Cable | None = None
+        self._cable_paths = _cable_paths(settings)
+        self._aviso: AvisoRoutes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith(PREFIXES):
-            await self._serve_stream(scope, receive, send)
+            await self._serve(scope, receive, send, self.routes.respond)
+        elif scope["type"] == "websocket":
+            await self.cable.websocket(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"] in self._cable_paths:
+            respond = partial(self.cable.respond, scope["path"])
+            await self._serve(scope, receive, send, respond)
+        elif scope["type"] == "http" and _is_aviso(scope["path"]) and self.aviso is not None:
+            await self._serve(scope, receive, send, self.aviso.respond)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
@@ -85,13 +102,43 @@ class Application:
                 self._api = build_api(self.streams, self.settings, self.gate)
         return self._api
 
+    @property
+    def cable(self) -> Cable:
+        """Action Cable, which most functions never import."""
+        if self._cable is None:
+            from tailrace.cable.local.server import Cable
+
+            self._cable = Cable(
+                self.streams, self.settings, self._keeper, self.routes.limiter, self._clock
+            )
+        return self._cable
+
+    @property
+    def aviso(self) -> AvisoRoutes | None:
+        """Aviso; None where what reads its schema is not installed."""
+        if self._aviso is None:
+            try:
+                from tailrace.aviso.routes import AvisoRoutes
+            except ModuleNotFoundError:
+                return None
+            self._aviso = AvisoRoutes(
+                self.streams, self.settings, self._keeper, self.routes.limiter, self._clock
+            )
+        return self._aviso
+
     async def start(self) -> None:
         await self.streams.store.open()
         for sweeper in self._sweepers:
             sweeper.start()
 
-    async def stop(self) -> None:
+    async def drain(self) -> None:
+        """Let everybody go who waits for something."""
+        if self._cable is not None:
+            await self._cable.drain()
         self.streams.drain()
+
+    async def stop(self) -> None:
+        await self.drain()
         for sweeper in self._sweepers:
             await sweeper.stop()
         await self.streams.store.close()
@@ -124,7 +171,13 @@ class Application:
 
         await self.api(scope, receive, complete)
 
-    async def _serve_stream(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        respond: Callable[[Request], Awaitable[Answer]],
+    ) -> None:
         try:
             body = await _whole_body(receive, self.routes.max_body_bytes)
         except _LeftError:
@@ -139,8 +192,18 @@ class Application:
             peer=(scope.get("client") or ("",))[0],
             vouched=scope.get("tailrace.vouched", False),
         )
-        respond = self.routes.too_large if body is None else self.routes.respond
-        await _send(await respond(request), scope["method"], receive, send)
+        answer = await (self.routes.too_large if body is None else respond)(request)
+        await _send(answer, scope["method"], receive, send)
+
+
+def _is_aviso(path: str) -> bool:
+    return path.startswith(aviso.PREFIX) or path in (aviso.READY, aviso.DOCUMENT)
+
+
+def _cable_paths(settings: Settings) -> frozenset[str]:
+    """Where there is something of Action Cable besides the WebSocket."""
+    writing = "" if settings.read_only else settings.broadcast_path
+    return frozenset(filter(None, (writing, settings.events_path)))
 
 
 def _sweepers(streams: Streams, settings: Settings) -> Iterator[Sweeper]:

@@ -62,7 +62,7 @@ class StreamRoutes:
     def __init__(self, streams: Streams, settings: Settings, gate: Gate) -> None:
         self._streams = streams
         self._gate = gate
-        self._limiter = Limiter(settings.append_rate, settings.live_connections)
+        self.limiter = Limiter(settings.append_rate, settings.live_connections)
         self._quota = Quota.parse(settings.streams_per_prefix)
         self.origins = Origins(settings.allowed_origins)
         self._public_url = settings.public_url.rstrip("/")
@@ -121,7 +121,7 @@ class StreamRoutes:
     async def _put(self, request: Request, path: str) -> Answer:
         refuse_encoding(request)
         create = parse_create(request)
-        self._limiter.append(request.client)
+        self.limiter.append(request.client)
         await self._quota.require_room(path, self._streams.list)
         created = await self._streams.create(path, create)
         headers: RawHeaders = [
@@ -137,7 +137,7 @@ class StreamRoutes:
     async def _post(self, request: Request, path: str) -> Answer:
         refuse_encoding(request)
         append = parse_append(request)
-        self._limiter.append(request.client)
+        self.limiter.append(request.client)
         accepted = await self._streams.append(path, append)
         headers: RawHeaders = [(b"stream-next-offset", accepted.state.next_offset.encode())]
         if accepted.state.end is not None:
@@ -190,7 +190,7 @@ class StreamRoutes:
         if not live:
             return await self._catch_up(request, view, position)
         held = parameters.get("cursor", [""])[-1]
-        self._limiter.admit(request.client)
+        self.limiter.admit(request.client)
         if live == "long-poll":
             return await self._long_poll(request, view, held)
         return self._sse(request, view, held)
@@ -225,9 +225,9 @@ class StreamRoutes:
 
     async def _long_poll(self, request: Request, view: View, held: str) -> Answer:
         if not view.bodies and view.closed:
-            self._limiter.ended(request.client, view.tail.stream.path)
+            self.limiter.ended(request.client, view.tail.stream.path)
         elif not view.bodies:
-            with self._limiter.live(request.client):
+            with self.limiter.live(request.client):
                 view = await self._streams.follow(view.tail, view.end, self._poll_seconds)
         headers = _view_headers(view)
         headers.append((b"cache-control", caching.LIVE))
@@ -274,7 +274,7 @@ class StreamRoutes:
         return Streaming(200, headers, partial(self._live, request.client, view, held))
 
     async def _live(self, client: str, view: View, held: str, sink: Sink) -> None:
-        with self._limiter.live(client):
+        with self.limiter.live(client):
             await self._events(view, held, sink)
 
     async def _events(self, view: View, held: str, sink: Sink) -> None:

@@ -31,6 +31,11 @@ def parse(text: str) -> int:
     return int(match[1])
 
 
+def count(text: str) -> int:
+    """How much lies before what a token of this server names."""
+    return int(text[17:])
+
+
 def parse_position(text: str) -> int:
     """The slot that a reader asks for: a token, `-1` for the beginning or `now` for the tail."""
     if text == "-1":

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tailrace.history.indexes import Indexes
 from tailrace.history.reader import Manifest
 from tailrace.history.segment import BadSegment, Index, read_index
-from tailrace.store.base import Chunk
+from tailrace.store.base import Chunk, Stamp
 from tailrace.store.files import ChainFiles
 
 
@@ -37,6 +37,14 @@ class Archive:
         """Offset and size at which slot `n` begins, if a segment has it or the one before it."""
         manifest = covering(db, chain, n) or covering(db, chain, n - 1)
         return None if manifest is None else self._index(manifest).position(n)
+
+    def stamp(self, db: sqlite3.Connection, chain: int, n: int) -> Stamp | None:
+        """The marks on slot `n`, if a segment has it."""
+        manifest = covering(db, chain, n)
+        if manifest is None:
+            return None
+        index = self._index(manifest)
+        return Stamp(index.position(n + 1)[0], index.time(n))
 
     def end(self, manifest: Manifest) -> tuple[int, int]:
         """When the last slot of a segment was written, and the size of the stream after it."""

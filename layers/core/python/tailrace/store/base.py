@@ -60,6 +60,15 @@ class Look(NamedTuple):
     """The stream's state, if the chunk reaches its end."""
 
 
+class Stamp(NamedTuple):
+    """The marks on a slot by which it is looked for."""
+
+    offset: int
+    """That of the stream after it."""
+    at: int
+    """When it was filled, in milliseconds."""
+
+
 class Listed(NamedTuple):
     """A stream in a listing."""
 
@@ -124,6 +133,9 @@ class Store(Protocol):
 
     async def position(self, chain: int, n: int) -> tuple[int, int]:
         """Offset and size at which slot `n` of a chain begins."""
+
+    async def stamp(self, chain: int, n: int) -> Stamp:
+        """The offset after slot `n` of a chain, and its time; `SlotTrimmed` when it is not kept."""
 
     async def wait(self, tail: Tail, n: int, seconds: float) -> bool:
         """Until slot `n` is filled, the stream ends or changes hands; False when time is up."""

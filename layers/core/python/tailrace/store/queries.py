@@ -12,7 +12,7 @@ from tailrace.log.expiry import renewal_slack, stored_deadline
 from tailrace.log.retention import earliest
 from tailrace.log.state import Producers, State, Stream
 from tailrace.store import schema
-from tailrace.store.base import Chunk, Listed
+from tailrace.store.base import Chunk, Listed, Stamp
 from tailrace.store.chain import Chain
 from tailrace.store.codec import config_text, state_of, stream_of
 
@@ -168,6 +168,13 @@ def position(db: sqlite3.Connection, chain: int, n: int) -> tuple[int, int] | No
     """Offset and size at which slot `n` begins, if the table has the slot before it."""
     query = "SELECT offset, size FROM entries WHERE id = ? AND n = ?"
     return cast("tuple[int, int] | None", db.execute(query, (chain, n - 1)).fetchone())
+
+
+def stamp(db: sqlite3.Connection, chain: int, n: int) -> Stamp | None:
+    """The marks on slot `n`, if the table has it."""
+    query = "SELECT offset, at FROM entries WHERE id = ? AND n = ?"
+    row = db.execute(query, (chain, n)).fetchone()
+    return None if row is None else Stamp(*row)
 
 
 def first_slot(db: sqlite3.Connection, chain: int) -> int | None:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from tailrace.errors import SlotTrimmed
 from tailrace.store import queries
 from tailrace.store.archive import Archive
-from tailrace.store.base import Chunk
+from tailrace.store.base import Chunk, Stamp
 from tailrace.store.files import ChainFiles
 from tailrace.store.schema import snapshot
 
@@ -34,6 +34,9 @@ class Reading:
 
     def position(self, db: sqlite3.Connection, chain: int, n: int) -> tuple[int, int]:
         return _patiently(lambda: self._position(db, chain, n))
+
+    def stamp(self, db: sqlite3.Connection, chain: int, n: int) -> Stamp:
+        return _patiently(lambda: self._stamp(db, chain, n))
 
     def _chunk(
         self, db: sqlite3.Connection, chain: int, n: int, stop: int, chunk_bytes: int
@@ -67,6 +70,13 @@ class Reading:
             found = queries.position(db, chain, n) or self._archive.position(db, chain, n)
             if found is None:
                 raise SlotTrimmed(n)
+            return found
+
+    def _stamp(self, db: sqlite3.Connection, chain: int, n: int) -> Stamp:
+        with snapshot(db):
+            found = queries.stamp(db, chain, n) or self._archive.stamp(db, chain, n)
+            if found is None:
+                raise SlotTrimmed(n + 1)
             return found
 
 

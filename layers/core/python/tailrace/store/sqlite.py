@@ -29,7 +29,7 @@ from tailrace.log.state import Entry, Stream
 from tailrace.settings import Settings
 from tailrace.store import compaction, queries, retention, schema
 from tailrace.store.archive import Archive
-from tailrace.store.base import Chunk, Compacted, Listed, Look, Tail, read_through
+from tailrace.store.base import Chunk, Compacted, Listed, Look, Stamp, Tail, read_through
 from tailrace.store.chain import Chain
 from tailrace.store.commit import GroupCommit
 from tailrace.store.files import ChainFiles
@@ -236,6 +236,9 @@ class SqliteStore:
 
     async def position(self, chain: int, n: int) -> tuple[int, int]:
         return await self._query(lambda db: self._reading.position(db, chain, n))
+
+    async def stamp(self, chain: int, n: int) -> Stamp:
+        return await self._query(lambda db: self._reading.stamp(db, chain, n))
 
     async def wait(self, tail: Tail, n: int, seconds: float) -> bool:
         chain = cast(Chain, tail)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from tailrace.http.openapi.broadcasts import CABLE, broadcast_paths
 from tailrace.http.openapi.components import Components
 from tailrace.http.openapi.failures import known_errors
 from tailrace.http.openapi.guide import EXAMPLE_URL, guide
@@ -29,6 +30,7 @@ def describe(api: FastAPI, settings: Settings) -> Json:
         servers=[{"url": settings.public_url.rstrip("/") or "/"}],
         tags=[
             {"name": STREAMS, "description": f"Every stream has a URL below `{MAIN}`."},
+            {"name": CABLE, "description": "For applications whose pages use Action Cable."},
             {"name": SERVER, "description": "What is there, and whether it is well."},
         ],
         routes=api.routes,
@@ -36,6 +38,7 @@ def describe(api: FastAPI, settings: Settings) -> Json:
     components = Components({type(known.sample): known for known in known_errors(settings)})
     document["paths"] = {
         **stream_paths(components, base, settings),
+        **broadcast_paths(components, base, settings),
         **{path: completed(item, components, base) for path, item in document["paths"].items()},
     }
     schemas = document.setdefault("components", {}).setdefault("schemas", {})

@@ -83,6 +83,10 @@ def known_errors(settings: Settings) -> list[Known]:
             "`[]` was appended to a stream of JSON.",
         ),
         Known(
+            errors.BadBroadcast("a broadcast has the texts stream and data"),
+            "What was posted to be broadcast is nothing that could be. Nothing of it was.",
+        ),
+        Known(
             errors.ForkOutOfRange(f"the source ends at {START}, before the fork's offset"),
             "A fork's offset is beyond the end of its source, or its sub-offset beyond the end of"
             " the append that it divides.",
@@ -290,6 +294,22 @@ OWN_ERRORS: Final[dict[str, tuple[Kind, ...]]] = {
     "inspectStream": (*ANY_STREAM, errors.StreamGone),
     "deleteStream": (*ANY_STREAM, errors.StreamGone),
     "preflightStream": (*ANY_ROUTE, errors.BodyTooLarge),
+    "broadcast": (
+        *ANY_ROUTE,
+        *DOOR,
+        errors.BadBroadcast,
+        errors.BodyTooLarge,
+        errors.TooManyRequests,
+        errors.TooManyStreams,
+        errors.InvalidJson,
+        errors.ContentTypeConflict,
+        errors.StreamClosed,
+        errors.StreamConflict,
+        errors.StreamGone,
+        errors.StreamTooHot,
+        errors.StoreUnavailable,
+        errors.OutcomeUnknown,
+    ),
     "listStreams": (
         *ANY_ROUTE,
         *DOOR,

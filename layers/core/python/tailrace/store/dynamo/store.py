@@ -24,7 +24,7 @@ from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import BEGINNING, NOW
 from tailrace.log.state import Entry, Fork, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import Chunk, Listed, Look, Tail
+from tailrace.store.base import Chunk, Listed, Look, Stamp, Tail
 from tailrace.store.dynamo import actions, layout, listing, sweeping
 from tailrace.store.dynamo.bodies import Bodies, Bucket
 from tailrace.store.dynamo.chain import Chain
@@ -307,6 +307,15 @@ class DynamoStore:
         found = None if self._history is None else await self._history.end(chain, n)
         if found is None:
             raise SlotTrimmed(n)
+        return found
+
+    async def stamp(self, chain: int, n: int) -> Stamp:
+        item = await self._table.get(layout.slot_key(chain, n))
+        if item is not None:
+            return Stamp(layout.entry_of(item).offset, int(item["a"]["N"]))
+        found = None if self._history is None else await self._history.stamp(chain, n)
+        if found is None:
+            raise SlotTrimmed(n + 1)
         return found
 
     async def wait(self, tail: Tail, n: int, seconds: float) -> bool:

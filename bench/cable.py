@@ -1,0 +1,156 @@
+"""How long a broadcast takes to reach the subscribers of a cable: `python -m bench.cable`.
+
+Server and clients share this machine, and each message is one POST to `/_broadcast`. Latency is
+from before the request is written to when a subscriber's bytes have arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.load import Address, Client, Connection
+from bench.wire import HEAD_END, render
+from tests.conftest import Server
+
+
+class Case(NamedTuple):
+    name: str
+    streams: int
+    subscribers: int
+    """Of each stream."""
+    messages: int
+    pause: float
+    """Seconds between two broadcasts; 0: as soon as the one before is answered."""
+
+
+CASES = (
+    Case("1 subscriber", 1, 1, 500, 0.002),
+    Case("100 subscribers", 1, 100, 200, 0.02),
+    Case("1,000 subscribers", 1, 1000, 100, 0.1),
+    Case("1,000 streams with one each", 1000, 1, 2000, 0.002),
+    Case("1,000 subscribers, as fast as it goes", 1, 1000, 200, 0),
+)
+
+
+class Subscriber(Connection):
+    """A WebSocket client that does just enough."""
+
+    def __init__(self, stream: str, heard: Callable[[bytes, float], None]) -> None:
+        self._identifier = json.dumps({"channel": "$pubsub", "stream_name": stream})
+        self._heard = heard
+        self._held = b""
+        self._upgraded = False
+        self.subscribed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        key = base64.b64encode(os.urandom(16)).decode()
+        offer = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": key,
+            "Sec-WebSocket-Protocol": "actioncable-v1-json",
+        }
+        self.transport.write(render("GET", "/cable?pi=0", offer))
+
+    def data_received(self, data: bytes) -> None:
+        now = time.perf_counter()
+        self._held += data
+        if not self._upgraded:
+            head, mark, rest = self._held.partition(HEAD_END)
+            if not mark:
+                return
+            assert b" 101 " in head, head
+            self._upgraded, self._held = True, rest
+            command = {"command": "subscribe", "identifier": self._identifier}
+            self.transport.write(masked(json.dumps(command).encode()))
+        while (frame := self._next()) is not None:
+            if b'"message":' in frame:
+                self._heard(frame, now)
+            elif b"confirm_subscription" in frame:
+                self.subscribed.set_result(None)
+
+    def _next(self) -> bytes | None:
+        held = self._held
+        if len(held) < 2:
+            return None
+        length, start = held[1], 2
+        if length == 126:
+            length, start = int.from_bytes(held[2:4]), 4
+        if len(held) < start + length:
+            return None
+        self._held = held[start + length :]
+        return held[start : start + length]
+
+
+def masked(payload: bytes) -> bytes:
+    """A frame as a client sends it; a mask of zeros changes nothing."""
+    head = b"\x81" + (
+        struct.pack("!B", 0x80 | len(payload))
+        if len(payload) < 126
+        else struct.pack("!BH", 0x80 | 126, len(payload))
+    )
+    return head + bytes(4) + payload
+
+
+async def measure(address: Address, case: Case) -> tuple[list[float], float]:
+    """The latency of each delivery, and the seconds that all of it took."""
+    latencies: list[float] = []
+    wanted = case.messages * case.subscribers
+    done = asyncio.Event()
+
+    def heard(frame: bytes, now: float) -> None:
+        at = frame.index(b'"t":') + 4
+        latencies.append(now - float(frame[at : frame.index(b"}", at)]))
+        if len(latencies) == wanted:
+            done.set()
+
+    names = [f"bench/{case.name.replace(' ', '-')}/{i}" for i in range(case.streams)]
+    some = [Subscriber(name, heard) for name in names for _ in range(case.subscribers)]
+    await address.connect_all(some)
+    await asyncio.gather(*(each.subscribed for each in some))
+    publisher = await address.connect(Client())
+    begun = time.perf_counter()
+    for i in range(case.messages):
+        data = f'{{"text":"{"x" * 80}","t":{time.perf_counter()!r}}}'
+        body = json.dumps({"stream": names[i % len(names)], "data": data}).encode()
+        answer = await publisher.ask(render("POST", "/_broadcast", body=body))
+        assert answer.status == 201, answer
+        if case.pause:
+            await asyncio.sleep(case.pause)
+    async with asyncio.timeout(60):
+        await done.wait()
+    took = time.perf_counter() - begun
+    for connection in (*some, publisher):
+        connection.close()
+    return latencies, took
+
+
+def row(case: Case, latencies: Sequence[float], took: float) -> str:
+    ordered = sorted(latencies)
+    shown = [ordered[int(len(ordered) * share)] * 1000 for share in (0.5, 0.99)]
+    shown.append(ordered[-1] * 1000)
+    cells = [case.name, *(f"{each:.1f}" for each in shown), f"{len(ordered) / took:,.0f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+async def run(port: int) -> None:
+    print("| | median, ms | 99 of 100, ms | longest, ms | deliveries a second |")
+    print("|---|---:|---:|---:|---:|")
+    for case in CASES:
+        print(row(case, *await measure(Address("127.0.0.1", port), case)), flush=True)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "data") as server:
+        asyncio.run(run(server.port))

@@ -1,0 +1,154 @@
+"""Replays: the part of a stream that was asked for, and what of it passes a filter.
+
+A notification's sequence is the number of its slot, counted from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from tailrace.aviso.deletions import Deleted, Deletions
+from tailrace.aviso.envelope import Notification
+from tailrace.aviso.filters import Filter, Test
+from tailrace.aviso.moments import first_millisecond, last_millisecond
+from tailrace.aviso.requests import Start, Subscription
+from tailrace.aviso.schema import EventType
+from tailrace.errors import OffsetTrimmed, SlotTrimmed, StreamGone, StreamNotFound
+from tailrace.log.offsets import BEGINNING
+from tailrace.store.base import Tail
+from tailrace.streams import Streams, View
+
+Found = list[tuple[int, Notification]]
+"""Sequences and their notifications."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The slots of a replay, fixed when it begins: what comes later is live."""
+
+    chain: int | None
+    """The incarnation; None: there is no stream yet."""
+    first: int
+    stop: int
+    tail: int
+    """Where live goes on."""
+    end_sequence: int | None = None
+    """The last sequence, where the request names an end."""
+
+
+class History:
+    def __init__(self, streams: Streams, deletions: Deletions) -> None:
+        self._streams = streams
+        self._deletions = deletions
+
+    async def part(self, asked: Subscription) -> Part:
+        event = asked.filter.event
+        tail = await find(self._streams, event)
+        if tail is None:
+            return Part(None, 0, 0, 0, None if asked.stop is None else 0)
+        end = tail.settled.tail
+        if asked.start is None:
+            return Part(tail.stream.id, end, end, end)
+        floor = max(tail.earliest, await self._kept_from(event, tail))
+        first = max(floor, await self._first(tail, asked.start))
+        if asked.stop is None:
+            return Part(tail.stream.id, first, end, end)
+        stop = max(floor, await self._stop(tail, asked.stop))
+        return Part(tail.stream.id, first, stop, end, stop)
+
+    async def replayed(self, wanted: Filter, part: Part) -> AsyncIterator[Found]:
+        """What passes, in order, piece by piece; a piece may be empty."""
+        if part.first >= part.stop:
+            return
+        event, test = wanted.event, Test(wanted)
+        deleted = await self._deletions.of(event)
+        latest = await self._latest(wanted, part) if event.storage.latest else None
+        async for view in self._views(event, part.first, part.stop):
+            found: Found = []
+            for slot, body in enumerate(view.bodies[: part.stop - view.start], view.start):
+                notification = test.passes(body)
+                if notification is None or slot + 1 in deleted:
+                    continue
+                if latest is None or latest[notification.subject] == slot:
+                    found.append((slot + 1, notification))
+            yield found
+
+    async def _views(self, event: EventType, n: int, stop: int) -> AsyncIterator[View]:
+        while n < stop:
+            try:
+                view = await self._streams.view(event.path, n)
+            except OffsetTrimmed:
+                view = await self._streams.view(event.path, BEGINNING)
+            yield view
+            n = view.end
+            if view.up_to_date:
+                return
+
+    async def _latest(self, wanted: Filter, part: Part) -> dict[bytes, int]:
+        """The last slot of each topic; a shape that is not wanted is the latest all the same."""
+        test = Test(Filter(wanted.event, wanted.asked))
+        latest: dict[bytes, int] = {}
+        async for view in self._views(wanted.event, part.first, part.tail):
+            for slot, body in enumerate(view.bodies, view.start):
+                notification = test.passes(body)
+                if notification is not None and slot < part.tail:
+                    latest[notification.subject] = slot
+        return latest
+
+    async def _first(self, tail: Tail, start: Start) -> int:
+        if start.sequence is not None:
+            return max(0, start.sequence - 1)
+        assert start.instant is not None
+        return await self._streams.slot_since(tail, first_millisecond(start.instant))
+
+    async def _stop(self, tail: Tail, stop: Start) -> int:
+        if stop.sequence is not None:
+            return min(stop.sequence, tail.settled.tail)
+        assert stop.instant is not None
+        return await self._streams.slot_since(tail, last_millisecond(stop.instant) + 1)
+
+    async def _kept_from(self, event: EventType, tail: Tail) -> int:
+        """The first slot that the event type's storage policy keeps."""
+        storage, end = event.storage, tail.settled.tail
+        first = 0
+        if storage.messages is not None:
+            first = max(first, end - storage.messages)
+        if storage.seconds is not None:
+            since = self._streams.clock() - storage.seconds * 1000
+            first = max(first, await self._streams.slot_since(tail, since))
+        if storage.size is not None:
+            first = max(first, await self._within(tail, first, storage.size))
+        return first
+
+    async def _within(self, tail: Tail, low: int, size: int) -> int:
+        """The first slot from which on the stream has at most `size` bytes."""
+        high, whole = tail.settled.tail, tail.settled.size
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                _, before = await self._streams.store.position(tail.stream.id, middle)
+            except SlotTrimmed as error:
+                low = max(middle + 1, error.earliest)
+                continue
+            if whole - before > size:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    async def exists(self, event: EventType, sequence: int, deleted: Deleted) -> bool:
+        tail = await find(self._streams, event)
+        if tail is None or not tail.earliest < sequence <= tail.settled.tail:
+            return False
+        if sequence in deleted:
+            return False
+        view = await self._streams.view(event.path, sequence - 1)
+        return bool(view.bodies) and Notification.of(view.bodies[0]) is not None
+
+
+async def find(streams: Streams, event: EventType) -> Tail | None:
+    try:
+        return await streams.find(event.path)
+    except (StreamNotFound, StreamGone):
+        return None

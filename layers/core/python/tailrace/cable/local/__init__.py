@@ -1,0 +1,1 @@
+"""Action Cable in one process: sockets, rooms and followers."""

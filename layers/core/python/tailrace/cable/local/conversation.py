@@ -1,0 +1,102 @@
+"""A client's session, carried out: effects become rooms entered, frames pushed, and so on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from tailrace.cable.commands import Command
+from tailrace.cable.local.history import replay
+from tailrace.cable.local.hub import Hub
+from tailrace.cable.local.listener import Client, Listener
+from tailrace.cable.session import (
+    Attach,
+    Detach,
+    Effect,
+    Join,
+    Leave,
+    Release,
+    Replay,
+    Roll,
+    Send,
+    Session,
+    Whisper,
+)
+from tailrace.limits import CABLE_HOLD_SECONDS
+
+
+class Conversation:
+    def __init__(self, hub: Hub, client: Client, session: Session) -> None:
+        self._hub = hub
+        self._client = client
+        self._session = session
+        self._listeners: dict[str, Listener] = {}
+        self._turn = asyncio.Lock()
+        self._held: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        self._hub.connect(self._client, self._session)
+        await self._carry_out(self._session.begin())
+
+    async def resume(self, identifiers: Sequence[str]) -> None:
+        self._hub.connect(self._client, self._session)
+        await self._carry_out(self._session.resume(identifiers))
+        for listener in self._listeners.values():
+            listener.confirmed = True
+        self._held = asyncio.create_task(self._release_held())
+
+    async def receive(self, command: Command) -> None:
+        await self._carry_out(self._session.receive(command))
+
+    def end(self) -> None:
+        if self._held is not None:
+            self._held.cancel()
+        for listener in self._listeners.values():
+            self._hub.detach(listener)
+        self._listeners.clear()
+        self._hub.disconnect(self._session)
+
+    async def _carry_out(self, effects: Sequence[Effect]) -> None:
+        async with self._turn:
+            for effect in effects:
+                await self._do(effect)
+
+    async def _do(self, effect: Effect) -> None:
+        hub, session = self._hub, self._session
+        match effect:
+            case Send(frame):
+                self._push(frame)
+            case Attach(known):
+                listener = Listener(self._client, known)
+                self._listeners[known.identifier] = listener
+                await hub.attach(listener)
+            case Release(known):
+                listener = self._listeners[known.identifier]
+                listener.confirmed = True
+                await hub.rooms[known.stream].release(listener)
+            case Replay(known, history):
+                listener = self._listeners[known.identifier]
+                listener.confirmed = True
+                await replay(hub.streams, hub.rooms[known.stream], listener, history)
+            case Detach(known):
+                hub.detach(self._listeners.pop(known.identifier))
+                if all(each.stream != known.stream for each in session.subscriptions.values()):
+                    hub.leave(session.sid, known.stream)
+            case Whisper(known, message):
+                hub.rooms[known.stream].tell(message, but=session.sid, whisper=True)
+            case Join(known, member, info):
+                hub.join(session.sid, known, member, info)
+            case Leave(known):
+                hub.leave(session.sid, known.stream)
+            case Roll(known, records):
+                self._push(hub.roll(known, records=records))
+
+    def _push(self, frame: str) -> None:
+        self._client.push(self._client.encoder.control(frame))
+
+    async def _release_held(self) -> None:
+        """A client that resumed says what it missed; one that does not gets what is new."""
+        await asyncio.sleep(CABLE_HOLD_SECONDS)
+        for listener in list(self._listeners.values()):
+            if not listener.live:
+                await self._carry_out([Release(listener.subscription)])

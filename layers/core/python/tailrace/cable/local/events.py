@@ -1,0 +1,64 @@
+"""One client that gets server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from tailrace.cable import frames
+from tailrace.cable.commands import Command
+from tailrace.cable.encoders import Encoder
+from tailrace.cable.local.conversation import Conversation
+from tailrace.cable.local.outbox import Outbox
+from tailrace.http.wire import Sink
+
+logger = logging.getLogger("tailrace")
+
+
+class EventClient:
+    def __init__(self, sid: str, encoder: Encoder) -> None:
+        self.sid = sid
+        self.encoder = encoder
+        self._outbox = Outbox(self._too_slow)
+
+    def push(self, text: str) -> None:
+        self._outbox.push(text)
+
+    async def room(self) -> None:
+        await self._outbox.room()
+
+    def end(self, reason: str, *, reconnect: bool) -> None:
+        self._outbox.finish(self.encoder.control(frames.disconnect(reason, reconnect=reconnect)))
+
+    async def converse(
+        self,
+        conversation: Conversation,
+        commands: Sequence[Command],
+        pinging: Callable[[EventClient], Awaitable[None]],
+        sink: Sink,
+    ) -> None:
+        async def send(text: str) -> None:
+            if not sink.push(text.encode()):
+                await sink.room()
+
+        async def begin() -> None:
+            await conversation.begin()
+            for command in commands:
+                await conversation.receive(command)
+
+        beginning = asyncio.ensure_future(begin())
+        pings = asyncio.ensure_future(pinging(self))
+        try:
+            await self._outbox.pump(send)
+        finally:
+            conversation.end()
+            for task in (beginning, pings):
+                task.cancel()
+            failed, _ = await asyncio.gather(beginning, pings, return_exceptions=True)
+            if isinstance(failed, Exception):
+                logger.error("a command of a cable client failed", exc_info=failed)
+
+    def _too_slow(self) -> None:
+        last = self.encoder.control(frames.disconnect("too_slow", reconnect=True))
+        self._outbox.finish(last, at_once=True)

@@ -1,0 +1,273 @@
+"""Action Cable as the local server has it: the WebSocket, broadcasts, and server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from tailrace.auth.credentials import Credentials, shown
+from tailrace.auth.origins import Origins
+from tailrace.auth.policy import Door, Operation
+from tailrace.cable import broadcasts, events, frames
+from tailrace.cable.broadcasts import Disconnect
+from tailrace.cable.channels import Channels
+from tailrace.cable.commands import Command
+from tailrace.cable.local.conversation import Conversation
+from tailrace.cable.local.events import EventClient
+from tailrace.cable.local.hub import Hub
+from tailrace.cable.local.pings import Pings
+from tailrace.cable.local.publisher import Publisher
+from tailrace.cable.local.socket import WRITE_NOW, Receive, SendMessage, Socket
+from tailrace.cable.session import Session, anonymous, new_sid
+from tailrace.clock import Clock
+from tailrace.errors import (
+    BadParameter,
+    BodyTooLarge,
+    MethodNotAllowed,
+    NotAllowed,
+    NotFound,
+    TailraceError,
+    TokenExpired,
+)
+from tailrace.http.gate import Keeper
+from tailrace.http.limiter import Limiter, client_key
+from tailrace.http.statuses import error_response, internal_error
+from tailrace.http.wire import (
+    PREFLIGHT_HEADERS,
+    RawHeaders,
+    Request,
+    Response,
+    Sink,
+    Streaming,
+    cors,
+)
+from tailrace.limits import CABLE_CLOSE_SECONDS, CABLE_FRAME_BYTES
+from tailrace.settings import Settings
+from tailrace.streams import Streams
+
+Answer = Response | Streaming
+
+RESTORE_HEADER: Final = b"x-anycable-restore-sid"
+
+EVENT_HEADERS: Final[RawHeaders] = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"private, no-cache, no-store, must-revalidate, max-age=0"),
+    (b"pragma", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+logger = logging.getLogger("tailrace")
+
+
+class _Guest(NamedTuple):
+    """Who wants to come in."""
+
+    door: Door
+    identity: str | None
+    client: str
+
+
+class Cable:
+    def __init__(
+        self,
+        streams: Streams,
+        settings: Settings,
+        keeper: Keeper,
+        limiter: Limiter,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._keeper = keeper
+        self._limiter = limiter
+        self._clock = clock
+        self._origins = Origins(settings.allowed_origins)
+        self.hub = Hub(streams, settings)
+        self._publisher = Publisher(streams, self.hub, settings)
+        self._routes: dict[str, Callable[[Request], Awaitable[Answer]]] = {
+            settings.broadcast_path: self._broadcast,
+            settings.events_path: self._events,
+        }
+
+    async def drain(self) -> None:
+        """Tell everybody to come back later, and wait until they have heard it."""
+        for client in self.hub.clients():
+            client.end("server_restart", reconnect=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.hub.empty.wait(), CABLE_CLOSE_SECONDS)
+
+    # WebSocket
+
+    async def websocket(
+        self, scope: MutableMapping[str, Any], receive: Receive, send: SendMessage
+    ) -> None:
+        """From the handshake to the end of a connection."""
+        await receive()
+        request = _handshake(scope)
+        try:
+            guest, refusal = await self._enter(request, scope)
+        except TailraceError as error:
+            await _reject(error_response(error, request.id()), scope, send)
+            return
+        protocol = frames.chosen(scope["subprotocols"])
+        await send({"type": "websocket.accept", "subprotocol": protocol})
+        session = Session(new_sid(), guest.identity, Channels(guest.door, self._settings))
+        socket = Socket(session.sid, receive, send, scope.get(WRITE_NOW))
+        if refusal is not None:
+            await socket.refuse(refusal)
+            return
+        conversation = Conversation(self.hub, socket, session)
+        begin = conversation.begin
+        if protocol == frames.EXTENDED:
+            identifiers = self._recalled(request, guest)
+            if identifiers is not None:
+                begin = partial(conversation.resume, identifiers)
+        with self._limiter.live(guest.client):
+            await socket.converse(conversation, begin, self._pings(request))
+
+    async def _enter(
+        self, request: Request, scope: MutableMapping[str, Any]
+    ) -> tuple[_Guest, str | None]:
+        """Who connects, and the reason why it must not; raises for what gets no connection."""
+        if scope["path"] != self._settings.cable_path:
+            raise NotFound(f"no WebSocket is at '{scope['path'][:80]}'")
+        origin = request.header(b"origin")
+        if origin is not None and not self._origins.allow(origin):
+            raise NotAllowed("pages of this origin may not connect: TAILRACE_ALLOWED_ORIGINS")
+        door = await self._keeper.current()
+        credentials = _credentials(request, door, scope["subprotocols"])
+        guest = _Guest(door, None, client_key(None, request.peer))
+        try:
+            identity = door.identify(credentials, self._clock())
+        except TailraceError as error:
+            # Told on the connection: a failed handshake shows a client no reason, and it would
+            # try again and again.
+            return guest, "token_expired" if isinstance(error, TokenExpired) else "unauthorized"
+        guest = _Guest(door, identity, client_key(identity, request.peer))
+        self._limiter.admit(guest.client)
+        return guest, None
+
+    def _recalled(self, request: Request, guest: _Guest) -> list[str] | None:
+        """The subscriptions of the session that a client wants to resume.
+
+        Only of one that the token names, too: who knows no more than the name of a session would
+        else be shown what somebody else had to be allowed. Others subscribe again, and miss
+        nothing either."""
+        sid = request.parameters().get("sid", [""])[-1] or request.header(RESTORE_HEADER)
+        if not sid:
+            return None
+        identity = anonymous(sid) if guest.door.open else guest.identity
+        found = None if identity is None else self.hub.recall(sid, identity)
+        return None if found is None else list(found)
+
+    # HTTP
+
+    async def respond(self, path: str, request: Request) -> Answer:
+        """The answer to a request of a path that is one of ours; never an exception."""
+        request_id = request.id()
+        try:
+            answer = await self._routes[path](request)
+            answer.headers.append((b"x-request-id", request_id.encode()))
+        except TailraceError as error:
+            answer = error_response(error, request_id)
+        except Exception:
+            logger.exception("%s %s failed (%s)", request.method, path, request_id)
+            answer = internal_error(request_id)
+        answer.headers.extend(cors(self._origins, request.headers.get(b"origin")))
+        return answer
+
+    async def _broadcast(self, request: Request) -> Answer:
+        if request.method != "POST":
+            raise MethodNotAllowed(request.method, "POST")
+        door, now = await self._keeper.current(), self._clock()
+        credentials = _credentials(request, door)
+        await door.prepare(credentials, now)
+        by = ""
+        # Before anything is looked at: strangers are not told what is wrong with a body.
+        with contextlib.suppress(NotAllowed):
+            by = door.decide(Operation.BROADCAST, "", credentials, now).by
+        asked = broadcasts.parse(request.body)
+        if isinstance(asked, Disconnect):
+            if by not in ("open", "broadcast key"):
+                door.decide(Operation.ADMIN, "", credentials, now)
+            self.hub.expel(asked.identity, reconnect=asked.reconnect)
+            return Response(201, [])
+        subject = None
+        for path in {each.path for each in asked}:
+            subject = door.decide(Operation.BROADCAST, path, credentials, now).subject
+        self._limiter.append(client_key(subject, request.peer))
+        await self._publisher.publish(asked)
+        return Response(201, [])
+
+    async def _events(self, request: Request) -> Answer:
+        match request.method:
+            case "OPTIONS":
+                return Response(204, [*PREFLIGHT_HEADERS])
+            case "GET":
+                query = request.parameters()
+                history = events.history_of(query, request.header(b"last-event-id"))
+                identifier = events.identifier_of(query)
+                commands = [Command("subscribe", identifier, history=history)]
+                encoder = events.RAW if events.is_raw(query) else events.UNWRAPPED
+            case "POST":
+                if len(request.body) > CABLE_FRAME_BYTES:
+                    raise BodyTooLarge(f"commands have at most {CABLE_FRAME_BYTES} bytes")
+                commands = events.commands_of(request.body)
+                encoder = events.ENVELOPES
+            case _:
+                raise MethodNotAllowed(request.method, "GET, POST, OPTIONS")
+        door = await self._keeper.current()
+        identity = door.identify(_credentials(request, door), self._clock())
+        channels = Channels(door, self._settings)
+        if channels.admit(commands[0].identifier) is None:
+            raise BadParameter("there is no such channel, or it is not for you")
+        client = client_key(identity, request.peer)
+        self._limiter.admit(client)
+        session = Session(new_sid(), identity, channels)
+        listener = EventClient(session.sid, encoder)
+        conversation = Conversation(self.hub, listener, session)
+
+        async def run(sink: Sink) -> None:
+            with self._limiter.live(client):
+                await listener.converse(conversation, commands, self._pings(request), sink)
+
+        return Streaming(200, [*EVENT_HEADERS], run)
+
+    def _pings(self, request: Request) -> Pings:
+        return Pings(request.parameters(), self._settings.ping_interval, self._clock)
+
+
+def _credentials(request: Request, door: Door, protocols: Sequence[str] = ()) -> Credentials:
+    found = shown(request.fields, request.parameters(), door.jwt_param)
+    start = len(frames.TOKEN_PROTOCOL)
+    tokens = {each[start:] for each in protocols if each.startswith(frames.TOKEN_PROTOCOL)}
+    if not tokens:
+        return found
+    if len(tokens | {found.jid or next(iter(tokens))}) > 1:
+        return Credentials(fault="more than one identification token is shown")
+    return replace(found, jid=tokens.pop())
+
+
+def _handshake(scope: MutableMapping[str, Any]) -> Request:
+    raw_path = scope.get("raw_path") or scope["path"].encode()
+    return Request(
+        "GET",
+        raw_path.decode("latin-1"),
+        scope["query_string"].decode("latin-1"),
+        [(name.lower(), value) for name, value in scope["headers"]],
+        b"",
+        peer=(scope.get("client") or ("",))[0],
+    )
+
+
+async def _reject(answer: Response, scope: MutableMapping[str, Any], send: SendMessage) -> None:
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1000})
+        return
+    start = "websocket.http.response.start"
+    await send({"type": start, "status": answer.status, "headers": answer.headers})
+    await send({"type": "websocket.http.response.body", "body": answer.body})

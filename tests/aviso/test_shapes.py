@@ -1,0 +1,103 @@
+"""Points and polygons as text and as arrays."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.aviso import shapes
+from tailrace.aviso.errors import BadField
+from tailrace.aviso.handlers import POINT, POLYGON
+
+TRIANGLE = ((0.0, 0.0), (0.0, 10.0), (10.0, 0.0), (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["0,0,0,10,10,0,0,0", "(0,0,0,10,10,0,0,0)", " ( 0 , 0, 0,10 ,10,0,0,0 ) ",
+     "0,0,0,1e1,+10,.0,0.,-0",
+     [[0, 0], [0, 10], [10, 0], [0, 0]], "[[0,0],[0,10],[10,0],[0,0]]",
+     " [[0,0.0],[0,10],[10,0],[0,0]]"],
+)  # fmt: skip
+def test_a_polygon_is_text_or_an_array(value: object) -> None:
+    assert shapes.parse_polygon(value) == TRIANGLE
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["90,180,90,-180,-90,-180,90,180", "1,1,1,1,1,1,1,1", "0,0,10,10,0,10,10,0,0,0"],
+)
+def test_a_polygon_may_have_any_form_within_bounds(value: str) -> None:
+    assert len(shapes.parse_polygon(value)) >= 4
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("", "it is empty"),
+        ("   ", "it is empty"),
+        ("()", "it is empty"),
+        ("(0,0,0,10,10,0,0,0", "missing the closing"),
+        ("0,0,0,10,10,0,0,0)", "missing the opening"),
+        ("((0,0,0,10,10,0,0,0))", "parentheses inside"),
+        ("(0,0),(0,10),(10,0),(0,0)", "parentheses inside"),
+        ("0,0,0,10,10,0,0", "latitude without a longitude"),
+        ("0,0,0,10,10,0,0,x", "'x' is no number"),
+        ("0,0,,10,10,0,0,0", "'' is no number"),
+        ("0,0,0,1_0,10,0,0,0", "is no number"),
+        ("nan,0,0,10,10,0,nan,0", "is no number"),
+        ("0,0,0,inf,10,0,0,0", "is no number"),
+        ("0,0,0,10,0,0", "at least 4 pairs"),
+        ("0,0,0,0", "at least 4 pairs"),
+        ("0,0,0,10,10,0,1,1", "not closed"),
+        ("0,0,0,10,10,0,0,0.0000001", "not closed"),
+        ("90.1,0,0,10,10,0,90.1,0", "latitude 90.1"),
+        ("-91,0,0,10,10,0,-91,0", "latitude -91"),
+        ("0,180.5,0,10,10,0,0,180.5", "longitude 180.5"),
+        ("0,-181,0,10,10,0,0,-181", "longitude -181"),
+        ("0,1e400,0,10,10,0,0,1e400", "longitude inf"),
+        ([[0, 0], [0, 10], [10, 0]], "at least 4 pairs"),
+        ([[0, 0], [0, 10], [10, 0], [1, 1]], "not closed"),
+        ([[0, 0], [0, 10], [10], [0, 0]], "each pair"),
+        ([0, 0, 0, 10, 10, 0, 0, 0], "each pair"),
+        ([["0", 0], [0, 10], [10, 0], ["0", 0]], "are numbers"),
+        ([[True, 0], [0, 10], [10, 0], [True, 0]], "are numbers"),
+        ("[[0,0],[0,10]", "but is none"),
+        (5, "text or an array"),
+        (None, "text or an array"),
+        ({"type": "Polygon"}, "text or an array"),
+    ],
+)
+def test_what_is_no_polygon_is_refused_with_the_reason(value: object, why: str) -> None:
+    with pytest.raises(BadField, match="field 'polygon' must be a valid polygon: ") as refusal:
+        POLYGON.ring(value)
+    assert why in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "value", ["1.5,2", "(1.5,2)", " ( 1.5 , 2 ) ", [1.5, 2], "[1.5,2]", "1.50,+2."]
+)
+def test_a_point_is_text_or_an_array(value: object) -> None:
+    assert shapes.parse_point(value) == (1.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "()", "1", "1,2,3", "(1,2", "1,2)", "((1,2))", "a,b", "nan,0", "91,0", "0,181", "-90.1,0",
+     "1;2", [1], [1, 2, 3], [[1, 2]], ["1", 2], 5, None, {}, "[1,2"],
+)  # fmt: skip
+def test_what_is_no_point_is_refused(value: object) -> None:
+    with pytest.raises(BadField, match="field 'point' must be a valid point"):
+        POINT.pair(value)
+
+
+@pytest.mark.parametrize("value", ["90,180", "-90,-180", "0,0", "-0.0,0"])
+def test_a_point_may_lie_on_the_bounds(value: str) -> None:
+    shapes.parse_point(value)
+
+
+def test_boxes_meet_when_they_share_a_corner() -> None:
+    one = shapes.Box.around(TRIANGLE)
+    assert one.meets(shapes.Box(10, 10, 20, 20))
+    assert not one.meets(shapes.Box(10.1, 10, 20, 20))
+    assert not one.meets(shapes.Box(10, 10.1, 20, 20))
+    assert str(shapes.Box.parse(str(one).encode())) == str(one) == "0.0,0.0,10.0,10.0"

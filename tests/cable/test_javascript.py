@@ -1,0 +1,17 @@
+"""The stock clients of Rails, AnyCable and Turbo against the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cable.tools import SECRET
+from tests.conftest import Server, fail_with, run_vitest
+
+CLIENTS = Path(__file__).parent / "clients"
+
+
+def test_stock_clients(cable_server: Server, tmp_path: Path) -> None:
+    env = {"SERVER_URL": cable_server.url, "SECRET": SECRET}
+    tests = run_vitest(CLIENTS, tmp_path / "report.json", env, seconds=110)
+    fail_with(test for test in tests if test.status != "passed")
+    assert len(tests) > 40
