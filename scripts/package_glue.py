@@ -27,7 +27,7 @@ MACHINE = "x86_64"
 ZIP = "tailrace.gluewheels.zip"
 """Only with this end does Glue take it for a zip of wheels."""
 
-LEFT_OUT = ("__main__.py", "__pycache__", "aws", "cable", "cli", "http", "server.py")
+LEFT_OUT = ("__main__.py", "__pycache__", "aviso", "aws", "cable", "cli", "http", "server.py")
 """What of the product no job asks for; most of it needs packages that are not in the zip."""
 
 MOMENT = (1980, 1, 1, 0, 0, 0)

@@ -61,12 +61,10 @@ def test_what_is_no_instant_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("instant", "first", "last"),
-    [(0, 0, 0), (1, 1, 0), (999_999, 1, 0), (1_000_000, 1, 1), (1_000_001, 2, 1), (-1, 0, -1)],
+    ("instant", "millisecond"), [(0, 0), (999_999, 0), (1_000_000, 1), (1_000_001, 1), (-1, -1)]
 )
-def test_a_bound_between_two_milliseconds_goes_inwards(instant: int, first: int, last: int) -> None:
-    assert moments.first_millisecond(instant) == first
-    assert moments.last_millisecond(instant) == last
+def test_a_bound_is_a_whole_millisecond(instant: int, millisecond: int) -> None:
+    assert moments.milliseconds(instant) == millisecond
 
 
 def test_control_frames_have_whole_seconds() -> None:

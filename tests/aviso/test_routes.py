@@ -235,6 +235,7 @@ async def test_a_replay_has_its_frames(aviso: Aviso) -> None:
         ({"from_date": "1000"}, [1, 2, 3, 4, 5], None),
         ({"from_date": "1001"}, [2, 3, 4, 5], None),
         ({"from_date": "1970-01-01T00:16:42"}, [3, 4, 5], None),
+        ({"from_date": "1970-01-01T00:16:42.0009Z"}, [3, 4, 5], None),
         ({"from_date": "1970-01-01T00:16:42.001Z"}, [4, 5], None),
         ({"from_date": "1970-01-01 01:16:44+0100"}, [5], None),
         ({"from_date": "1005"}, [], None),

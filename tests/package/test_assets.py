@@ -37,7 +37,9 @@ HANDLERS = {name: "handler.app" if name == "live" else "handler.handler" for nam
 IMPORT_ALL = """
 import importlib, pkgutil, tailrace
 for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
-    importlib.import_module(module.name)
+    # No layer has what Aviso needs besides: without that, it is not served.
+    if not module.name.startswith("tailrace.aviso."):
+        importlib.import_module(module.name)
 """
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tailrace.aviso.deletions import Deleted, Deletions
 from tailrace.aviso.envelope import Notification
 from tailrace.aviso.filters import Filter, Test
-from tailrace.aviso.moments import first_millisecond, last_millisecond
+from tailrace.aviso.moments import milliseconds
 from tailrace.aviso.requests import Start, Subscription
 from tailrace.aviso.schema import EventType
 from tailrace.errors import OffsetTrimmed, SlotTrimmed, StreamGone, StreamNotFound
@@ -100,13 +100,13 @@ class History:
         if start.sequence is not None:
             return max(0, start.sequence - 1)
         assert start.instant is not None
-        return await self._streams.slot_since(tail, first_millisecond(start.instant))
+        return await self._streams.slot_since(tail, milliseconds(start.instant))
 
     async def _stop(self, tail: Tail, stop: Start) -> int:
         if stop.sequence is not None:
             return min(stop.sequence, tail.settled.tail)
         assert stop.instant is not None
-        return await self._streams.slot_since(tail, last_millisecond(stop.instant) + 1)
+        return await self._streams.slot_since(tail, milliseconds(stop.instant) + 1)
 
     async def _kept_from(self, event: EventType, tail: Tail) -> int:
         """The first slot that the event type's storage policy keeps."""

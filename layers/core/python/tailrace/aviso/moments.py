@@ -56,12 +56,9 @@ def _from_number(digits: str) -> int:
     return number * scale
 
 
-def first_millisecond(instant: int) -> int:
-    """The first millisecond that is not before an instant in nanoseconds."""
-    return -(-instant // 10**6)
-
-
-def last_millisecond(instant: int) -> int:
+def milliseconds(instant: int) -> int:
+    """The millisecond of an instant. What was stored in it may have been stored before the instant
+    or after it: the log has no more digits, and nothing that came after may be missed."""
     return instant // 10**6
 
 
