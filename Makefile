@@ -5,14 +5,14 @@ DATA ?= ./data
 ARGS ?=
 DYNAMODB_TESTS := tests/test_engines.py tests/store/dynamo tests/faults tests/conformance -k dynamo
 
-# Three at a time, for two processors: tests wait a lot. `make test BESIDE=` runs one after the other.
-BESIDE ?= -n 3 --dist loadfile
+# Four at a time, for two processors: tests wait a lot. `make test BESIDE=` runs one after the other.
+BESIDE ?= -n 4 --dist loadfile
 RUN := .venv/bin/python -m
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-dynamodb test-dynamodb-local test-glue6 lint format package aws-local deploy-local \
+.PHONY: help setup serve test test-slow test-dynamodb test-dynamodb-local test-glue6 lint format package aws-local deploy-local \
 	bench bench-dynamodb bench-coldstart bench-history bench-aviso soak demo clean
 
 help: ## Show this list
@@ -26,7 +26,10 @@ serve: ## Run the server: PORT=4437 DATA=./data ARGS="--long-poll-timeout 10"
 	@exec $(RUN) tailrace serve --port $(PORT) --data "$(DATA)" $(ARGS)
 
 test: setup lint ## Run lint and all tests: ARGS="-k producer"
-	@$(RUN) pytest $(BESIDE) $(ARGS)
+	@$(RUN) pytest $(BESIDE) -m "not slow" $(ARGS)
+
+test-slow: setup ## Run the tests that are left out of `make test`, since they take minutes
+	@$(RUN) pytest -m slow $(ARGS)
 
 test-dynamodb: setup ## Run the tests of the HTTP server over DynamoDB instead of SQLite, on ministack
 	@TAILRACE_TEST_STORE=dynamodb $(RUN) pytest $(or $(ARGS),tests/http tests/client)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -192,11 +191,12 @@ TOGETHER = ("tests/glue/", "tests/e2e/", "tests/infra/")
 """Tests that share what takes long to make: a JVM with Spark, the whole path, the stacks."""
 
 FIRST = (
-    "tests/glue/", "tests/conformance/", "tests/e2e/", "tests/test_limits.py", "tests/deploy/",
-    "tests/infra/", "tests/aws/", "tests/package/", "tests/faults/",
+    "tests/glue/", "tests/e2e/", "tests/conformance/", "tests/infra/",
+    "tests/test_limits.py", "tests/test_settings.py", "tests/test_readme.py", "tests/test_server.py",
+    "tests/deploy/", "tests/package/", "tests/aws/", "tests/faults/", "tests/cable/",
 )  # fmt: skip
-"""What takes longest, so that no process is left with it at the end. A process gets two pieces of
-work at the beginning, so one that is small follows the three that are large."""
+"""What takes longest, so that no process is left with it at the end. Each process gets two pieces of
+work at the beginning, so four that are small follow the four that are large."""
 
 
 class Shares(LoadFileScheduling):  # type: ignore[misc]
@@ -221,20 +221,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next(places, len(FIRST))
 
     items.sort(key=place)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Tests run side by side, but not beside those that are marked `alone`.
-
-    First of all hooks: a test's time begins when it has got the room."""
-    mode = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
-    with (ENGINES / ".gate").open("w") as gate, (ENGINES / ".room").open("w") as room:
-        # Who waits for the room holds the gate, so that nobody overtakes.
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        fcntl.flock(room, mode)
-        fcntl.flock(gate, fcntl.LOCK_UN)
-        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

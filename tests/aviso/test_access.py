@@ -44,7 +44,7 @@ async def closed(make: Make, tmp_path: Path) -> Aviso:
 
 
 def token(**claims: Any) -> str:
-    return jwt.encode({"exp": time.time() + 60, **claims}, SECRET)
+    return jwt.encode({"exp": time.time() + 7200, **claims}, SECRET)
 
 
 ROLES = {"realm": "lab", "username": "ada"}
@@ -64,7 +64,7 @@ TOKENS = {
     "scope admin": token(scope="admin"),
     "other streams": token(scope="admin", streams="chat/**", sub="eve"),
     "expired": token(sub="ada", exp=time.time() - 60),
-    "forged": jwt.encode({"sub": "ada", "exp": time.time() + 60}, "x" * 32),
+    "forged": jwt.encode({"sub": "ada", "exp": time.time() + 7200}, "x" * 32),
     "garbage": "Bearer garbage",
 }
 

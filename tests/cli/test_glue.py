@@ -218,6 +218,7 @@ def test_wrong_flags_start_nothing(args: list[str], message: str) -> None:
 # Here
 
 
+@pytest.mark.slow
 async def test_a_job_runs_here_and_its_exit_code_is_passed_on(aws_env: dict[str, str]) -> None:
     settings = Settings(store="dynamodb", table=fresh_name("cli"), bucket=fresh_name("cli"))
     store = DynamoStore(settings)

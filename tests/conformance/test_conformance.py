@@ -42,6 +42,7 @@ def test_official_suite_passes_on_sqlite_that_always_compacts(tmp_path: Path) ->
         assert "Traceback" not in server.output()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_official_suite_passes_on_two_servers_that_share_a_table_of_dynamodb(
     aws: Engine, tmp_path: Path

@@ -115,6 +115,7 @@ def test_jobs_run_by_a_schedule_and_the_export_has_its_database(deployment: Depl
     assert glue.get_database(Name=deployment.output("DatabaseName"))
 
 
+@pytest.mark.slow
 def test_a_second_deployment_changes_nothing(deployment: Deployment) -> None:
     said = deployment.deploy()
     stacks = [stack for stack in deployment.stacks() if stack.startswith("tailrace-")]

@@ -196,7 +196,6 @@ def test_tokens_of_an_identity_provider_are_judged_by_the_function(
         closed_local.change_access(ACCESS)
 
 
-@pytest.mark.alone
 async def test_an_audience_of_one_private_stream_costs_what_one_reader_costs(
     closed_local: AwsLocal,
 ) -> None:

@@ -34,7 +34,7 @@ from tests.http.wire import (
 )
 
 SEED = 20_240_611
-KILLS = 22
+KILLS = 12
 WRITERS = 4
 PIPELINE = 12
 LARGE_SHARE = 0.06

@@ -540,6 +540,7 @@ def test_it_only_reads(audited: Audited) -> None:
     assert not audited.changed
 
 
+@pytest.mark.slow
 async def test_a_store_in_use_gives_no_false_alarm(
     lab: Lab, capfd: pytest.CaptureFixture[str]
 ) -> None:

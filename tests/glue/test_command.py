@@ -53,6 +53,7 @@ async def test_an_object_is_never_written_over(signed: Lab) -> None:
     assert await signed.bucket.get("segments/one", 1, 3) == b"ir"
 
 
+@pytest.mark.slow
 async def test_the_job_is_killed_and_then_ends_well(signed: Lab) -> None:
     await signed.fill("json", JSON, 30)
     await signed.fill("text", TEXT, 30, by="writer")

@@ -337,6 +337,7 @@ async def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next(
     assert [key for key in shop.lab.objects("export/") if "/_" in key] == [KEY]
 
 
+@pytest.mark.slow
 async def test_a_second_run_ends_unless_the_first_seems_dead_and_then_that_does_no_harm(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

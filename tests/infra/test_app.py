@@ -108,6 +108,7 @@ def test_the_secret_is_in_no_template(dev: Stacks) -> None:
         assert '"SecretString"' not in json.dumps(template)
 
 
+@pytest.mark.slow
 def test_the_command_of_cdk_json_synthesises(tmp_path: Path) -> None:
     command = shlex.split(json.loads((ROOT / "cdk.json").read_bytes())["app"])
     context = {"stage": "prod", "aws:cdk:disable-asset-staging": True}

@@ -64,6 +64,7 @@ def run(code: str, function: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     once, again = assets("host"), build("host", tmp_path)
     for kind in ("layers", "functions", "glue"):
