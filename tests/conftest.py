@@ -192,11 +192,12 @@ TOGETHER = ("tests/glue/", "tests/e2e/", "tests/infra/")
 
 FIRST = (
     "tests/glue/", "tests/e2e/", "tests/conformance/", "tests/infra/",
-    "tests/test_limits.py", "tests/test_settings.py", "tests/test_readme.py", "tests/test_server.py",
-    "tests/deploy/", "tests/package/", "tests/aws/", "tests/faults/", "tests/cable/",
+    "tests/test_limits.py", "tests/test_settings.py", "tests/test_readme.py",
+    "tests/test_server.py", "tests/deploy/", "tests/package/", "tests/aws/", "tests/faults/",
+    "tests/cable/",
 )  # fmt: skip
-"""What takes longest, so that no process is left with it at the end. Each process gets two pieces of
-work at the beginning, so four that are small follow the four that are large."""
+"""What takes longest, so that no process is left with it at the end. Each process gets two pieces
+of work at the beginning, so four that are small follow the four that are large."""
 
 
 class Shares(LoadFileScheduling):  # type: ignore[misc]
