@@ -25,6 +25,7 @@ def test_official_suite_passes_on_sqlite(own_server: Server, tmp_path: Path) -> 
     check(own_server, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_official_suite_passes_on_sqlite_that_always_compacts(tmp_path: Path) -> None:
     """Nothing is in memory, and all but the last entries of a stream are on their way to files."""

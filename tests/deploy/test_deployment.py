@@ -83,6 +83,7 @@ def test_a_deletion_goes_through_the_tables_stream_to_a_purge(deployment: Deploy
     wait_for(lambda: f"#{tag}" in deployment.invalidated())
 
 
+@pytest.mark.slow
 def test_a_rotation_reaches_the_distribution_and_the_functions(deployment: Deployment) -> None:
     before, path = deployment.secret(), f"{PATH}/rotated"
     assert deployment.request("PUT", path, before).status_code == 201

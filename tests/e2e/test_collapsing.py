@@ -12,7 +12,9 @@ MOST = 2
 is kept for a second, has been forgotten."""
 
 
-@pytest.mark.parametrize(("streams", "clients"), [(1, 1000), (5, 200)])
+@pytest.mark.parametrize(
+    ("streams", "clients"), [(1, 1000), pytest.param(5, 200, marks=pytest.mark.slow)]
+)
 async def test_long_polls_collapse_and_nobody_misses_a_message(
     aws_local: AwsLocal, streams: int, clients: int
 ) -> None:

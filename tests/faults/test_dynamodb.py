@@ -373,7 +373,9 @@ async def test_a_deleted_stream_is_missing_even_far_from_its_end(aws: Engine) ->
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("attempts", "operations"), [(4, 500), (1, 400)])
+@pytest.mark.parametrize(
+    ("attempts", "operations"), [(4, 400), pytest.param(1, 400, marks=pytest.mark.slow)]
+)
 async def test_many_writers_and_readers_on_a_bad_day(
     aws: Engine, monkeypatch: pytest.MonkeyPatch, attempts: int, operations: int
 ) -> None:

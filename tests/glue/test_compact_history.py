@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import orjson
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -121,6 +122,7 @@ async def test_writers_and_readers_do_not_notice(lab: Lab) -> None:
     assert b"".join((await lab.streams.view("busy", 0)).bodies)[:1020] == b"".join(sent)[:1020]
 
 
+@pytest.mark.slow
 async def test_two_runs_at_once_make_one_row_of_segments(lab: Lab) -> None:
     for path in ("a", "b"):
         await lab.fill(path, JSON, 40)

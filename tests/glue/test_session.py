@@ -60,6 +60,7 @@ def test_a_session_that_runs_is_taken_as_it_is(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_session_says_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     job = """
         import os, tempfile
@@ -89,6 +90,7 @@ def test_a_session_says_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(there.iterdir()) == list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_killed_session_leaves_nothing(tmp_path: Path) -> None:
     job = """
         import os, signal
