@@ -9,6 +9,8 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from bench.cable import masked
 from bench.load import Address, Client, Connection
 from bench.wire import HEAD_END, render
@@ -182,6 +184,7 @@ def check(listeners: Sequence[Listener], drops: int) -> None:
     assert sum(one.restored for one in listeners) > drops / 10
 
 
+@pytest.mark.slow
 async def test_a_thousand_on_one_stream(cable_server: Server) -> None:
     name = f"open/load/{time.time_ns()}"
     batches = [[name] * random.choice((1, 1, 1, 4)) for _ in range(25)]
@@ -190,6 +193,7 @@ async def test_a_thousand_on_one_stream(cable_server: Server) -> None:
     check(listeners, 25 * 20)
 
 
+@pytest.mark.slow
 async def test_a_thousand_streams_with_one_each(cable_server: Server) -> None:
     names = [f"open/load/{time.time_ns()}/{i}" for i in range(1000)]
     waiting = names * 4

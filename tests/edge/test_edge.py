@@ -18,7 +18,7 @@ from tests.edge.template import distribution
 
 pytestmark = needs_varnish
 
-WAITERS = 200
+WAITERS = 50
 LIVE = {"cache-control": "public, max-age=10", "content-type": "text/plain"}
 """Longer than the app says, so that a slow machine changes nothing."""
 SHORT = {"cache-control": "public, max-age=1", "etag": '"tag"'}
@@ -59,7 +59,7 @@ async def test_all_who_wait_for_the_same_cost_one_origin_request(
 
     origins.http.on(path, answer)
     waiting = [asyncio.ensure_future(viewer.get(path, params=POLL)) for _ in range(WAITERS)]
-    await asyncio.sleep(1)
+    await asyncio.sleep(4)  # Until all have come: a busy machine is slow.
     gate.set()
     answers = await asyncio.gather(*waiting)
     assert {(each.status_code, each.content) for each in answers} == {(status, body)}
