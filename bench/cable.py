@@ -74,23 +74,26 @@ class Subscriber(Connection):
             self._upgraded, self._held = True, rest
             command = {"command": "subscribe", "identifier": self._identifier}
             self.transport.write(masked(json.dumps(command).encode()))
-        while (frame := self._next()) is not None:
+        frames, self._held = unframed(self._held)
+        for frame in frames:
             if b'"message":' in frame:
                 self._heard(frame, now)
             elif b"confirm_subscription" in frame:
                 self.subscribed.set_result(None)
 
-    def _next(self) -> bytes | None:
-        held = self._held
-        if len(held) < 2:
-            return None
+
+def unframed(held: bytes) -> tuple[list[bytes], bytes]:
+    """The frames that are whole, as a server sends them, and what is left."""
+    frames = []
+    while len(held) >= 2:
         length, start = held[1], 2
         if length == 126:
             length, start = int.from_bytes(held[2:4]), 4
         if len(held) < start + length:
-            return None
-        self._held = held[start + length :]
-        return held[start : start + length]
+            break
+        frames.append(held[start : start + length])
+        held = held[start + length :]
+    return frames, held
 
 
 def masked(payload: bytes) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from bench.cable import masked
+from bench.cable import masked, unframed
 from bench.load import Address, Client, Connection
 from bench.wire import HEAD_END, render
 from tests.cable.tools import EXTENDED, KEY, pubsub, token
@@ -52,20 +52,9 @@ class Wire(Connection):
             if not mark:
                 return
             self._upgraded, self._held = True, rest
-        while (frame := self._next()) is not None:
+        frames, self._held = unframed(self._held)
+        for frame in frames:
             self._listener.hear(self, frame)
-
-    def _next(self) -> bytes | None:
-        held = self._held
-        if len(held) < 2:
-            return None
-        length, start = held[1], 2
-        if length == 126:
-            length, start = int.from_bytes(held[2:4]), 4
-        if len(held) < start + length:
-            return None
-        self._held = held[start + length :]
-        return held[start : start + length]
 
 
 class Listener:
