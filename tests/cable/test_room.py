@@ -16,11 +16,10 @@ from tailrace.cable.broadcasts import parse
 from tailrace.cable.channels import Subscription
 from tailrace.cable.commands import History, Position
 from tailrace.cable.encoders import SOCKET
-from tailrace.cable.local.history import replay
 from tailrace.cable.local.hub import Hub
 from tailrace.cable.local.listener import Listener
-from tailrace.cable.local.publisher import Publisher
 from tailrace.cable.names import epoch_of
+from tailrace.cable.publisher import Publisher
 from tailrace.errors import StoreUnavailable, StreamNotFound
 from tailrace.log.append import Append
 from tailrace.log.create import Create
@@ -145,7 +144,7 @@ async def test_history_and_what_comes_meet_without_a_gap_whenever_a_listener_com
         if ear.sid.endswith("0"):
             await hub.rooms["a"].release(one)
         else:
-            await replay(streams, hub.rooms["a"], one, EVERYTHING)
+            await hub.rooms["a"].replay(one, EVERYTHING)
 
     coming = [asyncio.create_task(come(ear)) for ear in ears]
     for _ in range(150):
@@ -176,7 +175,7 @@ async def test_who_has_read_further_than_the_follower_hears_nothing_twice(
     # The follower stands still, and then goes in small steps.
     async with room.publishing:
         await append(streams, *[json.dumps("x" * 300).encode()] * 20)
-        await replay(streams, room, one, EVERYTHING)
+        await room.replay(one, EVERYTHING)
         assert ear.offsets == list(range(1, 22))
     await append(streams, b'"last"')
     assert await ear.until(22) == list(range(1, 23))
@@ -190,7 +189,7 @@ async def test_history_goes_on_across_deletion_and_creation(streams: Streams, hu
     await hub.attach(one)
     await streams.delete("a")
     await append(streams, b'"new"')
-    await replay(streams, hub.rooms["a"], one, EVERYTHING)
+    await hub.rooms["a"].replay(one, EVERYTHING)
     await append(streams, b'"newer"')
     await ear.until(2)
     assert [each.get("message", each.get("type")) for each in ear.heard] == [
@@ -219,7 +218,7 @@ async def test_a_place_that_retention_has_let_go_is_not_to_be_found(tmp_path: Pa
             one = listener(ear)
             await hub.attach(one)
             place = History(0, {"a": Position(epoch_of(tail.stream.id), offset)})
-            await replay(streams, hub.rooms["a"], one, place)
+            await hub.rooms["a"].replay(one, place)
             told = ear.heard[-1]["type"]
             assert told == ("confirm_history" if found else "reject_history")
             assert ear.offsets == (list(range(offset + 1, 101)) if found else [])
@@ -238,7 +237,7 @@ async def test_history_that_cannot_be_read_now_is_refused_and_what_is_new_is_tol
         raise StoreUnavailable("the disk is away")
 
     monkeypatch.setattr(streams, "access", fail)
-    await replay(streams, hub.rooms["a"], one, EVERYTHING)
+    await hub.rooms["a"].replay(one, EVERYTHING)
     assert ear.heard == [{"type": "reject_history", "identifier": "i"}]
     await append(streams, b"2")
     assert await ear.until(1) == [2]

@@ -30,6 +30,8 @@ class Append(NamedTuple):
     close: bool = False
     seq: str | None = None
     producer: Producer | None = None
+    note: str | None = None
+    """Goes with the entry to those who are told of it at once; no part of the stream."""
 
 
 class Accepted(NamedTuple):
@@ -111,7 +113,7 @@ def _next_entry(
         state.spilled + bool(spill),
         produced=producer is not None,
     )
-    entry = Entry(n, body or None, after, spill)
+    entry = Entry(n, body or None, after, spill, request.note)
     return Accepted(after, entry, None if producer is None else producer.seq)
 
 

@@ -83,6 +83,8 @@ class Entry(NamedTuple):
     state: State
     spill: Producers = NO_PRODUCERS
     """Producers that leave the state with this entry, to be stored in the same write."""
+    note: str | None = None
+    """What goes with it to those who are told of it at once; no reader sees it."""
 
 
 class Ancestor(NamedTuple):

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 from tailrace.cable.commands import Command
-from tailrace.cable.local.history import replay
 from tailrace.cable.local.hub import Hub
 from tailrace.cable.local.listener import Client, Listener
 from tailrace.cable.session import (
@@ -77,7 +76,7 @@ class Conversation:
             case Replay(known, history):
                 listener = self._listeners[known.identifier]
                 listener.confirmed = True
-                await replay(hub.streams, hub.rooms[known.stream], listener, history)
+                await hub.rooms[known.stream].replay(listener, history)
             case Detach(known):
                 hub.detach(self._listeners.pop(known.identifier))
                 if all(each.stream != known.stream for each in session.subscriptions.values()):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from tailrace.cable import frames
+from tailrace.cable.broadcasts import Publication
 from tailrace.cable.channels import Subscription
 from tailrace.cable.local.listener import Client, Listener
 from tailrace.cable.local.room import Room
@@ -78,8 +79,29 @@ class Hub:
         del self._left[sid]
         return left.identifiers
 
-    def expel(self, identity: str, *, reconnect: bool) -> None:
-        """End all sessions of somebody, and let none of them come back."""
+    # Broadcasts: the audience of this process
+
+    async def tell(self, publication: Publication) -> None:
+        room = self.rooms.get(publication.stream)
+        if room is not None:
+            room.tell(publication.text.decode(), publication.kind, but=publication.exclude)
+
+    async def publish(
+        self, batch: Sequence[Publication], append: Callable[[], Awaitable[int]]
+    ) -> None:
+        room = self.rooms.get(batch[0].stream)
+        if room is None or not any(each.noted for each in batch):
+            await append()
+            return
+        async with room.publishing:
+            end = await append()
+            tail = await self.streams.find(batch[0].path)
+            # Before the room delivers them: a reader of the log is not told who is left out.
+            for place, each in enumerate(batch):
+                if each.noted:
+                    room.notes[tail.stream.id, end - len(batch) + 1 + place] = each
+
+    async def expel(self, identity: str, *, reconnect: bool) -> None:
         for sid in list(self._by_identity.get(identity, ())):
             self._clients[sid][0].end("remote", reconnect=reconnect)
         for sid in [sid for sid, left in self._left.items() if left.identity == identity]:

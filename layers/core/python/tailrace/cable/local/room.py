@@ -15,8 +15,10 @@ import logging
 from collections.abc import Iterator
 
 from tailrace.cable.broadcasts import Publication
-from tailrace.cable.contents import Message, messages
+from tailrace.cable.commands import History
+from tailrace.cable.contents import Message
 from tailrace.cable.encoders import Encoder
+from tailrace.cable.history import send_missed, taken_apart
 from tailrace.cable.local.listener import Listener
 from tailrace.cable.names import epoch_of
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
@@ -67,6 +69,12 @@ class Room:
 
     def close(self) -> None:
         self._task.cancel()
+
+    async def replay(self, listener: Listener, history: History) -> None:
+        """Send what a listener missed, say how that went, and go on with what comes."""
+        listener.live = False
+        listener.control(await send_missed(self._streams, listener, history))
+        await self.release(listener)
 
     async def release(self, listener: Listener) -> None:
         """Bring a listener to where the follower is; from then on it gets what comes."""
@@ -205,9 +213,3 @@ class Room:
             kind = None if note is None else note.kind
             text = encoder.data(identifier, message, self.stream, epoch, kind)
             yield message.slot, None if note is None else note.exclude, text
-
-
-def taken_apart(view: View, start: int | None = None) -> list[Message]:
-    """The messages of a view; `start`: the offset before it, if that is known."""
-    end = offsets.count(view.next_offset)
-    return messages(view.tail.stream.config.mode, view.bodies, view.start, end, start)

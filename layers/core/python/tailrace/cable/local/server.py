@@ -21,8 +21,8 @@ from tailrace.cable.local.conversation import Conversation
 from tailrace.cable.local.events import EventClient
 from tailrace.cable.local.hub import Hub
 from tailrace.cable.local.pings import Pings
-from tailrace.cable.local.publisher import Publisher
 from tailrace.cable.local.socket import WRITE_NOW, Receive, SendMessage, Socket
+from tailrace.cable.publisher import Audience, Publisher
 from tailrace.cable.session import Session, anonymous, new_sid
 from tailrace.clock import Clock
 from tailrace.errors import (
@@ -80,14 +80,17 @@ class Cable:
         keeper: Keeper,
         limiter: Limiter,
         clock: Clock,
+        audience: Audience | None = None,
     ) -> None:
+        """`audience`: those whom broadcasts reach, where they are not connected to this process."""
         self._settings = settings
         self._keeper = keeper
         self._limiter = limiter
         self._clock = clock
         self._origins = Origins(settings.allowed_origins)
         self.hub = Hub(streams, settings)
-        self._publisher = Publisher(streams, self.hub, settings)
+        self._audience = audience or self.hub
+        self._publisher = Publisher(streams, self._audience, settings)
         self._routes: dict[str, Callable[[Request], Awaitable[Answer]]] = {
             settings.broadcast_path: self._broadcast,
             settings.events_path: self._events,
@@ -194,7 +197,7 @@ class Cable:
         if isinstance(asked, Disconnect):
             if by not in ("open", "broadcast key"):
                 door.decide(Operation.ADMIN, "", credentials, now)
-            self.hub.expel(asked.identity, reconnect=asked.reconnect)
+            await self._audience.expel(asked.identity, reconnect=asked.reconnect)
             return Response(201, [])
         subject = None
         for path in {each.path for each in asked}:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import logging
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
 
 from tailrace.cable import frames
+from tailrace.cable.channels import Subscription
 from tailrace.cable.commands import History, Position
-from tailrace.cable.local.listener import Listener
-from tailrace.cable.local.room import Room, taken_apart
+from tailrace.cable.contents import Message, messages
 from tailrace.cable.names import epoch_of
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
+from tailrace.log import offsets
 from tailrace.store.base import Tail
 from tailrace.streams import Streams, View
 
 logger = logging.getLogger("tailrace")
+
+
+class Listening(Protocol):
+    """One subscription of one client, and how far it has got."""
+
+    subscription: Subscription
+    chain: int | None
+    n: int
+    """The slot that it gets next, of that chain."""
+
+    async def send(self, messages: Iterable[Message], chain: int) -> None: ...
 
 
 class _NotFoundError(TailraceError):
@@ -32,26 +45,36 @@ class _Place(NamedTuple):
     """The offset that the client has reached: what is sent begins there exactly."""
 
 
-async def replay(streams: Streams, room: Room, listener: Listener, history: History) -> None:
-    """Send it, say how that went, and go on with what comes."""
+async def send_missed(
+    streams: Streams, listener: Listening, history: History, most: int | None = None
+) -> str:
+    """Send it; returns the frame that says how that went. `most`: slots, of which more count as
+    not to be found."""
     identifier = listener.subscription.identifier
-    listener.live = False
     try:
-        await _send(streams, listener, history)
-        listener.control(frames.confirm_history(identifier))
+        await _send(streams, listener, history, most)
     except TailraceError as error:
         if not isinstance(error, _MISSING):
-            logger.warning("reading history of '%s' failed: %s", room.path, error)
-        listener.control(frames.reject_history(identifier))
-    await room.release(listener)
+            path = listener.subscription.path
+            logger.warning("reading history of '%s' failed: %s", path, error)
+        return frames.reject_history(identifier)
+    return frames.confirm_history(identifier)
 
 
-async def _send(streams: Streams, listener: Listener, history: History) -> None:
+def taken_apart(view: View, start: int | None = None) -> list[Message]:
+    """The messages of a view; `start`: the offset before it, if that is known."""
+    end = offsets.count(view.next_offset)
+    return messages(view.tail.stream.config.mode, view.bodies, view.start, end, start)
+
+
+async def _send(streams: Streams, listener: Listening, history: History, most: int | None) -> None:
     place = await _find(streams, listener, history)
     if place is None:
         return
     tail, n, after = place
     chain, stop = tail.stream.id, tail.settled.tail
+    if most is not None and stop - n > most:
+        raise _NotFoundError
     while n < stop:
         view = await _view(streams, tail, n)
         found = taken_apart(view)
@@ -73,7 +96,7 @@ async def _view(streams: Streams, tail: Tail, n: int) -> View:
     return view
 
 
-async def _find(streams: Streams, listener: Listener, history: History) -> _Place | None:
+async def _find(streams: Streams, listener: Listening, history: History) -> _Place | None:
     """Where to begin; None: nothing was missed."""
     known = listener.subscription
     position = history.positions.get(known.stream)
