@@ -136,6 +136,27 @@ CABLE_HOLD_SECONDS: Final = 10
 CABLE_CLOSE_SECONDS: Final = 2
 """How long a cable client may take to hear that the server stops."""
 
+CABLE_POST_BYTES: Final = 128 << 10
+"""Largest frame that API Gateway sends to a client."""
+
+CABLE_BROADCAST_BYTES: Final = 120 << 10
+"""Largest message that a broadcast may have where API Gateway delivers it: its frame says more."""
+
+CABLE_MEMBER_BYTES: Final = 4 << 10
+"""Id and info of one who is at a stream behind API Gateway: all of them are to fit one frame."""
+
+CABLE_REPLAY_SLOTS: Final = 2000
+"""Appends that API Gateway's clients get as history: they are sent one by one, within 29 s."""
+
+CABLE_SHARDS: Final = 4
+"""Partitions that connections of API Gateway are spread over: it takes 500 new ones a second."""
+
+CABLE_LIFETIME_SECONDS: Final = 6900
+"""Age at which clients of API Gateway are asked to come anew: it ends what is two hours old."""
+
+CABLE_QUIET_SECONDS: Final = 300
+"""Longest time between two pings through API Gateway, which ends what is silent for ten minutes."""
+
 AVISO_BODY_BYTES: Final = 256 << 10
 """Largest body of an Aviso request, as its clients know it."""
 

@@ -303,6 +303,19 @@ class Settings:
         "Path of cable messages as server-sent events, such as /events; empty: none.",
         check=check_route,
     )
+    events_lifetime: float = knob(
+        0.0,
+        "Seconds after which cable messages as server-sent events end, and clients come back; 0:"
+        " never.",
+        least=0,
+        most=3600,
+    )
+    cable_endpoint: str = knob(
+        "",
+        "Management URL of the WebSocket API whose clients get what is broadcast.",
+        serve=False,
+    )
+    pulse: str = knob("", "Name of the function that pings clients of that API.", serve=False)
     turbo_streams: bool = knob(False, "Turbo::StreamsChannel takes Turbo's signed stream names.")
     cable_ready: bool = knob(False, "CableReady::Stream takes CableReady's signed names.")
     streams_whisper: bool = knob(

@@ -1,38 +1,100 @@
-"""What follows a change of the log, as the table's stream tells it: a deleted stream is purged.
+"""What follows a change of the log, as the table's stream tells it.
 
-The edge keeps chunks for a while. When a stream is deleted, everything that it has of that
-incarnation, whatever the URL, is forgotten by one tag.
+A deleted stream is purged: the edge keeps chunks for a while, and forgets everything that it has of
+that incarnation, whatever the URL, by one tag. What is new is delivered to those who listen on a
+cable, where there is one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
+from aws_lambda_powertools.utilities.batch import (
+    BatchProcessor,
+    EventType,
+    process_partial_response,
+)
+from aws_lambda_powertools.utilities.data_classes.dynamo_db_stream_event import DynamoDBRecord
+
+from tailrace.aws.background import Background
 from tailrace.aws.observe import Observer
+from tailrace.cable.gateway.deliveries import Deliveries
 from tailrace.log.etag import cache_tag
 from tailrace.settings import Settings
 from tailrace.store.dynamo.access import boto_client
-from tailrace.store.dynamo.layout import chain_of, entry_of
+from tailrace.store.dynamo.layout import Stored, chain_of, entry_of, name_of
+
+Record = Mapping[str, Any]
 
 
 class Dispatch:
     def __init__(self) -> None:
         self._settings = Settings.from_env()
-        self._observer = Observer("dispatch", self._settings)
         self._cloudfront: Any = None
+        self._cable: Background | None = None
+        if self._settings.cable_endpoint:
+            self._cable = Background("dispatch")
+            self._deliveries = Deliveries(
+                self._cable.store, self._cable.board, self._cable.streams.clock
+            )
+        self._observer = (
+            Observer("dispatch", self._settings) if self._cable is None else self._cable.observer
+        )
 
-    def __call__(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Works on a batch; an exception has Lambda send it again, in halves."""
-        records = event["Records"]
+    def __call__(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Works on a batch. Records that it fails with come again, and those behind them."""
+        records: Sequence[Record] = event["Records"]
         tags = sorted({tag for record in records if (tag := deleted_tag(record)) is not None})
         if tags:
             self._purge(tags)
+        failed = {} if self._cable is None else self._cable.run(self._deliver(records))
         self._observer.count("purged_streams_total", len(tags))
         self._observer.count("dispatched_records_total", len(records))
-        self._observer.flush()
-        return {"batchItemFailures": []}
+        try:
+            return self._answer(event, failed)
+        finally:
+            (self._observer if self._cable is None else self._cable).flush()
+
+    def close(self) -> None:
+        if self._cable is not None:
+            self._cable.close()
+
+    def _answer(self, event: dict[str, Any], failed: Mapping[str, Exception]) -> dict[str, Any]:
+        def outcome(record: DynamoDBRecord) -> None:
+            failure = failed.get(_partition(record.raw_event))
+            if failure is not None:
+                raise failure
+
+        processor = BatchProcessor(EventType.DynamoDBStreams)
+        return {**process_partial_response(event, outcome, processor)}
+
+    async def _deliver(self, records: Sequence[Record]) -> dict[str, Exception]:
+        """What went wrong, by the partition that it went wrong with."""
+        entries: defaultdict[str, dict[int, Stored]] = defaultdict(dict)
+        work: dict[str, list[Awaitable[None]]] = defaultdict(list)
+        for record in records:
+            item, partition = record["dynamodb"].get("NewImage"), _partition(record)
+            if record["eventName"] != "INSERT" or item is None:
+                continue
+            if chain_of(partition) is not None:
+                entry = entry_of(item)
+                entries[partition][entry.n] = entry
+            elif partition.startswith("N"):
+                work[partition].append(self._deliveries.created(name_of(item).stream))
+        for partition, hints in entries.items():
+            chain = chain_of(partition)
+            assert chain is not None
+            work[partition].append(self._deliveries.appended(chain, hints))
+        failures = await asyncio.gather(*(_done(each) for each in work.values()))
+        return {
+            partition: failure
+            for partition, failure in zip(work, failures, strict=True)
+            if failure is not None
+        }
 
     def _purge(self, tags: list[str]) -> None:
         if self._cloudfront is None:
@@ -49,11 +111,25 @@ class Dispatch:
         self._observer.log.info("purged", extra={"tags": tags})
 
 
-def deleted_tag(record: Mapping[str, Any]) -> str | None:
+def deleted_tag(record: Record) -> str | None:
     """The cache tag of the stream that a record of the table's stream is the deletion of."""
     change = record["dynamodb"]
     item = change.get("NewImage")
-    chain = chain_of(change["Keys"]["p"]["S"])
+    chain = chain_of(_partition(record))
     if record["eventName"] != "INSERT" or item is None or chain is None:
         return None
     return cache_tag(chain) if entry_of(item).state.gone else None
+
+
+def _partition(record: Record) -> str:
+    partition: str = record["dynamodb"]["Keys"]["p"]["S"]
+    return partition
+
+
+async def _done(work: Sequence[Awaitable[None]]) -> Exception | None:
+    try:
+        for each in work:
+            await each
+    except Exception as failure:  # noqa: BLE001 - it is told with the records that it is about
+        return failure
+    return None

@@ -53,6 +53,12 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     "dynamodb_write_units": (COUNT, "Write units consumed."),
     "dispatched_records_total": (COUNT, "Changes of the log that came through the table's stream."),
     "purged_streams_total": (COUNT, "Deleted streams that the edge was told to forget."),
+    "cable_connects_total": (COUNT, "WebSockets that asked to be let in."),
+    "cable_messages_total": (COUNT, "Frames that clients of WebSockets have sent."),
+    "cable_posts_total": (COUNT, "Frames that were sent to clients of WebSockets."),
+    "cable_gone_total": (COUNT, "Frames for clients that were no longer there."),
+    "cable_doubtful_total": (COUNT, "Frames of unclear fate, whose clients had to come back."),
+    "cable_oversized_total": (COUNT, "Messages too large for API Gateway, which were left out."),
 } | {
     _ended(outcome): (COUNT, f"Calls to DynamoDB that ended {outcome}.")
     for outcome in OUTCOMES.values()

@@ -39,6 +39,7 @@ from tailrace.sweeper import Sweeper
 if TYPE_CHECKING:
     from tailrace.aviso.routes import AvisoRoutes
     from tailrace.cable.local.server import Cable
+    from tailrace.cable.publisher import Audience
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -109,9 +110,26 @@ class Application:
             from tailrace.cable.local.server import Cable
 
             self._cable = Cable(
-                self.streams, self.settings, self._keeper, self.routes.limiter, self._clock
+                self.streams,
+                self.settings,
+                self._keeper,
+                self.routes.limiter,
+                self._clock,
+                self._audience(),
             )
         return self._cable
+
+    def _audience(self) -> Audience | None:
+        """Those who hear broadcasts, where they are connected to API Gateway."""
+        if not self.settings.cable_endpoint:
+            return None
+        from tailrace.cable.gateway.posts import GatewayPosts
+        from tailrace.cable.gateway.switchboard import Switchboard
+        from tailrace.store.dynamo.store import DynamoStore
+
+        store = self.streams.store
+        assert isinstance(store, DynamoStore), "API Gateway's clients are in the table"
+        return Switchboard(store.table, GatewayPosts(self.settings), self.settings, self._clock)
 
     @property
     def aviso(self) -> AvisoRoutes | None:

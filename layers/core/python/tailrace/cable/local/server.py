@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from tailrace.auth.credentials import Credentials, shown
 from tailrace.auth.origins import Origins
 from tailrace.auth.policy import Door, Operation
-from tailrace.cable import broadcasts, events, frames
+from tailrace.cable import broadcasts, entrance, events, frames
 from tailrace.cable.broadcasts import Disconnect
 from tailrace.cable.channels import Channels
 from tailrace.cable.commands import Command
@@ -23,7 +21,7 @@ from tailrace.cable.local.hub import Hub
 from tailrace.cable.local.pings import Pings
 from tailrace.cable.local.socket import WRITE_NOW, Receive, SendMessage, Socket
 from tailrace.cable.publisher import Audience, Publisher
-from tailrace.cable.session import Session, anonymous, new_sid
+from tailrace.cable.session import Session, new_sid
 from tailrace.clock import Clock
 from tailrace.errors import (
     BadParameter,
@@ -32,7 +30,6 @@ from tailrace.errors import (
     NotAllowed,
     NotFound,
     TailraceError,
-    TokenExpired,
 )
 from tailrace.http.gate import Keeper
 from tailrace.http.limiter import Limiter, client_key
@@ -51,8 +48,6 @@ from tailrace.settings import Settings
 from tailrace.streams import Streams
 
 Answer = Response | Streaming
-
-RESTORE_HEADER: Final = b"x-anycable-restore-sid"
 
 EVENT_HEADERS: Final[RawHeaders] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -112,7 +107,14 @@ class Cable:
         await receive()
         request = _handshake(scope)
         try:
-            guest, refusal = await self._enter(request, scope)
+            if scope["path"] != self._settings.cable_path:
+                raise NotFound(f"no WebSocket is at '{scope['path'][:80]}'")
+            entrance.check_origin(request, self._origins)
+            door = await self._keeper.current()
+            come = entrance.guest(request, door, scope["subprotocols"], self._clock())
+            guest = _Guest(door, come.identity, client_key(come.identity, request.peer))
+            if come.refusal is None:
+                self._limiter.admit(guest.client)
         except TailraceError as error:
             await _reject(error_response(error, request.id()), scope, send)
             return
@@ -120,8 +122,8 @@ class Cable:
         await send({"type": "websocket.accept", "subprotocol": protocol})
         session = Session(new_sid(), guest.identity, Channels(guest.door, self._settings))
         socket = Socket(session.sid, receive, send, scope.get(WRITE_NOW))
-        if refusal is not None:
-            await socket.refuse(refusal)
+        if come.refusal is not None:
+            await socket.refuse(come.refusal)
             return
         conversation = Conversation(self.hub, socket, session)
         begin = conversation.begin
@@ -132,39 +134,10 @@ class Cable:
         with self._limiter.live(guest.client):
             await socket.converse(conversation, begin, self._pings(request))
 
-    async def _enter(
-        self, request: Request, scope: MutableMapping[str, Any]
-    ) -> tuple[_Guest, str | None]:
-        """Who connects, and the reason why it must not; raises for what gets no connection."""
-        if scope["path"] != self._settings.cable_path:
-            raise NotFound(f"no WebSocket is at '{scope['path'][:80]}'")
-        origin = request.header(b"origin")
-        if origin is not None and not self._origins.allow(origin):
-            raise NotAllowed("pages of this origin may not connect: TAILRACE_ALLOWED_ORIGINS")
-        door = await self._keeper.current()
-        credentials = _credentials(request, door, scope["subprotocols"])
-        guest = _Guest(door, None, client_key(None, request.peer))
-        try:
-            identity = door.identify(credentials, self._clock())
-        except TailraceError as error:
-            # Told on the connection: a failed handshake shows a client no reason, and it would
-            # try again and again.
-            return guest, "token_expired" if isinstance(error, TokenExpired) else "unauthorized"
-        guest = _Guest(door, identity, client_key(identity, request.peer))
-        self._limiter.admit(guest.client)
-        return guest, None
-
     def _recalled(self, request: Request, guest: _Guest) -> list[str] | None:
-        """The subscriptions of the session that a client wants to resume.
-
-        Only of one that the token names, too: who knows no more than the name of a session would
-        else be shown what somebody else had to be allowed. Others subscribe again, and miss
-        nothing either."""
-        sid = request.parameters().get("sid", [""])[-1] or request.header(RESTORE_HEADER)
-        if not sid:
-            return None
-        identity = anonymous(sid) if guest.door.open else guest.identity
-        found = None if identity is None else self.hub.recall(sid, identity)
+        """The subscriptions of the session that a client wants to resume."""
+        wanted = entrance.resumed(request, guest.door, guest.identity)
+        found = None if wanted is None else self.hub.recall(*wanted)
         return None if found is None else list(found)
 
     # HTTP
@@ -187,7 +160,7 @@ class Cable:
         if request.method != "POST":
             raise MethodNotAllowed(request.method, "POST")
         door, now = await self._keeper.current(), self._clock()
-        credentials = _credentials(request, door)
+        credentials = entrance.credentials(request, door)
         await door.prepare(credentials, now)
         by = ""
         # Before anything is looked at: strangers are not told what is wrong with a body.
@@ -224,7 +197,7 @@ class Cable:
             case _:
                 raise MethodNotAllowed(request.method, "GET, POST, OPTIONS")
         door = await self._keeper.current()
-        identity = door.identify(_credentials(request, door), self._clock())
+        identity = door.identify(entrance.credentials(request, door), self._clock())
         channels = Channels(door, self._settings)
         if channels.admit(commands[0].identifier) is None:
             raise BadParameter("there is no such channel, or it is not for you")
@@ -242,17 +215,6 @@ class Cable:
 
     def _pings(self, request: Request) -> Pings:
         return Pings(request.parameters(), self._settings.ping_interval, self._clock)
-
-
-def _credentials(request: Request, door: Door, protocols: Sequence[str] = ()) -> Credentials:
-    found = shown(request.fields, request.parameters(), door.jwt_param)
-    start = len(frames.TOKEN_PROTOCOL)
-    tokens = {each[start:] for each in protocols if each.startswith(frames.TOKEN_PROTOCOL)}
-    if not tokens:
-        return found
-    if len(tokens | {found.jid or next(iter(tokens))}) > 1:
-        return Credentials(fault="more than one identification token is shown")
-    return replace(found, jid=tokens.pop())
 
 
 def _handshake(scope: MutableMapping[str, Any]) -> Request:

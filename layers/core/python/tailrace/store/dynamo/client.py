@@ -91,7 +91,7 @@ class Client:
         self._access = access
         self._meter = meter
         self._signer = Signer(shown if port == usual else f"{shown}:{port}", access.region, service)
-        self._pool = Pool(host, port, _tls(access.ca_bundle) if secure else None, connections)
+        self._pool = Pool(host, port, tls(access.ca_bundle) if secure else None, connections)
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """What DynamoDB answers to `request`, or one of `failures`."""
@@ -211,7 +211,7 @@ class _Run:
         return failure
 
 
-def _tls(ca_bundle: str | None) -> ssl.SSLContext:
+def tls(ca_bundle: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_bundle)
     except OSError as error:

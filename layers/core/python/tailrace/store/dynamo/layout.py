@@ -119,6 +119,10 @@ class Stored(NamedTuple):
         return self.item["k"]["S"] if "k" in self.item else None
 
     @property
+    def note(self) -> str | None:
+        return self.item["w"]["S"] if "w" in self.item else None
+
+    @property
     def attempt(self) -> str:
         attempt: str = self.item["t"]["S"]
         return attempt
@@ -240,6 +244,8 @@ def entry_item(chain: int, entry: Entry, attempt: str, object_key: str | None) -
         item["l"] = number(len(entry.body or b""))
     elif entry.body is not None:
         item["b"] = binary(entry.body)
+    if entry.note is not None:
+        item["w"] = text(entry.note)
     return item
 
 

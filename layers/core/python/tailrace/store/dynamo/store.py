@@ -101,6 +101,11 @@ class DynamoStore:
         assert self._backend is not None
         await self._backend.close()
 
+    @property
+    def table(self) -> Table:
+        """For what else is kept there."""
+        return self._table
+
     # Writing
 
     async def tail(self, path: str) -> Tail | None:
@@ -317,6 +322,14 @@ class DynamoStore:
         if found is None:
             raise SlotTrimmed(n + 1)
         return found
+
+    async def body(self, entry: layout.Stored) -> bytes:
+        """The data of an entry, wherever it is."""
+        key = entry.object_key
+        if key is None:
+            return entry.body
+        assert self._bodies is not None, "there is a bucket where a large body was stored"
+        return await self._bodies.read(key)
 
     async def wait(self, tail: Tail, n: int, seconds: float) -> bool:
         chain = cast(Chain, tail)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from tailrace.errors import OutcomeUnknown, StoreUnavailable, StreamTooHot
-from tailrace.store.dynamo.failures import Item, Refused, Throttled, Unavailable
+from tailrace.store.dynamo.failures import ConditionFailed, Item, Refused, Throttled, Unavailable
 from tailrace.store.dynamo.layout import DUE_INDEX, Key, key_of, number, text
 
 BATCH: Final = 25
@@ -66,6 +66,20 @@ class Table:
         if backward:
             request["ScanIndexForward"] = False
         return await self._query(request)
+
+    async def all(self, partition: str) -> AsyncIterator[Item]:
+        """Every item of a partition, in ascending order."""
+        request: dict[str, Any] = {
+            "KeyConditionExpression": "p = :p",
+            "ExpressionAttributeValues": {":p": text(partition)},
+        }
+        page = await self._query(request)
+        while True:
+            for item in page.items:
+                yield item
+            if page.more is None:
+                return
+            page = await self._query(request, page.more)
 
     async def last(self, partition: str, first: str, last: str) -> Item | None:
         """The last of the items of a partition from `first` to `last`."""
@@ -137,6 +151,9 @@ class Table:
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
 
+    async def put(self, item: Item) -> None:
+        await self._call("PutItem", Item=item)
+
     async def update(
         self, key: Key, expression: str, condition: str, values: Mapping[str, Any]
     ) -> None:
@@ -147,6 +164,28 @@ class Table:
             ConditionExpression=condition,
             ExpressionAttributeValues=values,
         )
+
+    async def update_if(
+        self, key: Key, expression: str, condition: str, values: Mapping[str, Any]
+    ) -> bool:
+        """Whether it was as the condition says, and is changed now."""
+        try:
+            await self.update(key, expression, condition, values)
+        except ConditionFailed:
+            return False
+        return True
+
+    async def replace(self, key: Key, expression: str, values: Mapping[str, Any]) -> Item:
+        """Change an item, or make it; what it was before."""
+        answer = await self._call(
+            "UpdateItem",
+            Key=key,
+            UpdateExpression=expression,
+            ExpressionAttributeValues=values,
+            ReturnValues="ALL_OLD",
+        )
+        item: Item = answer.get("Attributes", {})
+        return item
 
     async def transact(self, actions: Sequence[Action]) -> None:
         """All or nothing; `TransactionCanceled`, with what is there, when a condition fails."""
@@ -159,6 +198,19 @@ class Table:
 
     async def delete(self, key: Key) -> None:
         await self._call("DeleteItem", Key=key)
+
+    async def delete_if(self, key: Key, condition: str, values: Mapping[str, Any]) -> bool:
+        """Whether it was as the condition says, and is gone now."""
+        try:
+            await self._call(
+                "DeleteItem",
+                Key=key,
+                ConditionExpression=condition,
+                ExpressionAttributeValues=values,
+            )
+        except ConditionFailed:
+            return False
+        return True
 
     async def delete_all(self, keys: Iterable[Key]) -> None:
         for batch in _batches(keys):

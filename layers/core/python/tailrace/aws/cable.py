@@ -1,0 +1,187 @@
+"""What API Gateway tells of WebSockets: connections, messages, and their end.
+
+Nothing can be sent to a client before its connection is accepted, and that is what the answer to
+`$connect` does. So the function wakes itself to say welcome, or why not: clients that are refused
+are let in first, for a handshake that fails tells them nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from tailrace.auth.origins import Origins
+from tailrace.auth.policy import Door
+from tailrace.aws.access import keeper
+from tailrace.aws.background import Background
+from tailrace.aws.door import SECRET_HEADER, VIEWER_HEADER, origin_secret
+from tailrace.aws.invoking import Functions
+from tailrace.cable import commands, entrance, frames, pings
+from tailrace.cable.channels import Channels
+from tailrace.cable.gateway.conversation import Conversation
+from tailrace.cable.gateway.items import Connection
+from tailrace.cable.gateway.posts import Sent
+from tailrace.cable.gateway.pulse import Lease
+from tailrace.cable.session import anonymous
+from tailrace.errors import BadRequest, NotThroughTheEdge, TailraceError
+from tailrace.http.gate import Fixed
+from tailrace.http.statuses import error_response
+from tailrace.http.wire import Request
+from tailrace.limits import CABLE_FRAME_BYTES, CABLE_QUIET_SECONDS
+
+TASK: Final = "tailrace"
+"""The key of an event that this function has sent to itself."""
+
+OK: Final = {"statusCode": 200}
+
+ACCEPT_SECONDS: Final = 5.0
+ACCEPT_PAUSE: Final = 0.03
+"""How long it may take until a connection is accepted, and seconds between two looks."""
+
+PROTOCOLS: Final = b"sec-websocket-protocol"
+
+
+class Cable:
+    def __init__(self) -> None:
+        self._background = background = Background("cable")
+        self._settings = settings = background.settings
+        self._board, self._streams = background.board, background.streams
+        self._clock = background.streams.clock
+        self._keeper = keeper(settings) or Fixed(Door(settings))
+        self._secret = origin_secret(settings)
+        self._origins = Origins(settings.allowed_origins)
+        self._functions = Functions(settings)
+        self._lease = Lease(background.store.table, self._clock)
+
+    def __call__(self, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        kind = event.get("requestContext", {}).get("eventType", TASK)
+        try:
+            return self._background.run(self._answer(kind, event, context))
+        finally:
+            self._background.flush(event=kind.lower())
+
+    def close(self) -> None:
+        self._background.run(self._functions.close())
+        self._background.close()
+
+    async def _answer(self, kind: str, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+        match kind:
+            case "CONNECT":
+                return await self._connect(event, context.invoked_function_arn)
+            case "MESSAGE":
+                await self._message(event)
+            case "DISCONNECT":
+                await self._board.connections.drop(event["requestContext"]["connectionId"])
+            case _:
+                await self._welcome(event)
+        return OK
+
+    # Coming
+
+    async def _connect(self, event: Mapping[str, Any], me: str) -> dict[str, Any]:
+        connection: str = event["requestContext"]["connectionId"]
+        self._background.observer.count("cable_connects_total")
+        try:
+            request = await self._handshake(event)
+            entrance.check_origin(request, self._origins)
+            door = await self._keeper.current()
+        except TailraceError as error:
+            return {"statusCode": error_response(error).status}
+        offered = [each.strip() for each in (request.header(PROTOCOLS) or "").split(",")]
+        protocol = frames.chosen(offered)
+        guest = entrance.guest(request, door, offered, self._clock())
+        task: dict[str, Any] = {TASK: "welcome", "connection": connection}
+        if guest.refusal is None:
+            await self._enter(connection, request, guest.identity)
+            if protocol == frames.EXTENDED:
+                task["resumed"] = entrance.resumed(request, door, guest.identity)
+        else:
+            task["refusal"] = guest.refusal
+        await self._functions.wake(me, task)
+        return OK if protocol is None else {**OK, "headers": {"Sec-WebSocket-Protocol": protocol}}
+
+    async def _handshake(self, event: Mapping[str, Any]) -> Request:
+        """The request that CloudFront passed on; raises NotThroughTheEdge for any other."""
+        fields = [
+            (name.lower().encode(), value.encode("latin-1", "replace"))
+            for name, values in (event.get("multiValueHeaders") or {}).items()
+            for value in values
+        ]
+        headers = dict(fields)
+        if not await self._secret.admits(headers.get(SECRET_HEADER, b"").decode("latin-1")):
+            raise NotThroughTheEdge("ask the distribution; a function answers nobody else")
+        query = urlencode(event.get("multiValueQueryStringParameters") or {}, doseq=True)
+        viewer = headers.get(VIEWER_HEADER, b"").decode("latin-1")
+        return Request("GET", self._settings.cable_path, query, fields, b"", peer=viewer)
+
+    async def _enter(self, connection: str, request: Request, identity: str | None) -> None:
+        query, least = request.parameters(), self._settings.ping_interval
+        # Who asks for none gets as few as there have to be, and nobody more than others.
+        interval = max(pings.interval(query, least), least)
+        if pings.interval(query, least) == 0:
+            interval = CABLE_QUIET_SECONDS
+        await self._board.connections.open(
+            Connection(
+                connection,
+                anonymous(connection) if identity is None else identity,
+                self._clock(),
+                min(interval, CABLE_QUIET_SECONDS),
+                pings.unit(query),
+            )
+        )
+
+    async def _welcome(self, task: Mapping[str, Any]) -> None:
+        connection: str = task["connection"]
+        if (refusal := task.get("refusal")) is not None:
+            await self._accepted(connection, frames.disconnect(refusal, reconnect=False))
+            await self._board.posts.end(connection)
+            return
+        frame = frames.welcome(connection)
+        if (resumed := task.get("resumed")) is not None:
+            identifiers = await self._board.connections.recall(*resumed)
+            if identifiers is not None:
+                frame = await (await self._conversation(connection)).resume(identifiers)
+        if not await self._accepted(connection, frame):
+            await self._board.connections.drop(connection)
+        elif self._settings.pulse and not await self._lease.is_held():
+            await self._functions.wake(self._settings.pulse, {TASK: "pulse"})
+
+    async def _accepted(self, connection: str, frame: str) -> bool:
+        """Sends the first frame as soon as there is somebody to get it."""
+        end = time.monotonic() + ACCEPT_SECONDS
+        while (sent := await self._board.posts.send(connection, [frame])) is Sent.GONE:
+            if time.monotonic() > end:
+                return False
+            await asyncio.sleep(ACCEPT_PAUSE)
+        return sent is Sent.OK
+
+    # Speaking
+
+    async def _message(self, event: Mapping[str, Any]) -> None:
+        told = event["requestContext"]
+        connection: str = told["connectionId"]
+        text = event.get("body") or ""
+        body = base64.b64decode(text) if event.get("isBase64Encoded") else text.encode()
+        self._background.observer.count("cable_messages_total")
+        if len(body) > CABLE_FRAME_BYTES:
+            await self._board.posts.end(connection)
+            return
+        try:
+            command = commands.parse(body)
+        except BadRequest:
+            return  # What makes no sense is not answered, like a command that nobody knows.
+        try:
+            conversation = await self._conversation(connection, told["requestTimeEpoch"])
+            await conversation.receive(command)
+        except TailraceError as error:
+            # It comes back and says again what it wants, and what it has.
+            self._background.observer.log.warning("a command failed", extra={"why": str(error)})
+            await self._board.hang_up(connection, "server_restart", reconnect=True)
+
+    async def _conversation(self, connection: str, at: int = 0) -> Conversation:
+        channels = Channels(await self._keeper.current(), self._settings)
+        return Conversation(self._board, self._streams, channels, connection, at)

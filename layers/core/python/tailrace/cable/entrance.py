@@ -1,0 +1,62 @@
+"""Who comes in on a WebSocket: the same wherever it is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from tailrace.auth.credentials import Credentials, shown
+from tailrace.auth.origins import Origins
+from tailrace.auth.policy import Door
+from tailrace.cable import frames
+from tailrace.cable.session import anonymous
+from tailrace.errors import NotAllowed, TailraceError, TokenExpired
+from tailrace.http.wire import Request
+
+RESTORE_HEADER: Final = b"x-anycable-restore-sid"
+
+
+class Guest(NamedTuple):
+    identity: str | None
+    """Whom the token names, if there is one."""
+    refusal: str | None = None
+    """The reason why it must not come in. It is told on the connection: a failed handshake shows a
+    client no reason, and it would try again and again."""
+
+
+def check_origin(request: Request, origins: Origins) -> None:
+    """Raises NotAllowed for pages that may not connect at all."""
+    origin = request.header(b"origin")
+    if origin is not None and not origins.allow(origin):
+        raise NotAllowed("pages of this origin may not connect: TAILRACE_ALLOWED_ORIGINS")
+
+
+def guest(request: Request, door: Door, protocols: Sequence[str], now: int) -> Guest:
+    try:
+        return Guest(door.identify(credentials(request, door, protocols), now))
+    except TailraceError as error:
+        return Guest(None, "token_expired" if isinstance(error, TokenExpired) else "unauthorized")
+
+
+def resumed(request: Request, door: Door, identity: str | None) -> tuple[str, str] | None:
+    """The session that a client wants to resume, and who it has to be.
+
+    Only one that the token names, too: who knows no more than the name of a session would else be
+    shown what somebody else had to be allowed. Others subscribe again, and miss nothing either."""
+    sid = request.parameters().get("sid", [""])[-1] or request.header(RESTORE_HEADER)
+    if not sid:
+        return None
+    owner = anonymous(sid) if door.open else identity
+    return None if owner is None else (sid, owner)
+
+
+def credentials(request: Request, door: Door, protocols: Sequence[str] = ()) -> Credentials:
+    found = shown(request.fields, request.parameters(), door.jwt_param)
+    start = len(frames.TOKEN_PROTOCOL)
+    tokens = {each[start:] for each in protocols if each.startswith(frames.TOKEN_PROTOCOL)}
+    if not tokens:
+        return found
+    if len(tokens | {found.jid or next(iter(tokens))}) > 1:
+        return Credentials(fault="more than one identification token is shown")
+    return replace(found, jid=tokens.pop())

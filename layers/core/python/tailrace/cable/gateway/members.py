@@ -1,0 +1,59 @@
+"""Who is there: one item for each member of a stream, with the connections that it came with."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from tailrace.cable.gateway import items
+from tailrace.limits import CABLE_BROADCAST_BYTES, CABLE_MEMBER_BYTES
+from tailrace.store.dynamo.layout import number, text
+from tailrace.store.dynamo.table import Table
+
+ATTEMPTS: Final = 3
+
+
+class Members:
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def join(self, path: str, connection: str, member: str, info: Any) -> str | None:
+        """What to tell everybody, if it is news."""
+        news = _text({"id": member, "info": info, "type": "join"})
+        if len(news) > CABLE_MEMBER_BYTES:
+            return None
+        before = await self._table.replace(
+            items.member_key(path, member),
+            "ADD z :z SET c = :c, i = if_not_exists(i, :i)",
+            {":z": {"SS": [connection]}, ":c": text(member), ":i": text(_text(info))},
+        )
+        return None if "z" in before else news
+
+    async def leave(self, path: str, connection: str, member: str) -> str | None:
+        """What to tell everybody, if nothing of the member is left."""
+        key, alone = items.member_key(path, member), {":z": {"SS": [connection]}}
+        shared = {**alone, ":c": text(connection), ":one": number(1)}
+        # Those who leave together may each see the other for the last one that stays.
+        for _ in range(ATTEMPTS):
+            if await self._table.delete_if(key, "z = :z", alone):
+                return _text({"id": member, "type": "leave"})
+            if await self._table.update_if(
+                key, "DELETE z :z", "contains(z, :c) AND size(z) > :one", shared
+            ):
+                return None
+        return None
+
+    async def listed(self, path: str, *, records: bool) -> str:
+        """The answer to who asks."""
+        found = [
+            {"info": orjson.loads(item["i"]["S"]), "id": item["c"]["S"]}
+            async for item in self._table.all(items.member_partition(path))
+        ]
+        answer: dict[str, Any] = {"type": "info", "total": len(found)}
+        whole = _text({**answer, "records": found})
+        return whole if records and len(whole) <= CABLE_BROADCAST_BYTES else _text(answer)
+
+
+def _text(value: object) -> str:
+    return orjson.dumps(value).decode()

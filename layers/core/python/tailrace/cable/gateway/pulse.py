@@ -1,0 +1,136 @@
+"""What is done by the clock for everybody who is connected: pings, and what is due.
+
+One function does it for all, as long as there is anybody: it holds a lease. Who connects looks at
+the lease after it has been entered, and wakes another pulse where there is none; a pulse that finds
+nobody gives its lease back and then looks once more. So of those two at least one notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final
+
+from tailrace.cable.gateway import items
+from tailrace.cable.gateway.items import Connection
+from tailrace.cable.gateway.switchboard import Switchboard
+from tailrace.cable.pings import ping
+from tailrace.clock import Clock
+from tailrace.limits import CABLE_LIFETIME_SECONDS, SWEEP_ITEMS
+from tailrace.settings import Settings
+from tailrace.store.dynamo.layout import number, text
+from tailrace.store.dynamo.table import Table
+
+LEASE_SECONDS: Final = 20
+"""How long a pulse that has died is taken for alive."""
+
+UNHURRIED: Final = 60.0
+"""Seconds between pings from which on a pulse does one round and ends: the clock wakes the next."""
+
+
+class Lease:
+    """Of one pulse; the others find it taken."""
+
+    def __init__(self, table: Table, clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+        self._by = secrets.token_hex(8)
+
+    async def is_held(self) -> bool:
+        """Whether somebody does it."""
+        item = await self._table.get(items.PULSE)
+        return item is not None and int(item["u"]["N"]) > self._clock()
+
+    async def take(self) -> bool:
+        """Get it, or keep it."""
+        now = self._clock()
+        values = {
+            ":t": text(self._by),
+            ":u": number(now + LEASE_SECONDS * 1000),
+            ":now": number(now),
+        }
+        return await self._table.update_if(
+            items.PULSE,
+            "SET t = :t, u = :u",
+            "attribute_not_exists(p) OR t = :t OR u < :now",
+            values,
+        )
+
+    async def give_back(self) -> None:
+        await self._table.delete_if(items.PULSE, "t = :t", {":t": text(self._by)})
+
+
+class Pulse:
+    def __init__(self, table: Table, board: Switchboard, settings: Settings, clock: Clock) -> None:
+        self._board = board
+        self._lease = Lease(table, clock)
+        self._interval = settings.ping_interval
+        self._clock = clock
+        self._next: dict[str, float] = {}
+        """When each connection is pinged next, by the monotonic clock."""
+
+    async def run(self, remaining: Callable[[], float]) -> bool:
+        """For as long as there is somebody and time remains, in seconds. Whether to go on."""
+        if not await self._lease.take():
+            return False
+        while True:
+            begun = time.monotonic()
+            anybody = await self.round()
+            if not anybody:
+                await self._lease.give_back()
+                if not await self._anybody() or not await self._lease.take():
+                    return False
+            elif self._interval >= UNHURRIED:
+                await self._lease.give_back()
+                return False
+            pause = max(0.0, begun + min(self._interval, LEASE_SECONDS / 4) - time.monotonic())
+            if remaining() < pause + self._interval:
+                await self._lease.give_back()
+                return True
+            await asyncio.sleep(pause)
+            if not await self._lease.take():
+                return False
+
+    async def round(self) -> bool:
+        """Once all that is due by now. Whether anybody is connected."""
+        now, at = time.monotonic(), self._clock()
+        letters, old, here = [], [], set()
+        async for connection in self._board.connections.all():
+            if connection.left is not None:
+                continue
+            here.add(connection.id)
+            if at - connection.at > CABLE_LIFETIME_SECONDS * 1000:
+                old.append(connection.id)
+            elif self._is_due(connection, now):
+                letters.append((connection.id, [ping(at, connection.unit)]))
+        self._next = {each: due for each, due in self._next.items() if each in here}
+        await self._board.send_all(letters)
+        for each in old:
+            await self._board.hang_up(each, "server_restart", reconnect=True)
+        await self.sweep()
+        return bool(here)
+
+    async def sweep(self) -> None:
+        """Those who are gone: first they are no longer there, then they cannot come back."""
+        connections = self._board.connections
+        for connection in await connections.due(SWEEP_ITEMS):
+            for wish in await connections.wishes(connection.id):
+                await self._board.leave(connection.id, wish)
+            if not await connections.keep(connection):
+                await connections.forget(connection)
+
+    def _is_due(self, connection: Connection, now: float) -> bool:
+        due = self._next.get(connection.id)
+        if due is not None and due > now:
+            return False
+        # Who is new is pinged at once: nobody knows how long it has waited.
+        self._next[connection.id] = (now if due is None else due) + connection.interval
+        return True
+
+    async def _anybody(self) -> bool:
+        async for connection in self._board.connections.all():
+            if connection.left is None:
+                return True
+        return False

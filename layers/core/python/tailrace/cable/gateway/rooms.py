@@ -1,0 +1,167 @@
+"""Who is told of what is new in a stream, and from which slot on.
+
+Two kinds of functions send the messages of a stream: the one that a client asked sends what it
+missed, and a delivery sends what is new to everybody who listens. That nothing is missed, told
+twice or out of order rests on two conditional writes to one item, the room of an incarnation:
+
+- A delivery *claims* the slots from the room's on, and reads who listens only after that.
+- A client *joins*, with the slot that it has reached, on the condition that nothing from there on
+  was claimed; else it reads further first.
+
+So a claim that comes before a client has joined is what the client has read by itself, and one that
+comes after it finds the client among the listeners. Whoever claims holds the room until all is
+sent. If it dies meanwhile nobody knows who has got what: then all are asked to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Final
+
+from tailrace.cable.gateway import items
+from tailrace.cable.gateway.items import Listener, Room
+from tailrace.errors import StoreUnavailable, StreamTooHot
+from tailrace.log.content import Mode
+from tailrace.store.base import Tail
+from tailrace.store.dynamo import actions
+from tailrace.store.dynamo.failures import ConditionFailed, TransactionCanceled
+from tailrace.store.dynamo.layout import name_key, number, text
+from tailrace.store.dynamo.table import Action, Table
+
+ATTEMPTS: Final = 20
+"""Joins that collide with others and with deliveries before a client is turned away."""
+
+
+class Rooms:
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def listeners(self, path: str) -> list[Listener]:
+        """Strongly consistent."""
+        partition = items.listener_partition(path)
+        return [items.listener_of(item) async for item in self._table.all(partition)]
+
+    async def get(self, chain: int) -> Room | None:
+        item = await self._table.get(items.room_key(chain))
+        return None if item is None else items.room_of(item)
+
+    async def ensure(self, chain: int, path: str, mode: Mode, n: int) -> Room:
+        """The room of an incarnation; a new one begins at a slot."""
+        item = items.room_item(chain, path, mode, n)
+        try:
+            await self._table.put_new(item)
+        except ConditionFailed as taken:
+            if taken.item is not None:
+                return items.room_of(taken.item)
+        return items.room_of(item)
+
+    async def listens(self, listener: Listener) -> bool:
+        known = listener.subscription
+        key = items.listener_key(known.path, listener.connection, known.identifier)
+        return await self._table.get(key) is not None
+
+    # Joining
+
+    async def enter(self, tail: Tail) -> None:
+        """Makes sure that there is a room: from now on deliveries take notice of the stream."""
+        stream = tail.stream
+        if await self.get(stream.id) is not None:
+            return
+        # Who has waited for the stream, or listened to one before it, is to hear all of it.
+        waiting = any(each.chain != stream.id for each in await self.listeners(stream.path))
+        n = stream.config.base[0] if waiting else tail.settled.tail
+        await self.ensure(stream.id, stream.path, stream.config.mode, n)
+
+    async def join(self, listener: Listener) -> bool:
+        """Whether a client is told of what is new from its slot on; not when that was told to
+        others already, or the room is gone."""
+        assert listener.chain is not None
+        room: Action = {
+            "Update": {
+                "Key": items.room_key(listener.chain),
+                "UpdateExpression": "SET v = v + :one",
+                "ConditionExpression": "n <= :n",
+                "ExpressionAttributeValues": {":one": number(1), ":n": number(listener.n)},
+            }
+        }
+        return await self._join(listener, room)
+
+    async def wait(self, listener: Listener) -> bool:
+        """The same for a stream that does not exist yet, on the condition that it does not."""
+        absent = "attribute_not_exists(p) OR attribute_exists(x)"
+        key = name_key(listener.subscription.path)
+        return await self._join(
+            listener, {"ConditionCheck": {"Key": key, "ConditionExpression": absent}}
+        )
+
+    async def _join(self, listener: Listener, condition: Action) -> bool:
+        known = listener.subscription
+        is_wished: Action = {
+            "ConditionCheck": {
+                "Key": items.wish_key(listener.connection, known.identifier),
+                "ConditionExpression": "attribute_exists(p)",
+            }
+        }
+        parts = [condition, actions.put_new(items.listener_item(listener)), is_wished]
+        for attempt in range(ATTEMPTS):
+            try:
+                await self._table.transact(parts)
+            except TransactionCanceled as canceled:
+                _, listens, wished = (reason.code for reason in canceled.reasons)
+                # It is there already, or no longer wanted.
+                return "ConditionalCheckFailed" in (listens, wished)
+            except StreamTooHot:
+                await asyncio.sleep(random.uniform(0, 0.02 * (attempt + 1)))  # noqa: S311
+            else:
+                return True
+        raise StoreUnavailable(f"too many listen to '{known.path}' at once; try again")
+
+    # Delivering
+
+    async def claim(self, room: Room, top: int, by: str, until: int) -> bool:
+        """Whether this delivery may send the slots from the room's up to `top`."""
+        return await self._table.update_if(
+            items.room_key(room.chain),
+            "SET n = :top, t = :t, u = :u",
+            "n = :n AND attribute_not_exists(t)",
+            {
+                ":top": number(top),
+                ":t": text(by),
+                ":u": number(until),
+                ":n": number(room.n),
+            },
+        )
+
+    async def seize(self, room: Room, by: str, until: int) -> bool:
+        """Take a room over from a delivery that has died."""
+        assert room.by is not None
+        return await self._table.update_if(
+            items.room_key(room.chain),
+            "SET t = :t, u = :u",
+            "t = :old",
+            {":t": text(by), ":u": number(until), ":old": text(room.by)},
+        )
+
+    async def done(self, room: Room, by: str) -> None:
+        await self._give_back(room, "REMOVE t, u", {":t": text(by)})
+
+    async def undo(self, room: Room, by: str) -> None:
+        """Nothing was sent: somebody else may."""
+        await self._give_back(
+            room, "SET n = :n REMOVE t, u", {":t": text(by), ":n": number(room.n)}
+        )
+
+    async def leave(self, room: Room, by: str) -> None:
+        """Nobody listens: the room goes, unless somebody has come meanwhile."""
+        values = {":v": number(room.joined), ":t": text(by)}
+        gone = await self._table.delete_if(items.room_key(room.chain), "v = :v AND t = :t", values)
+        if not gone:
+            await self.done(room, by)
+
+    async def remove(self, chain: int) -> None:
+        await self._table.delete(items.room_key(chain))
+
+    async def _give_back(self, room: Room, expression: str, values: dict[str, object]) -> None:
+        # Where it took too long, somebody else has taken over.
+        await self._table.update_if(items.room_key(room.chain), expression, "t = :t", values)

@@ -1,0 +1,124 @@
+"""Everybody who is connected through API Gateway, and what is said to them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+from tailrace.cable import frames
+from tailrace.cable.broadcasts import Publication
+from tailrace.cable.gateway.connections import Connections, Wish
+from tailrace.cable.gateway.items import Listener
+from tailrace.cable.gateway.members import Members
+from tailrace.cable.gateway.posts import Posts, Sent
+from tailrace.cable.gateway.rooms import Rooms
+from tailrace.clock import Clock
+from tailrace.errors import BodyTooLarge
+from tailrace.limits import CABLE_BROADCAST_BYTES
+from tailrace.settings import Settings
+from tailrace.store.dynamo.table import Table
+
+AT_ONCE: Final = 64
+"""Clients that are sent something at the same time."""
+
+logger = logging.getLogger("tailrace")
+
+
+class Switchboard:
+    def __init__(self, table: Table, posts: Posts, settings: Settings, clock: Clock) -> None:
+        self.connections = Connections(table, settings, clock)
+        self.rooms = Rooms(table)
+        self.members = Members(table)
+        self.posts = posts
+
+    # One client
+
+    async def send(self, connection: str, *texts: str) -> bool:
+        """Whether a client has got it. One of which that is not certain is let go."""
+        sent = await self.posts.send(connection, texts)
+        if sent is Sent.OK:
+            return True
+        if sent is Sent.DOUBTFUL:
+            await self.posts.end(connection)
+        await self.connections.drop(connection)
+        return False
+
+    async def hang_up(self, connection: str, reason: str, *, reconnect: bool) -> None:
+        await self.send(connection, frames.disconnect(reason, reconnect=reconnect))
+        await self.posts.end(connection)
+
+    # Many
+
+    async def send_all(self, letters: Iterable[tuple[str, Sequence[str]]]) -> None:
+        """To each connection its own texts; nobody waits for a slow one."""
+        waiting = iter(letters)
+
+        async def work() -> None:
+            for connection, texts in waiting:
+                await self.send(connection, *texts)
+
+        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+
+    async def announce(
+        self,
+        path: str,
+        text: str,
+        kind: str | None = None,
+        *,
+        but: str | None = None,
+        concerns: Callable[[Listener], bool] = lambda _: True,
+    ) -> None:
+        """A message that is in no stream, to all who listen but one."""
+        await self.send_all(
+            (each.connection, [frames.transient(each.subscription.identifier, text, kind)])
+            for each in await self.rooms.listeners(path)
+            if each.connection != but and concerns(each)
+        )
+
+    async def leave(self, connection: str, wish: Wish) -> None:
+        """A client is no longer there as whom it was, if it was anybody."""
+        if wish.member is not None and await self.connections.leave(connection, wish):
+            news = await self.members.leave(wish.path, connection, wish.member)
+            await self.tell_presence(wish.path, news)
+
+    async def tell_presence(self, path: str, news: str | None) -> None:
+        if news is not None:
+            await self.announce(
+                path, news, "presence", concerns=lambda each: each.subscription.presence
+            )
+
+    # Broadcasts
+
+    async def tell(self, publication: Publication) -> None:
+        _check(publication)
+        text = publication.text.decode()
+        await self.announce(publication.path, text, publication.kind, but=publication.exclude)
+
+    async def publish(
+        self, batch: Sequence[Publication], append: Callable[[], Awaitable[int]]
+    ) -> None:
+        for each in batch:
+            _check(each)
+        await append()
+
+    async def expel(self, identity: str, *, reconnect: bool) -> None:
+        for each in await self.connections.of(identity):
+            connection = await self.connections.get(each)
+            if connection is None or connection.identity != identity:
+                continue
+            if connection.left is None:
+                await self.hang_up(each, "remote", reconnect=reconnect)
+                await self.connections.drop(each)
+            for wish in await self.connections.wishes(each):
+                await self.leave(each, wish)
+            await self.connections.forget(connection)
+
+
+def _check(publication: Publication) -> None:
+    if len(publication.text) > CABLE_BROADCAST_BYTES:
+        raise BodyTooLarge(
+            f"a message of a broadcast has at most {CABLE_BROADCAST_BYTES} bytes here: API Gateway"
+            " delivers no more"
+        )
