@@ -60,7 +60,7 @@ class EventSource:
     def _read(self, shard: str) -> list[dict[str, Any]]:
         found = self._client.get_records(ShardIterator=self._iterators[shard])
         self._iterators[shard] = found.get("NextShardIterator")
-        records = [json.loads(json.dumps(each, default=_plain)) for each in found["Records"]]
+        records = [json.loads(json.dumps(each, default=plain)) for each in found["Records"]]
         return [
             {**record, "eventSourceARN": self._arn, "awsRegion": REGION}
             for record in records
@@ -95,7 +95,7 @@ def _rule(rule: object, held: object, exists: bool) -> bool:
     raise NotImplementedError(f"the filter rule {rule}")
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.timestamp()
     assert isinstance(value, bytes), value

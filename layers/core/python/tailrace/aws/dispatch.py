@@ -7,10 +7,8 @@ cable, where there is one.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections import defaultdict
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aws_lambda_powertools.utilities.batch import (
@@ -22,13 +20,11 @@ from aws_lambda_powertools.utilities.data_classes.dynamo_db_stream_event import 
 
 from tailrace.aws.background import Background
 from tailrace.aws.observe import Observer
-from tailrace.cable.gateway.deliveries import Deliveries
+from tailrace.cable.gateway.deliveries import Deliveries, Record, partition_of
 from tailrace.log.etag import cache_tag
 from tailrace.settings import Settings
 from tailrace.store.dynamo.access import boto_client
-from tailrace.store.dynamo.layout import Stored, chain_of, entry_of, name_of
-
-Record = Mapping[str, Any]
+from tailrace.store.dynamo.layout import chain_of, entry_of
 
 
 class Dispatch:
@@ -51,7 +47,7 @@ class Dispatch:
         tags = sorted({tag for record in records if (tag := deleted_tag(record)) is not None})
         if tags:
             self._purge(tags)
-        failed = {} if self._cable is None else self._cable.run(self._deliver(records))
+        failed = {} if self._cable is None else self._cable.run(self._deliveries.take(records))
         self._observer.count("purged_streams_total", len(tags))
         self._observer.count("dispatched_records_total", len(records))
         try:
@@ -65,36 +61,12 @@ class Dispatch:
 
     def _answer(self, event: dict[str, Any], failed: Mapping[str, Exception]) -> dict[str, Any]:
         def outcome(record: DynamoDBRecord) -> None:
-            failure = failed.get(_partition(record.raw_event))
+            failure = failed.get(partition_of(record.raw_event))
             if failure is not None:
                 raise failure
 
         processor = BatchProcessor(EventType.DynamoDBStreams)
         return {**process_partial_response(event, outcome, processor)}
-
-    async def _deliver(self, records: Sequence[Record]) -> dict[str, Exception]:
-        """What went wrong, by the partition that it went wrong with."""
-        entries: defaultdict[str, dict[int, Stored]] = defaultdict(dict)
-        work: dict[str, list[Awaitable[None]]] = defaultdict(list)
-        for record in records:
-            item, partition = record["dynamodb"].get("NewImage"), _partition(record)
-            if record["eventName"] != "INSERT" or item is None:
-                continue
-            if chain_of(partition) is not None:
-                entry = entry_of(item)
-                entries[partition][entry.n] = entry
-            elif partition.startswith("N"):
-                work[partition].append(self._deliveries.created(name_of(item).stream))
-        for partition, hints in entries.items():
-            chain = chain_of(partition)
-            assert chain is not None
-            work[partition].append(self._deliveries.appended(chain, hints))
-        failures = await asyncio.gather(*(_done(each) for each in work.values()))
-        return {
-            partition: failure
-            for partition, failure in zip(work, failures, strict=True)
-            if failure is not None
-        }
 
     def _purge(self, tags: list[str]) -> None:
         if self._cloudfront is None:
@@ -115,21 +87,7 @@ def deleted_tag(record: Record) -> str | None:
     """The cache tag of the stream that a record of the table's stream is the deletion of."""
     change = record["dynamodb"]
     item = change.get("NewImage")
-    chain = chain_of(_partition(record))
+    chain = chain_of(partition_of(record))
     if record["eventName"] != "INSERT" or item is None or chain is None:
         return None
     return cache_tag(chain) if entry_of(item).state.gone else None
-
-
-def _partition(record: Record) -> str:
-    partition: str = record["dynamodb"]["Keys"]["p"]["S"]
-    return partition
-
-
-async def _done(work: Sequence[Awaitable[None]]) -> Exception | None:
-    try:
-        for each in work:
-            await each
-    except Exception as failure:  # noqa: BLE001 - it is told with the records that it is about
-        return failure
-    return None

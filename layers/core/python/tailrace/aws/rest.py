@@ -6,12 +6,17 @@ What an answer means, and whether to try again, is for the caller to say.
 from __future__ import annotations
 
 import time
+from typing import Final
 from urllib.parse import urlsplit
 
 from tailrace.store.dynamo.access import Access
 from tailrace.store.dynamo.client import tls
 from tailrace.store.dynamo.connection import Answer, Pool
 from tailrace.store.dynamo.signing import RestSigner
+
+IDLE_SECONDS: Final = 10.0
+"""How long a connection waits for its next request: on one that the server has closed meanwhile a
+request would be sent twice."""
 
 
 class RestClient:
@@ -29,7 +34,11 @@ class RestClient:
         self._base = asked.path.rstrip("/")
         self._signer = RestSigner(asked.netloc, access.region, service)
         self._pool = Pool(
-            place.hostname, port, tls(access.ca_bundle) if secure else None, connections
+            place.hostname,
+            port,
+            tls(access.ca_bundle) if secure else None,
+            connections,
+            IDLE_SECONDS,
         )
 
     async def send(self, method: str, path: str, body: bytes = b"", more: str = "") -> Answer:

@@ -12,9 +12,9 @@ from tailrace.cable.gateway.items import Connection
 from tailrace.clock import Clock
 from tailrace.limits import CABLE_SUBSCRIPTIONS
 from tailrace.settings import Settings
-from tailrace.store.dynamo.failures import ConditionFailed, Item
+from tailrace.store.dynamo.failures import ConditionFailed, Item, TransactionCanceled
 from tailrace.store.dynamo.layout import key_of, number, text
-from tailrace.store.dynamo.table import Table
+from tailrace.store.dynamo.table import Action, Table
 
 
 class Added(Enum):
@@ -85,6 +85,7 @@ class Connections:
         try:
             await self._table.put_new(wish)
         except ConditionFailed:
+            await self._table.update_if(key_of(wish), "SET a = :a", "a < :a", {":a": number(at)})
             return Added.KNOWN
         has_room = await self._table.update_if(
             items.connection_key(connection),
@@ -97,18 +98,28 @@ class Connections:
         await self._table.delete(key_of(wish))
         return Added.REFUSED
 
-    async def remove(self, connection: str, known: Subscription, at: int) -> None:
-        """Not where the wish is newer: messages of a client may be told in another order than it
-        sent them."""
-        gone = await self._table.delete_if(
-            items.wish_key(connection, known.identifier), "a <= :a", {":a": number(at)}
+    async def remove(self, connection: str, known: Subscription, at: int) -> bool:
+        """Whether that was wished, and is not any more. It stays where the wish is no older:
+        messages of a client may be told in another order than it sent them, and who is told too
+        much takes no notice."""
+        wish: Action = {
+            "Delete": {
+                "Key": items.wish_key(connection, known.identifier),
+                "ConditionExpression": "a < :a",
+                "ExpressionAttributeValues": {":a": number(at)},
+            }
+        }
+        key = items.listener_key(known.path, connection, known.identifier)
+        try:
+            # Together: who subscribes again meanwhile must find both, or none.
+            await self._table.transact([wish, {"Delete": {"Key": key}}])
+        except TransactionCanceled:
+            return False
+        one = {":one": number(1)}
+        await self._table.update_if(
+            items.connection_key(connection), "SET v = v - :one", "attribute_exists(p)", one
         )
-        if gone:
-            await self.mute(connection, [Wish(known.identifier, known.path)])
-            one = {":one": number(1)}
-            await self._table.update_if(
-                items.connection_key(connection), "SET v = v - :one", "attribute_exists(p)", one
-            )
+        return True
 
     async def mute(self, connection: str, wishes: Sequence[Wish]) -> None:
         """From now on a client is told of nothing new there."""

@@ -130,8 +130,9 @@ class Conversation:
             case Replay(known, history):
                 await self._replay(await self._reader(known), history)
             case Detach(known):
-                await self._leave(known)
-                await board.connections.remove(me, known, self._at)
+                wish = await board.connections.wish(me, known.identifier)
+                if await board.connections.remove(me, known, self._at) and wish is not None:
+                    await board.leave(me, wish)
             case Whisper(known, message):
                 await board.announce(
                     known.path, message, but=me, concerns=lambda each: each.subscription.whispers
@@ -159,7 +160,9 @@ class Conversation:
 
     async def _leave(self, known: Subscription) -> None:
         wish = await self._board.connections.wish(self._connection, known.identifier)
-        if wish is not None:
+        if wish is None or wish.member is None:
+            return
+        if await self._board.connections.leave(self._connection, wish):
             await self._board.leave(self._connection, wish)
 
     # Reading
@@ -178,7 +181,7 @@ class Conversation:
     async def _release(self, reader: _Reader) -> None:
         """Send what there is from the reader's slot on; from then on deliveries do."""
         rooms, known = self._board.rooms, reader.subscription
-        if not self._new and await rooms.listens(reader.listener()):
+        if await self._is_told(reader):
             return
         while True:
             tail = await self._find(known)
@@ -195,6 +198,10 @@ class Conversation:
                 await self._confirm(tail)
                 return
 
+    async def _is_told(self, reader: _Reader) -> bool:
+        """Whether deliveries reach the client already: it has asked twice."""
+        return not self._new and await self._board.rooms.listens(reader.listener())
+
     async def _catch_up(self, reader: _Reader) -> bool:
         """After the room is there: what was appended before that, nobody else delivers. Whether it
         is still the same stream."""
@@ -210,6 +217,8 @@ class Conversation:
                 return False
             if view.tail.stream.id != reader.chain:
                 return False
+            if view.bodies and await self._is_told(reader):
+                return True
             await reader.send(taken_apart(view), reader.chain)
             reader.n = view.end
             if view.up_to_date:

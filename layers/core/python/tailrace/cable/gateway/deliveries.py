@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections import defaultdict
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -27,8 +28,11 @@ from tailrace.log.state import Stream
 from tailrace.store.dynamo.layout import (
     LAST_SLOT,
     Stored,
+    chain_of,
     chain_partition,
     entry_of,
+    is_name,
+    name_of,
     slot_text,
 )
 from tailrace.store.dynamo.store import DynamoStore
@@ -36,9 +40,13 @@ from tailrace.store.dynamo.store import DynamoStore
 HOLD_SECONDS: Final = 60
 """How long a delivery may take; the function that does it is ended by then."""
 
-PATIENCE: Final = 50
+PATIENCE: Final = 100
 PAUSE: Final = 0.1
-"""Looks at a room that another delivery holds, and seconds between two of them."""
+"""Looks at a room that another delivery holds, and seconds between two of them. Records come again
+often enough to outlast whoever has died with it."""
+
+Record = Mapping[str, Any]
+"""A record of the table's stream, as Lambda shows it."""
 
 logger = logging.getLogger("tailrace")
 
@@ -65,6 +73,25 @@ class Deliveries:
         self._rooms = board.rooms
         self._clock = clock
 
+    async def take(self, records: Sequence[Record]) -> dict[str, Exception]:
+        """Some records of the table's stream; what went wrong, by their partitions."""
+        work: defaultdict[str, list[Awaitable[None]]] = defaultdict(list)
+        entries: defaultdict[str, dict[int, Stored]] = defaultdict(dict)
+        for record in records:
+            item, partition = record["dynamodb"].get("NewImage"), partition_of(record)
+            if record["eventName"] != "INSERT" or item is None:
+                continue
+            if chain_of(partition) is not None:
+                entry = entry_of(item)
+                entries[partition][entry.n] = entry
+            elif is_name(partition):
+                work[partition].append(self.created(name_of(item).stream))
+        for partition, hints in entries.items():
+            work[partition].append(self.appended(int(partition[1:], 16), hints))
+        failures = await asyncio.gather(*(_failure(each) for each in work.values()))
+        found = zip(work, failures, strict=True)
+        return {partition: failure for partition, failure in found if failure is not None}
+
     async def created(self, stream: Stream) -> None:
         """A name has got an incarnation: who waited for that hears it from its beginning."""
         if not await self._rooms.listeners(stream.path):
@@ -79,7 +106,10 @@ class Deliveries:
         """Deliver everything up to the highest of some slots."""
         top = max(hints) + 1
         by, patience = secrets.token_hex(8), PATIENCE
-        while (room := await self._rooms.get(chain)) is not None and room.n < top:
+        while (room := await self._rooms.get(chain)) is not None:
+            # A room that is held may be held for slots that were not sent.
+            if room.n >= top and room.by is None:
+                break
             until = self._clock() + HOLD_SECONDS * 1000
             if room.by is None:
                 if await self._rooms.claim(room, top, by, until):
@@ -105,8 +135,9 @@ class Deliveries:
         except Exception:
             await self._rooms.undo(room, by)
             raise
-        await self._board.send_all(_letters(listeners, room, told))
+        lost = await self._board.send_all(_letters(listeners, room, told))
         await self._rooms.done(room, by)
+        await self._rooms.dismiss([each for each in listeners if each.connection in lost])
 
     async def _take_over(self, room: Room, by: str, until: int) -> None:
         """Whoever held the room has died, and nobody knows who has got what: all come back, and
@@ -114,9 +145,9 @@ class Deliveries:
         if not await self._rooms.seize(room, by, until):
             return
         logger.warning("a delivery of '%s' did not end: its listeners come back", room.path)
-        for each in await self._rooms.listeners(room.path):
-            await self._board.hang_up(each.connection, "server_restart", reconnect=True)
-            await self._board.connections.drop(each.connection)
+        listeners = await self._rooms.listeners(room.path)
+        await self._board.restart({each.connection for each in listeners})
+        await self._rooms.dismiss(listeners)
         await self._rooms.done(room, by)
 
     async def _told(
@@ -148,6 +179,21 @@ class Deliveries:
                 break
             first = found[-1].n + 1
         return found
+
+
+def partition_of(record: Record) -> str:
+    partition: str = record["dynamodb"]["Keys"]["p"]["S"]
+    return partition
+
+
+async def _failure(work: Sequence[Awaitable[None]]) -> Exception | None:
+    failure = None
+    for each in work:
+        try:
+            await each
+        except Exception as error:  # noqa: BLE001 - it is told with the records that it is about
+            failure = error
+    return failure
 
 
 def _first(listener: Listener, room: Room) -> int:

@@ -101,6 +101,8 @@ class GatewayPosts:
                 raise StoreUnavailable(str(error)) from error
             else:
                 match answer.status:
+                    case 200 if answer.resent:
+                        break
                     case 200:
                         self.counts["posts"] += 1
                         return Sent.OK

@@ -18,13 +18,16 @@ from tailrace.cable.gateway.items import Connection
 from tailrace.cable.gateway.switchboard import Switchboard
 from tailrace.cable.pings import ping
 from tailrace.clock import Clock
-from tailrace.limits import CABLE_LIFETIME_SECONDS, SWEEP_ITEMS
+from tailrace.limits import CABLE_LIFETIME_SECONDS
 from tailrace.settings import Settings
 from tailrace.store.dynamo.layout import number, text
 from tailrace.store.dynamo.table import Table
 
 LEASE_SECONDS: Final = 20
 """How long a pulse that has died is taken for alive."""
+
+FEW: Final = 100
+"""Connections that one round asks to come anew, or forgets."""
 
 UNHURRIED: Final = 60.0
 """Seconds between pings from which on a pulse does one round and ends: the clock wakes the next."""
@@ -107,15 +110,15 @@ class Pulse:
                 letters.append((connection.id, [ping(at, connection.unit)]))
         self._next = {each: due for each, due in self._next.items() if each in here}
         await self._board.send_all(letters)
-        for each in old:
-            await self._board.hang_up(each, "server_restart", reconnect=True)
+        # Not all at once: the others wait for their pings.
+        await self._board.restart(old[:FEW])
         await self.sweep()
         return bool(here)
 
     async def sweep(self) -> None:
         """Those who are gone: first they are no longer there, then they cannot come back."""
         connections = self._board.connections
-        for connection in await connections.due(SWEEP_ITEMS):
+        for connection in await connections.due(FEW):
             for wish in await connections.wishes(connection.id):
                 await self._board.leave(connection.id, wish)
             if not await connections.keep(connection):

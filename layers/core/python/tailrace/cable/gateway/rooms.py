@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from tailrace.cable.gateway import items
 from tailrace.cable.gateway.items import Listener, Room
@@ -26,7 +27,7 @@ from tailrace.log.content import Mode
 from tailrace.store.base import Tail
 from tailrace.store.dynamo import actions
 from tailrace.store.dynamo.failures import ConditionFailed, TransactionCanceled
-from tailrace.store.dynamo.layout import name_key, number, text
+from tailrace.store.dynamo.layout import Key, name_key, number, text
 from tailrace.store.dynamo.table import Action, Table
 
 ATTEMPTS: Final = 20
@@ -57,9 +58,7 @@ class Rooms:
         return items.room_of(item)
 
     async def listens(self, listener: Listener) -> bool:
-        known = listener.subscription
-        key = items.listener_key(known.path, listener.connection, known.identifier)
-        return await self._table.get(key) is not None
+        return await self._table.get(_key(listener)) is not None
 
     # Joining
 
@@ -121,27 +120,16 @@ class Rooms:
 
     async def claim(self, room: Room, top: int, by: str, until: int) -> bool:
         """Whether this delivery may send the slots from the room's up to `top`."""
-        return await self._table.update_if(
-            items.room_key(room.chain),
-            "SET n = :top, t = :t, u = :u",
-            "n = :n AND attribute_not_exists(t)",
-            {
-                ":top": number(top),
-                ":t": text(by),
-                ":u": number(until),
-                ":n": number(room.n),
-            },
+        values = {":top": number(top), ":t": text(by), ":u": number(until), ":n": number(room.n)}
+        return await self._hold(
+            room, by, "SET n = :top, t = :t, u = :u", "n = :n AND attribute_not_exists(t)", values
         )
 
     async def seize(self, room: Room, by: str, until: int) -> bool:
         """Take a room over from a delivery that has died."""
         assert room.by is not None
-        return await self._table.update_if(
-            items.room_key(room.chain),
-            "SET t = :t, u = :u",
-            "t = :old",
-            {":t": text(by), ":u": number(until), ":old": text(room.by)},
-        )
+        values = {":t": text(by), ":u": number(until), ":old": text(room.by)}
+        return await self._hold(room, by, "SET t = :t, u = :u", "t = :old", values)
 
     async def done(self, room: Room, by: str) -> None:
         await self._give_back(room, "REMOVE t, u", {":t": text(by)})
@@ -162,6 +150,29 @@ class Rooms:
     async def remove(self, chain: int) -> None:
         await self._table.delete(items.room_key(chain))
 
+    async def dismiss(self, listeners: Iterable[Listener]) -> None:
+        """They are told of nothing new."""
+        await self._table.delete_all(
+            items.listener_key(
+                each.subscription.path, each.connection, each.subscription.identifier
+            )
+            for each in listeners
+        )
+
+    async def _hold(
+        self, room: Room, by: str, expression: str, condition: str, values: dict[str, Any]
+    ) -> bool:
+        if await self._table.update_if(items.room_key(room.chain), expression, condition, values):
+            return True
+        # An attempt of ours may have been carried out whose answer was lost.
+        current = await self.get(room.chain)
+        return current is not None and current.by == by
+
     async def _give_back(self, room: Room, expression: str, values: dict[str, object]) -> None:
         # Where it took too long, somebody else has taken over.
         await self._table.update_if(items.room_key(room.chain), expression, "t = :t", values)
+
+
+def _key(listener: Listener) -> Key:
+    known = listener.subscription
+    return items.listener_key(known.path, listener.connection, known.identifier)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from tailrace.cable import frames
 from tailrace.cable.broadcasts import Publication
@@ -15,13 +16,15 @@ from tailrace.cable.gateway.members import Members
 from tailrace.cable.gateway.posts import Posts, Sent
 from tailrace.cable.gateway.rooms import Rooms
 from tailrace.clock import Clock
-from tailrace.errors import BodyTooLarge
+from tailrace.errors import BodyTooLarge, TailraceError
 from tailrace.limits import CABLE_BROADCAST_BYTES
 from tailrace.settings import Settings
 from tailrace.store.dynamo.table import Table
 
 AT_ONCE: Final = 64
 """Clients that are sent something at the same time."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger("tailrace")
 
@@ -51,15 +54,41 @@ class Switchboard:
 
     # Many
 
-    async def send_all(self, letters: Iterable[tuple[str, Sequence[str]]]) -> None:
-        """To each connection its own texts; nobody waits for a slow one."""
-        waiting = iter(letters)
+    async def send_all(self, letters: Iterable[tuple[str, Sequence[str]]]) -> set[str]:
+        """To each connection its own texts; nobody waits for a slow one. Those who were let go."""
+        lost: set[str] = set()
 
-        async def work() -> None:
-            for connection, texts in waiting:
-                await self.send(connection, *texts)
+        async def deliver(letter: tuple[str, Sequence[str]]) -> None:
+            connection, texts = letter
+            try:
+                if await self.send(connection, *texts):
+                    return
+            except TailraceError as error:
+                logger.warning("a client of a cable is let go: %s", error)
+                await self._let_go(connection)
+            lost.add(connection)
 
-        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+        await _side_by_side(deliver, letters)
+        return lost
+
+    async def restart(self, connections: Iterable[str]) -> None:
+        """Ask some to come back."""
+
+        async def ask(connection: str) -> None:
+            try:
+                await self.hang_up(connection, "server_restart", reconnect=True)
+                await self.connections.drop(connection)
+            except TailraceError as error:
+                logger.warning("a client of a cable is let go: %s", error)
+                await self._let_go(connection)
+
+        await _side_by_side(ask, connections)
+
+    async def _let_go(self, connection: str) -> None:
+        """Where even that fails, its connection says so to whoever is next."""
+        with contextlib.suppress(TailraceError):
+            await self.posts.end(connection)
+            await self.connections.drop(connection)
 
     async def announce(
         self,
@@ -79,7 +108,7 @@ class Switchboard:
 
     async def leave(self, connection: str, wish: Wish) -> None:
         """A client is no longer there as whom it was, if it was anybody."""
-        if wish.member is not None and await self.connections.leave(connection, wish):
+        if wish.member is not None:
             news = await self.members.leave(wish.path, connection, wish.member)
             await self.tell_presence(wish.path, news)
 
@@ -114,6 +143,16 @@ class Switchboard:
             for wish in await self.connections.wishes(each):
                 await self.leave(each, wish)
             await self.connections.forget(connection)
+
+
+async def _side_by_side(work: Callable[[T], Coroutine[Any, Any, None]], some: Iterable[T]) -> None:
+    waiting = iter(some)
+
+    async def worker() -> None:
+        for each in waiting:
+            await work(each)
+
+    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
 
 
 def _check(publication: Publication) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from typing import Final, NamedTuple, cast
 
 import httptools
@@ -43,6 +44,8 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.ready = False
         """Open, and no exchange under way."""
+        self.used = 0.0
+        """When, by the wall's clock."""
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self._parser = httptools.HttpResponseParser(self)
@@ -130,8 +133,18 @@ class Connection(asyncio.Protocol):
 class Pool:
     """At most `size` connections; the one used last is used next, so that spare ones fall idle."""
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, size: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        size: int,
+        idle_seconds: float | None = None,
+    ) -> None:
+        """`idle_seconds`: how long ago a connection may have been used last. By the wall's clock:
+        that of a frozen function stands still, and servers close meanwhile what is idle."""
         self.closed = False
+        self._idle_seconds = idle_seconds
         self._host = host
         self._port = port
         self._tls = tls
@@ -167,15 +180,21 @@ class Pool:
     def _take_idle(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            if connection.ready:
+            if connection.ready and not self._is_stale(connection):
                 return connection
+            connection.abort()
         return None
+
+    def _is_stale(self, connection: Connection) -> bool:
+        longest = self._idle_seconds
+        return longest is not None and time.time() - connection.used > longest
 
     async def _through(self, connection: Connection, request: bytes) -> Answer:
         try:
             return await connection.exchange(request)
         finally:
             if connection.ready:
+                connection.used = time.time()
                 self._idle.append(connection)
 
     async def _connect(self) -> Connection:

@@ -149,6 +149,10 @@ def chain_of(partition: str) -> int | None:
     return int(partition[1:], 16) if partition.startswith("C") else None
 
 
+def is_name(partition: str) -> bool:
+    return partition.startswith("N")
+
+
 def slot_key(chain: int, n: int) -> Key:
     return _key(chain_partition(chain), slot_text(n))
 

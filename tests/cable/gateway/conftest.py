@@ -1,0 +1,37 @@
+"""A world of each test's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from tailrace.settings import Settings
+from tailrace.store.dynamo.provision import connect
+from tests.cable.gateway.world import Function, World
+from tests.engines import Engine, fresh_name
+
+
+@pytest.fixture
+async def world(aws: Engine, monkeypatch: pytest.MonkeyPatch) -> World:
+    for name, value in aws.env.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings(
+        store="dynamodb",
+        table=fresh_name("cable"),
+        bucket=fresh_name("cable"),
+        create_table=True,
+        access="open",
+        streams_whisper=True,
+        presence_ttl=1,
+        sessions_ttl=2,
+    )
+    await (await connect(settings)).close()
+    return World(replace(settings, create_table=False, check_table=False))
+
+
+@pytest.fixture
+async def function(world: World) -> AsyncIterator[Function]:
+    async with world.function() as function:
+        yield function
