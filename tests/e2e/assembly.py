@@ -92,7 +92,8 @@ class Assembly:
             return str(value)
         ((function, given),) = value.items()
         if function == "Ref":
-            return self._known[self._kinds[given]]
+            # By its name, or else by its type: most types are there once.
+            return self._known.get(given) or self._known[self._kinds[given]]
         if function == "Fn::GetAtt":
             name, attribute = given
             kind = f"{self._kinds[name]}.{attribute}"

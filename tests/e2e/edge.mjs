@@ -1,7 +1,7 @@
 // CloudFront on loopback: `node tests/e2e/edge.mjs config.json`. docs/edge.md says what it stands for.
 //
 //   viewer -> front -> Varnish -> back -> origin       what may be cached: GET and HEAD
-//   viewer -> front ---------------------> origin       all else
+//   viewer -> front ---------------------> origin       all else, and WebSockets
 //
 // Varnish keeps answers and lets those wait together who ask for the same; the rest is here. The
 // headers `x-edge-*` are between these three, and CloudFront, too, takes them from viewers.
@@ -75,6 +75,34 @@ async function front(request, response) {
     response.writeHead(answer.statusCode, Object.fromEntries(sent)).end(body)
   } else {
     await deliver(response, answer, sent)
+  }
+}
+
+/** A WebSocket: after the handshake whatever comes from one side goes to the other. */
+async function tunnel(request, socket, head) {
+  const id = randomBytes(41).toString("base64url")
+  const viewer = viewerOf(request)
+  const behaviour = behaviours.find((each) => each.matches(viewer.path))
+  admit(request, viewer, behaviour)
+  const [changed, origin] = await runFunction(behaviour, viewer, id)
+  const { url, headers } = originRequest(behaviour, changed, id)
+  headers.set("connection", ["Upgrade"]).set("upgrade", [request.headers.upgrade])
+  const upstream = askOrigin("GET", url, headers, origins.get(origin))
+  socket.on("close", () => upstream.destroy())
+  upstream.end()
+  const [answer, other, first] = await Promise.race([once(upstream, "upgrade"), once(upstream, "response")])
+  const fields = answer.rawHeaders.map((text, at) => (at % 2 ? `${text}\r\n` : `${text}: `)).join("")
+  socket.write(`HTTP/1.1 ${answer.statusCode} ${answer.statusMessage}\r\n${fields}\r\n`)
+  if (!other) return answer.pipe(socket)
+  other.setTimeout(0)
+  socket.setNoDelay(true)
+  other.setNoDelay(true)
+  socket.write(first)
+  other.write(head)
+  for (const [one, another] of [[socket, other], [other, socket]]) {
+    one.on("error", () => another.destroy())
+    one.on("close", () => another.destroy())
+    one.pipe(another)
   }
 }
 
@@ -216,6 +244,15 @@ async function listen(serve, port) {
       await serve(request, response)
     } catch (error) {
       refuse(error, request, response)
+    }
+  })
+  server.on("upgrade", async (request, socket, head) => {
+    socket.on("error", () => {})
+    try {
+      await tunnel(request, socket, head)
+    } catch (error) {
+      const status = error instanceof Refusal ? error.status : 502
+      socket.end(`HTTP/1.1 ${status} ${http.STATUS_CODES[status]}\r\nconnection: close\r\n\r\n`)
     }
   })
   server.listen({ host: "127.0.0.1", port, backlog: 4_096 })

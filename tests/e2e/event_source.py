@@ -36,12 +36,14 @@ class EventSource:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _deliver(self, batch: list[dict[str, Any]]) -> None:
-        """Again and again until it is taken: the records behind it have to wait."""
+        """Again and again until it is taken, from the first record on that failed: those behind it
+        have to wait."""
         while True:
             answer = await self._function.invoke({"Records": batch})
-            async for _ in answer.body():
-                pass
+            body = b"".join([piece async for piece in answer.body()])
             if answer.failure is None:
+                batch = _again(batch, json.loads(body))
+            if not batch:
                 self.delivered += 1
                 return
             await asyncio.sleep(POLL_SECONDS)
@@ -66,6 +68,12 @@ class EventSource:
             for record in records
             if not self._filters or any(matches(each, record) for each in self._filters)
         ]
+
+
+def _again(batch: list[dict[str, Any]], answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    failed = {each["itemIdentifier"] for each in answer["batchItemFailures"]}
+    places = [i for i, each in enumerate(batch) if each["dynamodb"]["SequenceNumber"] in failed]
+    return batch[places[0] :] if places else []
 
 
 def matches(pattern: Mapping[str, Any], value: object) -> bool:

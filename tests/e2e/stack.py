@@ -33,6 +33,8 @@ from tests.e2e.environments import PYTHON, REGION
 from tests.e2e.event_source import EventSource
 from tests.e2e.function_url import FunctionUrl
 from tests.e2e.functions import Function
+from tests.e2e.lambda_api import LambdaApi
+from tests.e2e.websocket_api import WebSocketApi
 from tests.edge.processes import VARNISH, Edge, Origin
 from tests.engines import Ministack
 
@@ -40,6 +42,7 @@ SECRET: Final = "the-origin-secret-of-this-machine"
 SECRET_HEADER: Final = "x-tailrace-origin"
 DISTRIBUTION: Final = "ELOCAL"
 URLS: Final = ("http", "live")
+FUNCTIONS: Final = (*URLS, "dispatch", "cable", "pulse")
 START_SECONDS: Final = 60.0
 
 T = TypeVar("T")
@@ -53,7 +56,8 @@ class AwsLocal:
     """Starts everything on loopback and ends it with the block.
 
     `variables` replaces settings of the functions, `access` is what the access secret says (None:
-    everybody may do everything), `say` is told what is being done."""
+    everybody may do everything), `lifetime` is how long API Gateway keeps a WebSocket, `say` is
+    told what is being done."""
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class AwsLocal:
         access: Mapping[str, Any] | None = None,
         ministack: Ministack | None = None,
         port: int = 0,
+        lifetime: float | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.functions: dict[str, Function] = {}
@@ -71,6 +76,7 @@ class AwsLocal:
         self._access = access
         self._ministack = ministack
         self._wanted_port = port
+        self._lifetime = lifetime
         self._say = say
         self._loop = asyncio.new_event_loop()
         self._stack = contextlib.ExitStack()
@@ -134,6 +140,9 @@ class AwsLocal:
             self._say("Starting ministack: DynamoDB, S3, Secrets Manager …")
             (self.folder / "ministack").mkdir()
             self._ministack = enter(Ministack(self.folder / "ministack"))
+        self._run_loop()
+        self.cable = self._call(WebSocketApi(lifetime=self._lifetime).start())
+        self._lambda = self._call(LambdaApi(self.functions).start())
         stream, known = self._provision(self._ministack.url)
         self._deploy(Assembly(assembly, known), stream)
 
@@ -141,27 +150,31 @@ class AwsLocal:
         assert self._ministack is not None
         enter = self._stack.enter_context
         enter(self.invalidations)
-        self._run_loop()
         variables = {
             "AWS_ENDPOINT_URL": self._ministack.url,
+            "AWS_ENDPOINT_URL_APIGATEWAYMANAGEMENTAPI": self.cable.endpoint,
             "AWS_ENDPOINT_URL_CLOUDFRONT": self.invalidations.url,
+            "AWS_ENDPOINT_URL_LAMBDA": self._lambda.url,
             **self._variables,
         }
-        for name in ("http", "live", "dispatch"):
+        for name in FUNCTIONS:
             configuration = assembly.function(name, **variables)
             self.functions[name] = self._call(
                 Function(configuration, self.folder / "functions").start()
             )
             self._stack.callback(self._end, self.functions[name].close)
+        self.cable.function = self.functions["cable"]
+        for api in (self._lambda, self.cable):
+            self._stack.callback(self._end, api.close)
         for name in URLS:
             domain = f"{name}.lambda-url.{REGION}.on.aws"
             url = FunctionUrl(self.functions[name], domain, streaming=assembly.streams(name))
             self.urls[name] = self._call(url.start())
             self._stack.callback(self._end, url.close)
         self._say("Starting the edge and the cache …")
+        ports = {name: url.port for name, url in self.urls.items()} | {"cable": self.cable.port}
         origins = {
-            name: Origin(port=url.port, headers={SECRET_HEADER: SECRET})
-            for name, url in self.urls.items()
+            name: Origin(port=port, headers={SECRET_HEADER: SECRET}) for name, port in ports.items()
         }
         self.edge = enter(
             Edge(self.folder / "edge", assembly.template, origins, port=self._wanted_port)
@@ -201,6 +214,10 @@ class AwsLocal:
             "AWS::SecretsManager::Secret.Id": secret["ARN"],
             "AccessSecret.Id": access["ARN"],
             "AWS::CloudFront::Distribution": DISTRIBUTION,
+            "AWS::Region": REGION,
+            "AWS::URLSuffix": "amazonaws.com",
+            "AWS::ApiGatewayV2::Api": self.cable.api_id,
+            **{f"{name.capitalize()}Function": name for name in FUNCTIONS},
         }
 
     def _follow(self, assembly: Assembly, stream: str) -> None:

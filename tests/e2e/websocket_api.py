@@ -31,11 +31,12 @@ class WebSocketApi(ManagementApi):
     """One stage of an API whose routes all lead to one function.
 
     `headers` is what CloudFront adds to a handshake; `lifetime` is after how many seconds a
-    connection is closed, which takes two hours on AWS."""
+    connection is closed, which takes two hours on AWS. The function has to be there by the first
+    handshake: it may have to know where this is."""
 
     def __init__(
         self,
-        function: Function,
+        function: Function | None = None,
         *,
         stage: str = "cable",
         headers: Mapping[str, str] | None = None,
@@ -155,6 +156,7 @@ class WebSocketApi(ManagementApi):
 
     async def _ask(self, event: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
         """The status and all of the function's result; 502 when it has none."""
+        assert self.function is not None
         try:
             payload, failure = await outcome(self.function, event)
         except Throttled:

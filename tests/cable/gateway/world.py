@@ -38,7 +38,6 @@ from tailrace.streams import Streams
 from tests.cable.tools import pubsub
 from tests.e2e.event_source import plain
 
-
 JSON = "application/json"
 
 

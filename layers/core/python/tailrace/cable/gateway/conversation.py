@@ -105,7 +105,7 @@ class Conversation:
         (*attached, welcome) = session.resume(identifiers)
         for effect in attached:
             assert isinstance(effect, Attach)
-            await self._board.connections.add(self._connection, effect.subscription, self._at)
+            await self._add(effect.subscription)
         assert isinstance(welcome, Send)
         return welcome.frame
 
@@ -151,12 +151,21 @@ class Conversation:
     async def _attach(self, known: Subscription) -> bool:
         # Before the client is told: what is appended from then on, it has to get.
         await self._reader(known)
-        added = await self._board.connections.add(self._connection, known, self._at)
+        added = await self._add(known)
         self._new = added is Added.NEW
         if added is Added.REFUSED:
             await self._board.send(self._connection, frames.reject_subscription(known.identifier))
             return False
         return True
+
+    async def _add(self, known: Subscription) -> Added:
+        # First: without it a wish could not be fulfilled.
+        listener = Listener(self._connection, known)
+        await self._board.rooms.hold(listener)
+        added = await self._board.connections.add(self._connection, known, self._at)
+        if added is Added.REFUSED:
+            await self._board.rooms.dismiss([listener])
+        return added
 
     async def _leave(self, known: Subscription) -> None:
         wish = await self._board.connections.wish(self._connection, known.identifier)
@@ -200,7 +209,7 @@ class Conversation:
 
     async def _is_told(self, reader: _Reader) -> bool:
         """Whether deliveries reach the client already: it has asked twice."""
-        return not self._new and await self._board.rooms.listens(reader.listener())
+        return not self._new and await self._board.rooms.is_told(reader.listener())
 
     async def _catch_up(self, reader: _Reader) -> bool:
         """After the room is there: what was appended before that, nobody else delivers. Whether it

@@ -94,7 +94,7 @@ class Deliveries:
 
     async def created(self, stream: Stream) -> None:
         """A name has got an incarnation: who waited for that hears it from its beginning."""
-        if not await self._rooms.listeners(stream.path):
+        if not await self._rooms.told(stream.path):
             return
         config = stream.config
         await self._rooms.ensure(stream.id, stream.path, config.mode, config.base[0])
@@ -126,7 +126,7 @@ class Deliveries:
 
     async def _deliver(self, room: Room, top: int, by: str, hints: Mapping[int, Stored]) -> None:
         try:
-            listeners = await self._rooms.listeners(room.path)
+            listeners = await self._rooms.told(room.path)
             if not listeners:
                 await self._rooms.leave(room, by)
                 return
@@ -198,6 +198,7 @@ async def _failure(work: Sequence[Awaitable[None]]) -> Exception | None:
 
 def _first(listener: Listener, room: Room) -> int:
     """The slot from which on a listener is told what this delivery brings."""
+    assert listener.n is not None
     return max(room.n, listener.n) if listener.chain == room.chain else room.n
 
 

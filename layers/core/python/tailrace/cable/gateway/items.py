@@ -37,14 +37,15 @@ class Connection(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """A subscription that is told of what is new."""
+    """A subscription, as those see it who have something to tell there."""
 
     connection: str
     subscription: Subscription
-    chain: int | None
+    chain: int | None = None
     """The incarnation that it was at; None: there was no stream."""
-    n: int
-    """The first slot of that which it does not have."""
+    n: int | None = None
+    """The first slot of that which it does not have; None: it still reads for itself, and only
+    hears what is in no stream."""
 
 
 class Room(NamedTuple):
@@ -151,17 +152,14 @@ def wish_item(connection: str, subscription: Subscription, at: int) -> dict[str,
 
 
 def listener_item(listener: Listener) -> dict[str, Any]:
+    """Of one that reads for itself."""
     known = listener.subscription
-    item: dict[str, Any] = {
+    return {
         **listener_key(known.path, listener.connection, known.identifier),
         "i": text(known.identifier),
         "c": text(known.stream),
         "f": number(_WHISPERS * known.whispers + _PRESENCE * known.presence),
-        "n": number(listener.n),
     }
-    if listener.chain is not None:
-        item["r"] = text(id_text(listener.chain))
-    return item
 
 
 def listener_of(item: Item) -> Listener:
@@ -176,7 +174,7 @@ def listener_of(item: Item) -> Listener:
             bool(allowed & _PRESENCE),
         ),
         int(item["r"]["S"], 16) if "r" in item else None,
-        int(item["n"]["N"]),
+        int(item["n"]["N"]) if "n" in item else None,
     )
 
 

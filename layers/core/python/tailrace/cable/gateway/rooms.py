@@ -16,6 +16,7 @@ sent. If it dies meanwhile nobody knows who has got what: then all are asked to 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Iterable
 from typing import Any, Final
@@ -25,9 +26,8 @@ from tailrace.cable.gateway.items import Listener, Room
 from tailrace.errors import StoreUnavailable, StreamTooHot
 from tailrace.log.content import Mode
 from tailrace.store.base import Tail
-from tailrace.store.dynamo import actions
 from tailrace.store.dynamo.failures import ConditionFailed, TransactionCanceled
-from tailrace.store.dynamo.layout import Key, name_key, number, text
+from tailrace.store.dynamo.layout import Key, id_text, name_key, number, text
 from tailrace.store.dynamo.table import Action, Table
 
 ATTEMPTS: Final = 20
@@ -37,6 +37,10 @@ ATTEMPTS: Final = 20
 class Rooms:
     def __init__(self, table: Table) -> None:
         self._table = table
+
+    async def told(self, path: str) -> list[Listener]:
+        """Those of the listeners who are told of what is new in the stream."""
+        return [each for each in await self.listeners(path) if each.n is not None]
 
     async def listeners(self, path: str) -> list[Listener]:
         """Strongly consistent."""
@@ -57,10 +61,16 @@ class Rooms:
                 return items.room_of(taken.item)
         return items.room_of(item)
 
-    async def listens(self, listener: Listener) -> bool:
-        return await self._table.get(_key(listener)) is not None
+    async def is_told(self, listener: Listener) -> bool:
+        item = await self._table.get(_key(listener))
+        return item is not None and "n" in item
 
     # Joining
+
+    async def hold(self, listener: Listener) -> None:
+        """A client listens, and reads for itself what is in the stream, until it joins."""
+        with contextlib.suppress(ConditionFailed):
+            await self._table.put_new(items.listener_item(listener))
 
     async def enter(self, tail: Tail) -> None:
         """Makes sure that there is a room: from now on deliveries take notice of the stream."""
@@ -68,7 +78,7 @@ class Rooms:
         if await self.get(stream.id) is not None:
             return
         # Who has waited for the stream, or listened to one before it, is to hear all of it.
-        waiting = any(each.chain != stream.id for each in await self.listeners(stream.path))
+        waiting = any(each.chain != stream.id for each in await self.told(stream.path))
         n = stream.config.base[0] if waiting else tail.settled.tail
         await self.ensure(stream.id, stream.path, stream.config.mode, n)
 
@@ -76,6 +86,7 @@ class Rooms:
         """Whether a client is told of what is new from its slot on; not when that was told to
         others already, or the room is gone."""
         assert listener.chain is not None
+        assert listener.n is not None
         room: Action = {
             "Update": {
                 "Key": items.room_key(listener.chain),
@@ -95,26 +106,32 @@ class Rooms:
         )
 
     async def _join(self, listener: Listener, condition: Action) -> bool:
-        known = listener.subscription
-        is_wished: Action = {
-            "ConditionCheck": {
-                "Key": items.wish_key(listener.connection, known.identifier),
-                "ConditionExpression": "attribute_exists(p)",
+        values = {":n": number(listener.n or 0)}
+        expression = "SET n = :n"
+        if listener.chain is not None:
+            values[":r"] = text(id_text(listener.chain))
+            expression += ", r = :r"
+        place: Action = {
+            "Update": {
+                "Key": _key(listener),
+                "UpdateExpression": expression,
+                "ConditionExpression": "attribute_exists(p) AND attribute_not_exists(n)",
+                "ExpressionAttributeValues": values,
             }
         }
-        parts = [condition, actions.put_new(items.listener_item(listener)), is_wished]
         for attempt in range(ATTEMPTS):
             try:
-                await self._table.transact(parts)
+                await self._table.transact([condition, place])
             except TransactionCanceled as canceled:
-                _, listens, wished = (reason.code for reason in canceled.reasons)
-                # It is there already, or no longer wanted.
-                return "ConditionalCheckFailed" in (listens, wished)
+                _, placed = canceled.reasons
+                # It is told already, or is no longer wanted.
+                return placed.code == "ConditionalCheckFailed"
             except StreamTooHot:
                 await asyncio.sleep(random.uniform(0, 0.02 * (attempt + 1)))  # noqa: S311
             else:
                 return True
-        raise StoreUnavailable(f"too many listen to '{known.path}' at once; try again")
+        path = listener.subscription.path
+        raise StoreUnavailable(f"too many listen to '{path}' at once; try again")
 
     # Delivering
 

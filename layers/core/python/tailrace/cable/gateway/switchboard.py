@@ -100,11 +100,16 @@ class Switchboard:
         concerns: Callable[[Listener], bool] = lambda _: True,
     ) -> None:
         """A message that is in no stream, to all who listen but one."""
-        await self.send_all(
-            (each.connection, [frames.transient(each.subscription.identifier, text, kind)])
+        listeners = [
+            each
             for each in await self.rooms.listeners(path)
             if each.connection != but and concerns(each)
+        ]
+        lost = await self.send_all(
+            (each.connection, [frames.transient(each.subscription.identifier, text, kind)])
+            for each in listeners
         )
+        await self.rooms.dismiss(each for each in listeners if each.connection in lost)
 
     async def leave(self, connection: str, wish: Wish) -> None:
         """A client is no longer there as whom it was, if it was anybody."""
