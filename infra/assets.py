@@ -25,6 +25,7 @@ class Assets(Construct):
     def __init__(self, scope: Construct, name: str, *, plan: Plan) -> None:
         super().__init__(scope, name)
         self._place = build(plan.platform)
+        self._left_out = set() if plan.aviso else {"aviso"}
         self._layers: dict[str, lambda_.ILayerVersion] = {}
         self._files: dict[str, Uploaded] = {}
         self.architecture = lambda_.Architecture.ARM_64
@@ -40,7 +41,7 @@ class Assets(Construct):
         return lambda_.Code.from_asset(str(self._place / "functions" / function))
 
     def layers(self, function: str) -> list[lambda_.ILayerVersion]:
-        return [self._layer(name) for name in LAYERS[function]]
+        return [self._layer(name) for name in LAYERS[function] if name not in self._left_out]
 
     def file(self, name: str) -> Uploaded:
         """A script of the jobs, or their zip."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
 from tailrace.auth.origins import Origins
+from tailrace.aviso.config import given_roles
 from tailrace.errors import BadSetting
 from tailrace.log.retention import Retention
 
@@ -40,10 +41,11 @@ class Context:
             _refuse(name, value, " or ".join(choices))
         return value
 
-    def count(self, name: str, default: int, least: int = 0) -> int:
+    def count(self, name: str, default: int, least: int = 0, most: int | None = None) -> int:
         value = self._take(name, str(default))
-        if not value.isdecimal() or int(value) < least:
-            _refuse(name, value, f"a whole number, at least {least}")
+        bounds = f"at least {least}" if most is None else f"{least} to {most}"
+        if not value.isdecimal() or int(value) < least or (most and int(value) > most):
+            _refuse(name, value, f"a whole number, {bounds}")
         return int(value)
 
     def text(self, name: str, wanted: str, pattern: str) -> str | None:
@@ -76,6 +78,14 @@ class Context:
         except BadSetting:
             _refuse(name, value, "rules such as logs/*=7d,1GB; **=90d")
         return value or None
+
+    def roles(self, name: str) -> str:
+        value = self._take(name, "")
+        try:
+            given_roles(value)
+        except BadSetting:
+            _refuse(name, value, "roles by realm such as ops=admin,lead; lab=*")
+        return value
 
     def end(self) -> None:
         """Everything was asked for: what is left is a switch that does not exist."""

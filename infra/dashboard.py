@@ -13,6 +13,7 @@ from constructs import Construct
 from infra.dispatch import Dispatch
 from infra.edge import Edge
 from infra.functions import COMMON, Function, Functions
+from infra.gateway import Gateway
 from infra.history import History
 from infra.observe import PERIOD, edge_metric
 from infra.stage import Plan
@@ -31,6 +32,7 @@ def dashboard(
     functions: Functions,
     edge: Edge,
     dispatch: Dispatch,
+    gateway: Gateway | None,
     history: History | None,
 ) -> str:
     """The address of the new dashboard."""
@@ -89,6 +91,17 @@ def dashboard(
             _graph("Answered by the edge itself, %", [edge_metric(edge, "CacheHitRate", "avg")]),
             _graph("Waiting for the origin, ms", [edge_metric(edge, "OriginLatency", "p99")]),
         ]
+    if gateway is not None:
+        graphs += [
+            _graph(
+                "WebSockets opened, and messages on them",
+                [_websockets(gateway, name) for name in ("ConnectCount", "MessageCount")],
+            ),
+            _graph(
+                "Entries posted to WebSockets, and clients found gone",
+                [own(f"cable_{what}_total", "dispatch") for what in ("posts", "gone")],
+            ),
+        ]
     if history is not None:
         graphs += [
             _graph(
@@ -131,6 +144,16 @@ def _own(plan: Plan, name: str, function: str, statistic: str = "sum") -> cloudw
         dimensions_map={"function": function, "service": plan.name},
         statistic=statistic,
         label=f"{name} {statistic}" if statistic.startswith("p") else name,
+        period=PERIOD,
+    )
+
+
+def _websockets(gateway: Gateway, name: str) -> cloudwatch.IMetric:
+    return cloudwatch.Metric(
+        namespace="AWS/ApiGateway",
+        metric_name=name,
+        dimensions_map={"ApiId": gateway.id},
+        statistic="sum",
         period=PERIOD,
     )
 

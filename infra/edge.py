@@ -11,6 +11,7 @@ from constructs import Construct
 
 from infra.findings import acknowledge
 from infra.functions import HTTP_SECONDS, LIVE_SECONDS, Functions
+from infra.gateway import STAGE, Gateway
 from infra.policies import Policies
 from infra.stage import Plan
 from infra.viewer_request import code
@@ -19,7 +20,11 @@ STREAMS: Final = ("/v1/stream/*", "/ds/*")
 
 HTTP: Final = "http"
 LIVE: Final = "live"
-"""The ids of the origins: the viewer function sends SSE reads to `live` by that name."""
+CABLE: Final = "cable"
+"""The ids of the origins: the viewer function sends what streams to `live` by that name."""
+
+CABLE_SECONDS: Final = 30
+"""How long a WebSocket may take to open."""
 
 SECRET: Final = "x-tailrace-origin"  # noqa: S105 - the header's name
 TAG: Final = "cache-tag"
@@ -46,6 +51,7 @@ class Edge(Construct):
         *,
         plan: Plan,
         functions: Functions,
+        gateway: Gateway | None,
         secret: secretsmanager.ISecret,
         firewall: str | None,
         keys: cloudfront.KeyValueStore | None,
@@ -60,9 +66,16 @@ class Edge(Construct):
                 enabled=True,
                 comment=plan.name,
                 origins=[
-                    _origin(HTTP, functions.http_url, HTTP_SECONDS, secret, self._shield(plan)),
+                    _origin(
+                        HTTP, _host(functions.http_url), HTTP_SECONDS, secret, self._shield(plan)
+                    ),
                     # No behaviour names it, and nobody shares its answers: no shield either.
-                    _origin(LIVE, functions.live_url, LIVE_SECONDS, secret, None),
+                    _origin(LIVE, _host(functions.live_url), LIVE_SECONDS, secret, None),
+                    *(
+                        []
+                        if gateway is None
+                        else [_origin(CABLE, gateway.host, CABLE_SECONDS, secret, None)]
+                    ),
                 ],
                 default_cache_behavior=Config.DefaultCacheBehaviorProperty(
                     **behavior,
@@ -81,7 +94,8 @@ class Edge(Construct):
                         response_headers_policy_id=policies.answer,
                     )
                     for pattern in STREAMS
-                ],
+                ]
+                + ([] if gateway is None else [_cable(behavior, policies)]),
                 custom_error_responses=[
                     Config.CustomErrorResponseProperty(error_code=status, error_caching_min_ttl=0)
                     for status in STICKY
@@ -101,7 +115,8 @@ class Edge(Construct):
             f"arn:{cdk.Aws.PARTITION}:cloudfront::{cdk.Aws.ACCOUNT_ID}:distribution/{self.id}"
         )
         self.domain = distribution.attr_domain_name
-        self.url = f"https://{plan.domain or self.domain}"
+        self.host = plan.domain or self.domain
+        self.url = f"https://{self.host}"
         if plan.edge_metrics:
             cloudfront.CfnMonitoringSubscription(
                 self,
@@ -165,12 +180,34 @@ class Edge(Construct):
             )
 
 
+def _cable(
+    behavior: dict[str, Any], policies: Policies
+) -> cloudfront.CfnDistribution.CacheBehaviorProperty:
+    return Config.CacheBehaviorProperty(
+        **{
+            **behavior,
+            "target_origin_id": CABLE,
+            # A WebSocket begins with a GET, and its answer has no body.
+            "allowed_methods": ["GET", "HEAD"],
+            "compress": False,
+        },
+        path_pattern=f"/{STAGE}",
+        viewer_protocol_policy="https-only",
+        cache_policy_id=policies.no_cache,
+        origin_request_policy_id=policies.other_request,
+    )
+
+
+def _host(url: str) -> str:
+    return cdk.Fn.select(2, cdk.Fn.split("/", url))
+
+
 def _origin(
-    name: str, url: str, seconds: int, secret: secretsmanager.ISecret, shield: str | None
+    name: str, host: str, seconds: int, secret: secretsmanager.ISecret, shield: str | None
 ) -> cloudfront.CfnDistribution.OriginProperty:
     return Config.OriginProperty(
         id=name,
-        domain_name=cdk.Fn.select(2, cdk.Fn.split("/", url)),
+        domain_name=host,
         # A second attempt would run a long-poll, and pay for it, once more.
         connection_attempts=1,
         connection_timeout=CONNECT_SECONDS,

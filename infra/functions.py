@@ -11,8 +11,10 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from infra import protocols
 from infra.assets import Assets
 from infra.findings import acknowledge
+from infra.gateway import Gateway
 from infra.secret import AccessSecret, OriginSecret
 from infra.stage import Plan, Stage
 from infra.storage import Storage
@@ -40,6 +42,9 @@ ALIAS: Final = "current"
 READ: Final = ("dynamodb:GetItem", "dynamodb:Query")
 WRITE: Final = ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem")
 """A transaction needs the permissions of its parts."""
+
+BATCHES: Final = "dynamodb:BatchWriteItem"
+CHANGE: Final = (*WRITE, BATCHES, "dynamodb:ConditionCheckItem")
 
 BODIES: Final = "bodies/*"
 """Where `tailrace.store.dynamo` puts large bodies."""
@@ -84,7 +89,11 @@ class Function(Construct):
         handler: str = "handler.handler",
         concurrency: int | None = None,
         snap_start: bool = False,
+        starts_itself: bool = False,
+        attempts: int | None = None,
     ) -> None:
+        """`starts_itself`: Lambda would end that after 16 times, for a mistake.
+        `attempts`: of an invocation that nobody waits for; None: three, as Lambda has it."""
         super().__init__(scope, name.capitalize())
         self.seconds = seconds
         self.log_group = logs.LogGroup(
@@ -117,6 +126,8 @@ class Function(Construct):
             tracing=lambda_.Tracing.ACTIVE,
             reserved_concurrent_executions=concurrency,
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
+            recursive_loop=lambda_.RecursiveLoop.ALLOW if starts_itself else None,
+            retry_attempts=None if attempts is None else attempts - 1,
         )
         # What `sam local invoke` and people call it.
         resource = self.function.node.default_child
@@ -148,6 +159,7 @@ class Functions(Construct):
         storage: Storage,
         secret: OriginSecret,
         access: AccessSecret | None,
+        gateway: Gateway | None,
     ) -> None:
         super().__init__(scope, name)
         secrets = [each.secret_arn for each in (secret, access) if each is not None]
@@ -155,6 +167,9 @@ class Functions(Construct):
         bodies, segments = map(bucket.arn_for_objects, (BODIES, SEGMENTS))
         environment = {
             **ANSWERING,
+            **protocols.cable(plan),
+            **protocols.events(plan),
+            **protocols.aviso(plan),
             "TAILRACE_TABLE": storage.table.table_name,
             "TAILRACE_BUCKET": storage.bucket.bucket_name,
             "TAILRACE_ORIGIN_SECRET": secret.id,
@@ -164,6 +179,9 @@ class Functions(Construct):
             "TAILRACE_RETENTION": plan.retention or "",
             "TAILRACE_ALLOWED_ORIGINS": plan.allowed_origins,
         }
+        # Transient broadcasts are in no log: `http` posts them itself.
+        endpoint = {} if gateway is None else {"TAILRACE_CABLE_ENDPOINT": gateway.endpoint}
+        posts = [] if gateway is None else [allow([BATCHES], table), gateway.manage()]
         self.http = Function(
             self,
             "http",
@@ -171,12 +189,14 @@ class Functions(Construct):
             assets=assets,
             seconds=HTTP_SECONDS,
             megabytes=HTTP_MEGABYTES,
-            environment=environment,
+            environment={**environment, **endpoint},
             allowed=[
                 allow([*READ, *WRITE], table),
                 allow(["s3:GetObject"], bodies, segments),
                 allow(["s3:PutObject"], bodies),
                 allow(["secretsmanager:GetSecretValue"], *secrets),
+                *protocols.read_schema(plan),
+                *posts,
             ],
             concurrency=plan.http_concurrency,
             snap_start=plan.snap_start,
@@ -194,18 +214,25 @@ class Functions(Construct):
                 allow(READ, table),
                 allow(["s3:GetObject"], bodies, segments),
                 allow(["secretsmanager:GetSecretValue"], *secrets),
+                *protocols.read_schema(plan),
             ],
             concurrency=plan.live_concurrency,
         )
         for each in (self.http, self.live):
-            for objects in (BODIES, SEGMENTS):
-                acknowledge(
-                    each,
-                    f"{WILDCARD}[Resource::{storage.bucket_finding}/{objects}]",
-                    "Every large body, and every segment of history, is an object of its own.",
-                )
+            acknowledge_objects(each, storage, BODIES, SEGMENTS)
+        if gateway is not None:
+            gateway.acknowledge(self.http)
         self.http_url = self.http.url(lambda_.InvokeMode.BUFFERED)
         self.live_url = self.live.url(lambda_.InvokeMode.RESPONSE_STREAM)
+
+
+def acknowledge_objects(function: Function, storage: Storage, *objects: str) -> None:
+    for each in objects:
+        acknowledge(
+            function,
+            f"{WILDCARD}[Resource::{storage.bucket_finding}/{each}]",
+            "Every large body, and every segment of history, is an object of its own.",
+        )
 
 
 def allow(actions: Sequence[str], *resources: str) -> iam.PolicyStatement:

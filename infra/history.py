@@ -9,7 +9,7 @@ from aws_cdk import aws_glue as glue
 from constructs import Construct
 
 from infra.assets import Assets
-from infra.functions import BODIES, READ, SEGMENTS, WRITE, allow
+from infra.functions import BODIES, CHANGE, READ, SEGMENTS, allow
 from infra.jobs import DYNAMODB_EXPORTS, EXPORT, Job
 from infra.schedule import expression
 from infra.stage import Plan
@@ -18,7 +18,6 @@ from tailrace.settings import Settings
 from tailrace.store.dynamo.layout import DUE_INDEX
 
 SCAN: Final = ("dynamodb:DescribeTable", "dynamodb:Scan", *READ)
-CHANGE: Final = (*WRITE, "dynamodb:BatchWriteItem", "dynamodb:ConditionCheckItem")
 
 DATA_TABLE: Final = "messages"
 """The export job makes it in the database, and adds to it."""

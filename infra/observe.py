@@ -15,6 +15,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from infra.access import Keys
+from infra.cable import Cable
 from infra.dispatch import Dispatch, Rotation
 from infra.edge import Edge
 from infra.functions import Function, Functions
@@ -32,7 +33,7 @@ NEARLY: Final = 0.9
 """How much of a limit may be used before somebody should know."""
 
 LATE_MINUTES: Final = 5
-"""Deleted streams leave the edge within seconds; this is too long."""
+"""Deleted streams leave the edge, and entries reach cables, within seconds; this is too long."""
 
 RUNS: Final = 3
 """Runs of a job that may go wrong before somebody should know."""
@@ -54,6 +55,7 @@ class Alarms(Construct):
         dispatch: Dispatch,
         rotation: Rotation,
         keys: Keys | None,
+        cable: Cable | None,
         history: History | None,
     ) -> None:
         super().__init__(scope, name)
@@ -71,6 +73,7 @@ class Alarms(Construct):
             self._topic.add_subscription(subscriptions.EmailSubscription(plan.alarm_email))
         for title, function in (("Http", functions.http), ("Live", functions.live)):
             self._watch(title, function)
+            self._watch_duration(title, function)
         if plan.live_concurrency is not None:
             self._alarm(
                 "LiveConcurrency",
@@ -89,11 +92,13 @@ class Alarms(Construct):
                 "More than one request in a hundred got a 5xx from the distribution.",
                 periods=3,
             )
+        waiting = "" if cable is None else ", and what is new does not reach cables"
         self._alarm(
             "DispatchLag",
             dispatch.dispatch.function.metric("IteratorAge", statistic="max", period=PERIOD),
             LATE_MINUTES * 60_000,
-            "Deleted streams do not leave the edge: look at the log of the dispatch function.",
+            f"Deleted streams do not leave the edge{waiting}: look at the log of the dispatch"
+            " function.",
         )
         self._alarm(
             "DispatchFailed",
@@ -116,6 +121,15 @@ class Alarms(Construct):
                 keys.keys.function.metric_errors(period=PERIOD),
                 FEW,
                 "The edge does not hear of changed keys: look at the log of the keys function.",
+            )
+        if cable is not None:
+            self._watch("Cable", cable.cable)
+            self._alarm(
+                "PulseFailed",
+                cable.pulse.function.metric_errors(period=PERIOD),
+                FEW,
+                "Nobody pings cables, and their clients give up: look at the log of the pulse"
+                " function.",
             )
         for title, operation in OPERATIONS.items():
             self._alarm(
@@ -212,9 +226,11 @@ class Alarms(Construct):
             1,
             "Lambda turned requests away: the reserved, or the account's, concurrency is used up.",
         )
+
+    def _watch_duration(self, title: str, function: Function) -> None:
         self._alarm(
             f"{title}Duration",
-            watched.metric_duration(statistic="max", period=PERIOD),
+            function.function.metric_duration(statistic="max", period=PERIOD),
             function.seconds * 1000 * NEARLY,
             "A request took nearly as long as it may.",
         )

@@ -7,10 +7,12 @@ from constructs import Construct
 
 from infra.access import Access, Keys
 from infra.assets import Assets
+from infra.cable import Cable
 from infra.dashboard import dashboard
 from infra.dispatch import Dispatch, Rotation
 from infra.edge import Edge
 from infra.functions import Functions
+from infra.gateway import STAGE, Gateway
 from infra.history import History
 from infra.observe import Alarms
 from infra.secret import OriginSecret
@@ -32,6 +34,7 @@ class Service(cdk.Stack):
         assets = Assets(self, "Layers", plan=plan)
         secret = OriginSecret(self, "OriginSecret", plan=plan)
         access = Access(self, "Access", plan=plan) if plan.access == "closed" else None
+        gateway = Gateway(self, "Gateway", plan=plan) if plan.cable else None
         functions = Functions(
             self,
             "Functions",
@@ -40,12 +43,28 @@ class Service(cdk.Stack):
             storage=storage,
             secret=secret,
             access=None if access is None else access.secret,
+            gateway=gateway,
+        )
+        cable = (
+            Cable(
+                self,
+                "Cable",
+                plan=plan,
+                assets=assets,
+                storage=storage,
+                gateway=gateway,
+                secret=secret,
+                access=None if access is None else access.secret,
+            )
+            if gateway is not None
+            else None
         )
         edge = Edge(
             self,
             "Edge",
             plan=plan,
             functions=functions,
+            gateway=gateway,
             secret=secret,
             firewall=firewall,
             keys=None if access is None else access.keys,
@@ -55,7 +74,15 @@ class Service(cdk.Stack):
             if access is not None
             else None
         )
-        dispatch = Dispatch(self, "Dispatch", plan=plan, assets=assets, storage=storage, edge=edge)
+        dispatch = Dispatch(
+            self,
+            "Dispatch",
+            plan=plan,
+            assets=assets,
+            storage=storage,
+            edge=edge,
+            gateway=gateway,
+        )
         rotation = Rotation(
             self,
             "Rotation",
@@ -80,6 +107,7 @@ class Service(cdk.Stack):
             dispatch=dispatch,
             rotation=rotation,
             keys=keys,
+            cable=cable,
             history=history,
         )
         seen = dashboard(
@@ -90,6 +118,7 @@ class Service(cdk.Stack):
             functions=functions,
             edge=edge,
             dispatch=dispatch,
+            gateway=gateway,
             history=history,
         )
         outputs = {
@@ -108,6 +137,10 @@ class Service(cdk.Stack):
         if access is not None and keys is not None:
             outputs["AccessSecretArn"] = access.secret.id
             made_functions["Keys"] = keys.keys
+        if gateway is not None and cable is not None:
+            outputs["CableUrl"] = f"wss://{edge.host}/{STAGE}"
+            outputs["CableEndpoint"] = gateway.endpoint
+            made_functions |= {"Cable": cable.cable, "Pulse": cable.pulse}
         for title, made in made_functions.items():
             outputs[f"{title}FunctionName"] = made.function.function_name
             outputs[f"{title}LogGroup"] = made.log_group.log_group_name

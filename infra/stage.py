@@ -23,9 +23,16 @@ EDGE_REGION: Final = "us-east-1"
 PLATFORMS: Final[dict[str, Platform]] = {"lambda": "lambda", "host": "host"}
 PRICE_CLASSES: Final = {"100": "PriceClass_100", "200": "PriceClass_200", "all": "PriceClass_All"}
 
+PING_SECONDS: Final = 540
+"""API Gateway ends a WebSocket on which nothing was said for ten minutes."""
+
+YEAR_SECONDS: Final = 365 * 86_400
+
 _REGION: Final = r"[a-z]{2}(-[a-z]+)+-\d"
 _HOST: Final = r"([a-z0-9-]+\.)+[a-z0-9-]+"
 _CERTIFICATE: Final = rf"arn:aws[a-z-]*:acm:{EDGE_REGION}:\d{{12}}:certificate/[0-9a-zA-Z-]+"
+# Without characters that stand for others in the resource of a permission.
+_OBJECT: Final = r"s3://[a-z0-9][a-z0-9.-]+/[A-Za-z0-9!_.'()/-]+"
 _EMAIL: Final = r"[^@\s]+@[^@\s]+"
 
 
@@ -60,6 +67,21 @@ class Plan:
     """Who may come; empty: everybody."""
     allowed_origins: str
     """Whose pages may use it; empty: everybody's."""
+    cable: bool
+    """Whether Action Cable is served; the next six are about it, and about broadcasts and events,
+    which need no WebSocket."""
+    ping_interval: int
+    turbo_streams: bool
+    cable_ready: bool
+    streams_whisper: bool
+    streams_presence: bool
+    cable_ttl: int
+    events: bool
+    """Whether cable messages are served as server-sent events, too."""
+    aviso: bool
+    aviso_schema: str | None
+    """Where in S3 the event types are; None: those that come along."""
+    aviso_admin_roles: str
     price_class: str
     origin_shield: str
     """`here`, `off`, or a region."""
@@ -104,6 +126,17 @@ class Plan:
             rate_limit=given.count("rate_limit", 6000, least=10),
             addresses=given.networks("addresses"),
             allowed_origins=given.origins("allowed_origins"),
+            cable=given.flag("cable", True),
+            ping_interval=given.count("ping_interval", 3, least=1, most=PING_SECONDS),
+            turbo_streams=given.flag("turbo_streams", True),
+            cable_ready=given.flag("cable_ready", False),
+            streams_whisper=given.flag("streams_whisper", False),
+            streams_presence=given.flag("streams_presence", True),
+            cable_ttl=given.count("cable_ttl", 0, most=YEAR_SECONDS),
+            events=given.flag("events", True),
+            aviso=given.flag("aviso", True),
+            aviso_schema=given.text("aviso_schema", "an object such as s3://bucket/key", _OBJECT),
+            aviso_admin_roles=given.roles("aviso_admin_roles"),
             price_class=PRICE_CLASSES[
                 given.choice("price_class", "all" if prod else "100", PRICE_CLASSES)
             ],

@@ -30,13 +30,15 @@ Platform: TypeAlias = Literal["lambda", "host"]
 ROOT = Path(__file__).resolve().parent.parent
 
 LAYERS = {
-    "http": ("core", "shared", "web", "tokens"),
-    "live": ("core", "shared", "streaming", "tokens"),
+    "http": ("core", "shared", "web", "tokens", "aviso"),
+    "live": ("core", "shared", "streaming", "tokens", "aviso"),
+    "cable": ("core", "shared", "tokens"),
+    "pulse": ("core", "shared"),
     "dispatch": ("core", "shared"),
     "rotate": ("core", "shared"),
     "keys": ("core", "shared", "signing"),
 }
-"""The layers of each function."""
+"""The layers of each function; Lambda allows five."""
 
 PYTHON_VERSION = "3.14"
 """The newest for which every package has a wheel: orjson has none for 3.15 yet."""
@@ -63,6 +65,12 @@ LEFT_OUT = (
     "python/boto3/examples",
     "python/aws_lambda_powertools/event_handler/openapi/swagger_ui/*.min.*",
     "python/*/*.c",
+    "python/shapely/tests",
+    "python/numpy/**/tests",
+    "python/numpy/**/*.pyi",
+    *(f"python/{package}/**/*.pxd" for package in ("numpy", "shapely")),
+    *(f"python/numpy/_core/{what}" for what in ("include", "lib")),
+    *(f"python/numpy/{what}" for what in ("_pyinstaller", "f2py", "random", "testing")),
     # pip's notes to itself differ between machines. Entry points and licences stay.
     *(f"python/*.dist-info/{note}" for note in ("RECORD", "INSTALLER", "REQUESTED", "WHEEL")),
 )
@@ -186,7 +194,7 @@ def _prune(tree: Path) -> None:
         if path.is_dir():
             shutil.rmtree(path)
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)  # it may have gone with its folder
 
 
 def _compile(tree: Path) -> None:

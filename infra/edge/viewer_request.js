@@ -14,6 +14,9 @@ const ALIAS = '/ds/';
 const CURSOR = /^[0-9]{1,18}$/;
 const READ = ['offset', 'live', 'cursor'];
 
+// Beside reads with live=sse, what has an answer that goes on.
+const STREAMED = /^(POST \/api\/v1\/(watch|replay)|(GET|POST) \/events)$/;
+
 // The app ignores these, but CloudFront would act on them: a part of a cached chunk, under the
 // headers of the whole chunk, makes a reader skip data.
 const IGNORED = ['range', 'if-range', 'if-match', 'if-modified-since', 'if-unmodified-since'];
@@ -40,6 +43,9 @@ async function handler(event) {
     }
     if (reads) {
         read(request, given, id);
+    }
+    if (STREAMED.test(request.method + ' ' + request.uri)) {
+        cf.selectRequestOriginById('live');
     }
     if (ACCESS === 'closed' && !(reads && await admit(request, given))) {
         takeAlong(request, streams ? given : {}, reads, id);

@@ -166,6 +166,39 @@ async def test_server_sent_events_come_at_once_and_each_reader_has_its_own(
     assert origins.http.asked(path) == []
 
 
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("POST", "/api/v1/watch"),
+        ("POST", "/api/v1/replay"),
+        ("GET", "/events"),
+        ("POST", "/events"),
+    ],
+)
+async def test_other_answers_that_go_on_come_at_once_and_from_the_origin_that_streams(
+    viewer: httpx.AsyncClient, origins: Origins, method: str, target: str
+) -> None:
+    gate = threading.Event()
+
+    def answer(exchange: Exchange) -> None:
+        exchange.start(200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
+        exchange.write(b"data: first\n\n")
+        gate.wait(SECONDS)
+        exchange.write(b"data: next\n\n")
+        exchange.write(b"")
+
+    origins.live.on(target, answer)
+    body = b'{"event_type":"mars"}' if method == "POST" else None
+    async with viewer.stream(method, f"{target}?a=1", content=body) as told:
+        pieces = told.aiter_raw()
+        assert await anext(pieces) == b"data: first\n\n"
+        gate.set()
+        assert [each async for each in pieces] == [b"data: next\n\n"]
+    asked = origins.live.asked(target)[-1]
+    assert (asked.method, asked.target, asked.body) == (method, f"{target}?a=1", body or b"")
+    assert origins.http.asked(target) == []
+
+
 async def test_a_reader_who_leaves_ends_the_request_to_the_origin(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:

@@ -172,6 +172,52 @@ describe("the origin", () => {
   it("is http for HEAD", async () => {
     expect((await edge(`${STREAM}?live=sse&offset=now`, { method: "HEAD" })).origin).toBe("http")
   })
+
+  it.each([
+    ["POST", "/api/v1/watch"],
+    ["POST", "/api/v1/replay"],
+    ["GET", "/events"],
+    ["POST", "/events"],
+  ])("is live for %s %s, whose answer goes on", async (method, path) => {
+    const { url, origin } = await edge(`${path}?a=1&b=%20`, { method })
+    expect(origin).toBe("live")
+    expect(url).toBe(`${path}?a=1&b=%20`)
+  })
+
+  it.each([
+    ["GET", "/api/v1/watch"],
+    ["OPTIONS", "/api/v1/watch"],
+    ["OPTIONS", "/api/v1/replay"],
+    ["POST", "/api/v1/notification"],
+    ["POST", "/api/v1/watch/"],
+    ["POST", "/x/api/v1/watch"],
+    ["POST", "/api/v1/watchman"],
+    ["GET", "/api/v1/schema"],
+    ["DELETE", "/api/v1/admin/all"],
+    ["HEAD", "/events"],
+    ["OPTIONS", "/events"],
+    ["GET", "/events/"],
+    ["GET", "/api-docs/openapi.json"],
+    ["GET", "/ready"],
+    ["POST", "/_broadcast"],
+    ["POST", "/v1/stream/events"],
+  ])("is http for %s %s", async (method, path) => {
+    expect((await edge(path, { method })).origin).toBe("http")
+  })
+
+  it.each(["open", "closed"])("of a WebSocket is that of its behaviour, which is %s", async (access) => {
+    const through = loadFunction(code(access), { origins: ["http", "live", "cable"] })
+    const upgrade = { "sec-websocket-key": "a", "sec-websocket-version": "13", "sec-websocket-protocol": "b" }
+    const event = toEvent(
+      { method: "GET", path: "/cable", query: "jid=x%20y", headers: [["host", HOST], ...Object.entries(upgrade)] },
+      { requestId: "request-1" },
+    )
+    const { request, origin } = await through.run(event)
+    const sent = fromRequest(request, event, "jid=x%20y")
+    expect(origin).toBeUndefined()
+    expect(sent).toMatchObject({ path: "/cable", query: "jid=x%20y" })
+    expect(Object.fromEntries(sent.headers)).toMatchObject({ ...upgrade, "x-forwarded-host": HOST })
+  })
 })
 
 describe("the headers", () => {
@@ -415,6 +461,27 @@ describe("access", () => {
     expect(url).toBe("/v1/streams?prefix=a&jid=x")
     expect(headers["x-tailrace-authorization"]).toBe(bearer().authorization)
     expect(headers).not.toHaveProperty("x-tailrace-query")
+  })
+
+  it.each([
+    ["POST", "/api/v1/watch", "live"],
+    ["POST", "/api/v1/replay", "live"],
+    ["POST", "/api/v1/notification", "http"],
+    ["GET", "/events", "live"],
+    ["POST", "/events", "live"],
+    ["GET", "/cable", "http"],
+  ])("of %s %s gets to the origin %s", async (method, path, wanted) => {
+    const given = { ...bearer(), "x-signed": "a--b", "x-jid": "c" }
+    const { url, origin, headers } = await sent(`${path}?jid=x`, { method, headers: given })
+    expect([url, origin]).toEqual([`${path}?jid=x`, wanted])
+    expect(headers).toEqual({
+      host: HOST,
+      "x-forwarded-host": HOST,
+      "x-signed": "a--b",
+      "x-jid": "c",
+      "x-tailrace-authorization": given.authorization,
+      "x-tailrace-viewer": "127.0.0.1",
+    })
   })
 
   it.each(["HEAD", "GET"])("of a %s for one reader is verified, too", async (method) => {

@@ -27,6 +27,14 @@ VARIANTS: dict[str, dict[str, str]] = {
         "compact_schedule": "cron(0 0/6 * * ? *)",
         "sweep_dry_run": "false",
         "retention": "chat/**=30d,1GB; **=forever",
+        "ping_interval": "30",
+        "turbo_streams": "false",
+        "cable_ready": "true",
+        "streams_whisper": "true",
+        "streams_presence": "false",
+        "cable_ttl": "86400",
+        "aviso_schema": "s3://schemas.example.org/aviso/types.yaml",
+        "aviso_admin_roles": "ops=admin,lead; lab=*",
     },
     "bare": {
         "access": "open",
@@ -37,6 +45,9 @@ VARIANTS: dict[str, dict[str, str]] = {
         "http_concurrency": "0",
         "live_concurrency": "0",
         "history": "false",
+        "cable": "false",
+        "events": "false",
+        "aviso": "false",
     },
 }
 """Sets of switches that together turn each of them."""

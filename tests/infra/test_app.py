@@ -23,16 +23,22 @@ OUTPUTS = {
     "OriginSecretArn",
     "AccessSecretArn",
     "DashboardUrl",
+    "CableUrl",
+    "CableEndpoint",
     "HttpFunctionName",
     "LiveFunctionName",
     "DispatchFunctionName",
     "RotateFunctionName",
     "KeysFunctionName",
+    "CableFunctionName",
+    "PulseFunctionName",
     "HttpLogGroup",
     "LiveLogGroup",
     "DispatchLogGroup",
     "RotateLogGroup",
     "KeysLogGroup",
+    "CableLogGroup",
+    "PulseLogGroup",
     "CompactHistoryJobName",
     "ExportHistoryJobName",
     "SweepJobName",
@@ -72,6 +78,8 @@ def test_people_and_sam_find_the_functions_by_name(dev: Stacks) -> None:
         "DispatchFunction",
         "RotateFunction",
         "KeysFunction",
+        "CableFunction",
+        "PulseFunction",
     ):
         assert resources[name]["Type"] == "AWS::Lambda::Function"
 
@@ -101,6 +109,14 @@ def test_the_address_is_ones_own_where_there_is_one(dev: Stacks, afar: Stacks) -
     given = dev.templates["tailrace-dev"]["Outputs"]["Url"]["Value"]
     assert own == "https://streams.example.org"
     assert given["Fn::Join"][1] == ["https://", {"Fn::GetAtt": ["Distribution", "DomainName"]}]
+
+
+def test_cables_are_at_the_same_address(dev: Stacks, afar: Stacks) -> None:
+    own = afar.templates["tailrace-prod"]["Outputs"]["CableUrl"]["Value"]
+    given = dev.templates["tailrace-dev"]["Outputs"]["CableUrl"]["Value"]
+    domain = {"Fn::GetAtt": ["Distribution", "DomainName"]}
+    assert own == "wss://streams.example.org/cable"
+    assert given["Fn::Join"][1] == ["wss://", domain, "/cable"]
 
 
 def test_the_secret_is_in_no_template(dev: Stacks) -> None:

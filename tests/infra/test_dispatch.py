@@ -21,11 +21,12 @@ CLOSED = PLAIN._replace(end=3, closer=Producer('"g":1}', 0, 1))
 BUSY = PLAIN._replace(seq='"g":1}', producers={'"g":1}': (1, 1)}, spilled=1)
 
 
-def wakes(stacks: Stacks, item: dict[str, Any]) -> bool:
+def wakes(stacks: Stacks, item: dict[str, Any], kind: str = "INSERT") -> bool:
     """Whether the function hears of the item when it is put."""
     change = {"Keys": layout.key_of(item), "NewImage": item}
+    record = {"eventName": kind, "dynamodb": change}
     patterns = [each["Pattern"] for each in stacks.only(MAPPING)["FilterCriteria"]["Filters"]]
-    return any(matches(json.loads(each), {"dynamodb": change}) for each in patterns)
+    return any(matches(json.loads(each), record) for each in patterns)
 
 
 def entry(state: State, body: bytes | None = b'"g":1}') -> dict[str, Any]:
@@ -33,24 +34,51 @@ def entry(state: State, body: bytes | None = b'"g":1}') -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("state", [PLAIN, CLOSED, BUSY], ids=["plain", "closed", "busy"])
-def test_a_deletion_wakes_the_function(dev: Stacks, state: State) -> None:
-    assert wakes(dev, layout.entry_item(CHAIN, bury(state, 9), "attempt", None))
+def test_a_deletion_wakes_the_function(dev: Stacks, bare: Stacks, state: State) -> None:
+    tombstone = layout.entry_item(CHAIN, bury(state, 9), "attempt", None)
+    assert wakes(dev, tombstone)
+    assert wakes(bare, tombstone)
+
+
+NAME = {**layout.name_key('"g":1}'), "i": layout.text("7")}
+HEARD = [entry(PLAIN), entry(BUSY), entry(CLOSED, None), NAME]
+OTHERS = [
+    {**layout.producer_key(CHAIN, '"g":1}'), "e": layout.number(1)},
+    {**layout.claim_key("bodies/1/2"), "g": layout.text("b1"), "d": layout.number(1)},
+]
 
 
 @pytest.mark.parametrize(
     "item",
-    [
-        entry(PLAIN),
-        entry(BUSY),
-        entry(CLOSED, None),
-        {**layout.producer_key(CHAIN, '"g":1}'), "e": layout.number(1)},
-        {**layout.claim_key("bodies/1/2"), "g": layout.text("b1"), "d": layout.number(1)},
-        {**layout.name_key('"g":1}'), "i": layout.text("7")},
-    ],
-    ids=["append", "append of a producer", "close", "producer", "claim", "name"],
+    [*HEARD, *OTHERS],
+    ids=["append", "append of a producer", "close", "name", "producer", "claim"],
 )
-def test_nothing_else_does(dev: Stacks, item: dict[str, Any]) -> None:
+def test_nothing_else_does_without_cables(bare: Stacks, item: dict[str, Any]) -> None:
+    assert not wakes(bare, item)
+
+
+@pytest.mark.parametrize("item", HEARD, ids=["append", "append of a producer", "close", "name"])
+def test_cables_are_told_of_what_is_new_and_not_of_what_changes(
+    dev: Stacks, item: dict[str, Any]
+) -> None:
+    assert wakes(dev, item)
+    assert not wakes(dev, item, "MODIFY")
+    assert not wakes(dev, item, "REMOVE")
+
+
+@pytest.mark.parametrize("item", OTHERS, ids=["producer", "claim"])
+def test_nothing_else_does_with_cables(dev: Stacks, item: dict[str, Any]) -> None:
     assert not wakes(dev, item)
+
+
+def test_with_cables_nobody_waits_for_a_batch_to_fill(dev: Stacks, bare: Stacks) -> None:
+    cables, none = dev.only(MAPPING), bare.only(MAPPING)
+    assert (cables["MaximumBatchingWindowInSeconds"], cables["ParallelizationFactor"]) == (0, 10)
+    assert none["MaximumBatchingWindowInSeconds"] == 1
+    assert "ParallelizationFactor" not in none
+    assert dev.function("dispatch")["MemorySize"] == 512
+    assert bare.function("dispatch")["MemorySize"] == 256
+    assert none["BatchSize"] == 100
 
 
 def test_the_function_follows_the_stream_from_its_beginning(dev: Stacks) -> None:

@@ -10,6 +10,7 @@ from infra.viewer_request import MAX_BYTES, code
 from tailrace.aws.door import SECRET_HEADER
 from tailrace.http.paths import PREFIXES
 from tailrace.http.wire import METHODS, PREFLIGHT_HEADERS, REQUEST_HEADERS, RESPONSE_HEADERS
+from tailrace.settings import Settings
 from tests.infra.conftest import Synthesise
 from tests.infra.stacks import Resource, Stacks
 
@@ -40,12 +41,15 @@ def origins(stacks: Stacks) -> dict[str, Resource]:
     return {origin["Id"]: origin for origin in stacks.distribution["Origins"]}
 
 
-def test_the_origins_have_the_names_that_the_viewer_function_knows(dev: Stacks) -> None:
-    assert list(origins(dev)) == ["http", "live"]
+def test_the_origins_have_the_names_that_the_viewer_function_knows(
+    dev: Stacks, bare: Stacks
+) -> None:
+    assert list(origins(dev)) == ["http", "live", "cable"]
+    assert list(origins(bare)) == ["http", "live"]
     assert "selectRequestOriginById('live')" in code()
 
 
-@pytest.mark.parametrize(("name", "seconds"), [("http", 30), ("live", 60)])
+@pytest.mark.parametrize(("name", "seconds"), [("http", 30), ("live", 60), ("cable", 30)])
 def test_an_origin_is_asked_once_and_waited_for_as_long_as_it_may_take(
     dev: Stacks, name: str, seconds: int
 ) -> None:
@@ -68,9 +72,10 @@ def test_requests_meet_in_the_region_of_the_functions_before_http(
     assert shield(afar, "http") == "eu-west-1"
     assert shield(bare, "http") is None
     assert not any(shield(stacks, "live") for stacks in (dev, afar, bare))
+    assert not any(shield(stacks, "cable") for stacks in (dev, afar))
 
 
-@pytest.mark.parametrize("name", ["http", "live"])
+@pytest.mark.parametrize("name", ["http", "live", "cable"])
 def test_an_origin_is_shown_the_secret_that_only_cloudformation_looks_up(
     dev: Stacks, name: str
 ) -> None:
@@ -85,20 +90,49 @@ def test_an_origin_is_shown_the_secret_that_only_cloudformation_looks_up(
 # Behaviours
 
 
-def test_streams_are_below_the_paths_of_the_application(dev: Stacks) -> None:
-    patterns = [behavior["PathPattern"] for behavior in dev.distribution["CacheBehaviors"]]
-    assert patterns == [f"{prefix}*" for prefix in PREFIXES]
+def test_streams_are_below_the_paths_of_the_application(dev: Stacks, bare: Stacks) -> None:
+    streams = [f"{prefix}*" for prefix in PREFIXES]
+    for stacks, wanted in ((dev, [*streams, Settings().cable_path]), (bare, streams)):
+        behaviors = stacks.distribution["CacheBehaviors"]
+        assert [behavior["PathPattern"] for behavior in behaviors] == wanted
 
 
-def test_every_request_takes_any_method_and_passes_the_viewer_function(dev: Stacks) -> None:
+def test_every_request_passes_the_viewer_function(dev: Stacks) -> None:
     (function,) = dev.resources("AWS::CloudFront::Function")
     for behavior in behaviors(dev):
         (association,) = behavior["FunctionAssociations"]
         assert association["EventType"] == "viewer-request"
         assert association["FunctionARN"]["Fn::GetAtt"][0] == function
+
+
+def test_every_method_gets_to_the_application(dev: Stacks) -> None:
+    for behavior in behaviors(dev)[:-1]:
         assert set(METHODS.split(", ")) <= set(behavior["AllowedMethods"])
         assert behavior["CachedMethods"] == ["GET", "HEAD"]
         assert behavior["TargetOriginId"] == "http"
+
+
+def test_a_websocket_gets_to_the_stage_of_its_api_as_it_came(dev: Stacks) -> None:
+    *others, behavior = behaviors(dev)
+    stage = dev.only("AWS::ApiGatewayV2::Stage")["StageName"]
+    assert behavior["PathPattern"] == f"/{stage}"
+    assert behavior["TargetOriginId"] == "cable"
+    assert behavior["CachePolicyId"] == CACHING_DISABLED
+    assert behavior["OriginRequestPolicyId"] == others[0]["OriginRequestPolicyId"]
+    assert behavior["AllowedMethods"] == ["GET", "HEAD"]
+    # Nothing is added to an answer that is not one.
+    assert "ResponseHeadersPolicyId" not in behavior
+    assert behavior["Compress"] is False
+
+
+def test_the_origin_of_websockets_is_their_api(dev: Stacks, afar: Stacks) -> None:
+    def host(stacks: Stacks) -> list[Any]:
+        joined: list[Any] = origins(stacks)["cable"]["DomainName"]["Fn::Join"][1]
+        return joined
+
+    api, region, suffix = ({"Ref": name} for name in ("CableApi", "AWS::Region", "AWS::URLSuffix"))
+    assert host(dev) == [api, ".execute-api.", region, ".", suffix]
+    assert host(afar) == [api, ".execute-api.eu-west-1.", suffix]
 
 
 @pytest.mark.parametrize("access", ["closed", "open"])
@@ -112,9 +146,9 @@ def test_the_viewer_function_is_the_file(dev: Stacks, bare: Stacks, access: str)
 
 
 def test_nothing_travels_in_the_clear(dev: Stacks) -> None:
-    default, *streams = behaviors(dev)
+    default, *others = behaviors(dev)
     assert default["ViewerProtocolPolicy"] == "redirect-to-https"
-    assert [behavior["ViewerProtocolPolicy"] for behavior in streams] == ["https-only"] * 2
+    assert [behavior["ViewerProtocolPolicy"] for behavior in others] == ["https-only"] * 3
 
 
 def test_answers_about_streams_are_told_apart_by_what_matters(dev: Stacks) -> None:
@@ -162,7 +196,7 @@ def test_a_stage_can_be_in_two_regions(dev: Stacks) -> None:
 
 
 def test_pages_of_every_site_may_use_streams(dev: Stacks) -> None:
-    (used,) = {behavior["ResponseHeadersPolicyId"]["Ref"] for behavior in behaviors(dev)}
+    (used,) = {behavior["ResponseHeadersPolicyId"]["Ref"] for behavior in behaviors(dev)[:-1]}
     cors = policy(dev, "ResponseHeadersPolicy", {"Ref": used})["CorsConfig"]
     assert cors["AccessControlAllowOrigins"]["Items"] == ["*"]
     assert cors["AccessControlAllowMethods"]["Items"] == METHODS.split(", ")

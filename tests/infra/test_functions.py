@@ -17,8 +17,19 @@ FUNCTIONS = list(LAYERS)
 
 LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
 TRACES = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
+CHANGE = {
+    "dynamodb:BatchWriteItem",
+    "dynamodb:ConditionCheckItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+    "dynamodb:Query",
+    "dynamodb:UpdateItem",
+}
+CONNECTIONS = "execute-api:ManageConnections"
 MAY = {
     "http": {
+        "dynamodb:BatchWriteItem",
         "dynamodb:DeleteItem",
         "dynamodb:GetItem",
         "dynamodb:PutItem",
@@ -27,6 +38,7 @@ MAY = {
         "s3:GetObject",
         "s3:PutObject",
         "secretsmanager:GetSecretValue",
+        CONNECTIONS,
     },
     "live": {
         "dynamodb:GetItem",
@@ -34,13 +46,24 @@ MAY = {
         "s3:GetObject",
         "secretsmanager:GetSecretValue",
     },
+    "cable": {
+        *CHANGE,
+        "lambda:InvokeFunction",
+        "s3:GetObject",
+        "secretsmanager:GetSecretValue",
+        CONNECTIONS,
+    },
+    "pulse": {*CHANGE, "lambda:InvokeFunction", CONNECTIONS},
     "dispatch": {
+        *CHANGE,
         "cloudfront:CreateInvalidation",
         "dynamodb:DescribeStream",
         "dynamodb:GetRecords",
         "dynamodb:GetShardIterator",
         "dynamodb:ListStreams",
+        "s3:GetObject",
         "sqs:SendMessage",
+        CONNECTIONS,
     },
     "rotate": {
         "cloudfront:GetDistribution",
@@ -96,8 +119,24 @@ def test_only_traces_go_to_no_resource_in_particular(dev: Stacks, name: str) -> 
                 assert resource["Fn::Join"][1][1] == "/bodies/*"
             elif actions(statement) == {"s3:GetObject"}:
                 assert resource["Fn::Join"][1][1] in ("/bodies/*", "/segments/*")
+            elif actions(statement) == {CONNECTIONS}:
+                assert resource["Fn::Join"][1][-1] in (
+                    "/cable/POST/@connections/*",
+                    "/cable/DELETE/@connections/*",
+                )
             else:
                 assert "*" not in json.dumps(resource), statement
+
+
+def test_without_cables_nobody_may_more_than_before(bare: Stacks) -> None:
+    allowed = {
+        name: set[str]().union(*map(actions, bare.statements(name))) - LOGS - TRACES
+        for name in ("http", "dispatch")
+    }
+    assert allowed == {
+        "http": MAY["http"] - {"dynamodb:BatchWriteItem", CONNECTIONS},
+        "dispatch": MAY["dispatch"] - CHANGE - {"s3:GetObject", CONNECTIONS},
+    }
 
 
 def test_without_a_firewall_nobody_reads_one(bare: Stacks) -> None:
@@ -105,8 +144,8 @@ def test_without_a_firewall_nobody_reads_one(bare: Stacks) -> None:
 
 
 def test_the_index_is_for_nobody_who_answers_requests(dev: Stacks) -> None:
-    for name in ("http", "live"):
-        assert "index" not in json.dumps(dev.statements(name))
+    asking = [name for name in FUNCTIONS if "index" in json.dumps(dev.statements(name))]
+    assert asking == ["pulse"]
 
 
 def test_every_function_has_a_role_of_its_own_without_managed_policies(dev: Stacks) -> None:
@@ -131,7 +170,9 @@ def test_a_function_runs_on_lambdas_python_and_cheaper_processor(dev: Stacks, na
     [
         ("http", "handler.handler", 30, 1024),
         ("live", "handler.app", 60, 512),
-        ("dispatch", "handler.handler", 60, 256),
+        ("cable", "handler.handler", 30, 512),
+        ("pulse", "handler.handler", 300, 256),
+        ("dispatch", "handler.handler", 60, 512),
         ("rotate", "handler.handler", 900, 256),
         ("keys", "handler.handler", 30, 256),
     ],
@@ -177,7 +218,9 @@ def test_every_variable_is_a_setting_that_takes_the_value(dev: Stacks, name: str
 
 def test_an_answer_ends_before_its_function_does(dev: Stacks) -> None:
     assert float(ANSWERING["TAILRACE_LONG_POLL_TIMEOUT"]) + 5 <= dev.function("http")["Timeout"]
-    assert float(ANSWERING["TAILRACE_SSE_LIFETIME"]) + 5 <= dev.function("live")["Timeout"]
+    known = variables(dev, "live")
+    for name in ("SSE_LIFETIME", "EVENTS_LIFETIME", "AVISO_MAX_DURATION"):
+        assert float(known[f"TAILRACE_{name}"]) + 5 <= dev.function("live")["Timeout"]
 
 
 def test_a_body_fits_into_an_event_and_a_chunk_into_an_answer() -> None:
@@ -190,9 +233,9 @@ def test_a_body_fits_into_an_event_and_a_chunk_into_an_answer() -> None:
 
 
 def test_who_answers_knows_the_table_the_bucket_and_the_secret(dev: Stacks) -> None:
-    for name in ("http", "live"):
+    for name in ("http", "live", "cable"):
         known = variables(dev, name)
-        assert known.items() >= ANSWERING.items()
+        assert known.items() >= (ANSWERING.items() if name != "cable" else {}.items())
         assert "Log" in known["TAILRACE_TABLE"]["Fn::ImportValue"]
         assert "History" in known["TAILRACE_BUCKET"]["Fn::ImportValue"]
         assert "OriginSecret" in known["TAILRACE_ORIGIN_SECRET"]["Fn::GetAtt"][0]

@@ -28,6 +28,8 @@ EVERYWHERE = {
 }
 
 
+CABLE = {"CableErrors", "CableThrottles", "PulseFailed"}
+
 HISTORY = {
     "HistoryProblems": "ignore",
     "HistoryWaiting": "ignore",
@@ -47,13 +49,24 @@ def test_there_is_an_alarm_for_all_that_somebody_has_to_look_at(
     dev: Stacks, bare: Stacks, afar: Stacks
 ) -> None:
     history = HISTORY.keys()
-    assert alarms(dev).keys() == EVERYWHERE | history | {
+    assert alarms(dev).keys() == EVERYWHERE | CABLE | history | {
         "EdgeErrors",
         "LiveConcurrency",
         "KeysFailed",
     }
     assert alarms(bare).keys() == EVERYWHERE | {"EdgeErrors"}
-    assert alarms(afar).keys() == EVERYWHERE | history | {"LiveConcurrency", "KeysFailed"}
+    assert alarms(afar).keys() == EVERYWHERE | CABLE | history | {"LiveConcurrency", "KeysFailed"}
+
+
+def test_the_pulse_may_miss_some_beats(dev: Stacks) -> None:
+    failed = alarms(dev)["PulseFailed"]
+    assert (failed["MetricName"], failed["Threshold"], failed["Period"]) == ("Errors", 5, 300)
+    assert failed["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": "PulseFunction"}}]
+
+
+def test_who_waits_for_dispatch_is_named(dev: Stacks, bare: Stacks) -> None:
+    assert "cables" in alarms(dev)["DispatchLag"]["AlarmDescription"]
+    assert "cables" not in alarms(bare)["DispatchLag"]["AlarmDescription"]
 
 
 def test_every_alarm_reaches_the_topic_and_says_what_it_is_about(prod: Stacks) -> None:
@@ -109,7 +122,9 @@ def test_the_dashboard_shows_every_reader(dev: Stacks) -> None:
     assert own >= {name for name in METRICS if name.startswith("ds_")}
 
 
-def test_the_dashboard_goes_from_the_edge_to_the_table(dev: Stacks, prod: Stacks) -> None:
+def test_the_dashboard_goes_from_the_edge_to_the_table(
+    dev: Stacks, prod: Stacks, bare: Stacks
+) -> None:
     wanted = {
         ("AWS/CloudFront", "Requests"),
         ("AWS/Lambda", "ConcurrentExecutions"),
@@ -117,5 +132,11 @@ def test_the_dashboard_goes_from_the_edge_to_the_table(dev: Stacks, prod: Stacks
         ("AWS/DynamoDB", "ConsumedReadCapacityUnits"),
         ("AWS/DynamoDB", "ConsumedWriteCapacityUnits"),
     }
-    assert graphed(dev) >= wanted
+    assert graphed(dev) >= wanted | {
+        ("AWS/ApiGateway", "ConnectCount"),
+        ("AWS/ApiGateway", "MessageCount"),
+        ("Tailrace", "cable_posts_total"),
+        ("Tailrace", "cable_gone_total"),
+    }
+    assert not {namespace for namespace, _ in graphed(bare)} & {"AWS/ApiGateway"}
     assert graphed(prod) >= wanted | {("AWS/CloudFront", "CacheHitRate")}

@@ -51,6 +51,17 @@ def test_without_switches_it_is_dev() -> None:
         ({"audit_schedule": "cron(* *)"}, "audit_schedule must be off, hourly, daily, weekly or"),
         ({"sweep_dry_run": "no"}, "sweep_dry_run must be true or false, not 'no'"),
         ({"allowed_origins": "a b,*c"}, "allowed_origins must be origins such as https://a.exam"),
+        ({"cable": "on"}, "cable must be true or false, not 'on'"),
+        ({"ping_interval": "541"}, "ping_interval must be a whole number, 1 to 540, not '541'"),
+        ({"turbo_streams": "1"}, "turbo_streams must be true or false, not '1'"),
+        ({"cable_ready": "1"}, "cable_ready must be true or false, not '1'"),
+        ({"streams_whisper": "1"}, "streams_whisper must be true or false, not '1'"),
+        ({"streams_presence": "1"}, "streams_presence must be true or false, not '1'"),
+        ({"cable_ttl": "1h"}, "cable_ttl must be a whole number, 0 to 31536000, not '1h'"),
+        ({"events": "/events"}, "events must be true or false, not '/events'"),
+        ({"aviso": "1"}, "aviso must be true or false, not '1'"),
+        ({"aviso_schema": "s3://a.b/*"}, "aviso_schema must be an object such as s3://bucket/key"),
+        ({"aviso_admin_roles": "ops"}, "aviso_admin_roles must be roles by realm such as ops=admi"),
         ({"retention": "chat=30"}, "retention must be rules such as logs/*=7d,1GB; **=90d"),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
@@ -60,6 +71,16 @@ def test_a_value_that_a_switch_does_not_take_is_named(given: dict[str, str], sai
         Plan.read(given)
     assert str(ended.value).startswith(said)
     assert str(ended.value).endswith(f"-c {next(iter(given))}=…")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"ping_interval": "0"}, {"aviso_schema": "types.yaml"}, {"aviso_schema": "s3://bucket"}],
+    ids=str,
+)
+def test_a_value_out_of_bounds_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(SystemExit, match=" must be "):
+        Plan.read(given)
 
 
 def test_a_switch_that_does_not_exist_is_named() -> None:

@@ -65,6 +65,14 @@ def inputs() -> tuple[str, str]:
     return package._inputs(package.WHEELS, "lambda"), package._inputs(package.GLUE, "lambda")
 
 
+def test_what_goes_with_its_folder_is_not_missed(sources: Path) -> None:
+    numpy = sources / "layers" / "core" / "python" / "numpy"
+    write(numpy / "lib" / "tests" / "test_lib.pyi")
+    write(numpy / "lib" / "code.py")
+    place = build("lambda", sources / "build") / "layers" / "core" / "python" / "numpy"
+    assert [path.relative_to(place) for path in place.rglob("*.*")] == [Path("lib/code.py")]
+
+
 def test_a_function_that_is_gone_is_removed(sources: Path) -> None:
     place = build("host", sources / "build")
     (sources / "functions" / "live" / "handler.py").unlink()
@@ -95,7 +103,7 @@ def test_a_layer_that_is_too_large_names_its_largest_packages(sources: Path) -> 
 
 def test_a_function_that_is_too_large_names_its_layers(tmp_path: Path) -> None:
     write(tmp_path / "layers" / "core" / "python" / "data", size=2 * MEGABYTE)
-    write(tmp_path / "functions" / "http" / "data", size=57 * MEGABYTE)
-    wanted = r"function http has 59\.00 MB .*: functions/http 57\.00 MB, layers/core 2\.00 MB"
+    write(tmp_path / "functions" / "http" / "data", size=119 * MEGABYTE)
+    wanted = r"function http has 121\.00 MB .*: functions/http 119\.00 MB, layers/core 2\.00 MB"
     with pytest.raises(TooLarge, match=wanted):
         check(tmp_path, LAYERS)

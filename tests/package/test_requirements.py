@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from scripts.package import LAYERS, MACHINE, PYTHON_VERSION, ROOT, build
 
-LAYER_FILES = ["layer-shared", "layer-web", "layer-tokens", "layer-signing"]
+LAYER_FILES = ["layer-shared", "layer-web", "layer-tokens", "layer-signing", "layer-aviso"]
 SHARED = ["serve", *LAYER_FILES, "dev", "glue", "infra"]
 """The files whose packages are in one environment, where the tests run."""
 
