@@ -122,6 +122,6 @@ def test_who_is_not_to_come_back_is_told_so() -> None:
 
 
 def test_raw_has_nothing_but_messages() -> None:
-    assert RAW.control(frames.welcome("s")) == ""
+    assert RAW.control(frames.welcome("s")) == ": welcome\n\n"
     assert RAW.control(frames.disconnect("remote", reconnect=True)) == ""
     assert RAW.control(frames.ping(1)).startswith(":")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -152,6 +153,19 @@ def test_what_is_refused(
 ) -> None:
     answer = http.get("/events", params=params)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+def test_an_answer_may_end_after_a_time_and_its_client_goes_on(tmp_path: Path) -> None:
+    settings = {"TAILRACE_EVENTS_PATH": "/events", "TAILRACE_EVENTS_LIFETIME": "0.5"}
+    with Server(tmp_path / "data", settings) as server, httpx.Client(trust_env=False) as client:
+        url, post = f"{server.url}/events?stream=a&raw=1", f"{server.url}/_broadcast"
+        client.post(post, json={"stream": "a", "data": "1"})
+        first = client.get(f"{url}&history_since=1")
+        assert first.text.startswith(": welcome\n\n")
+        (id_,) = [line[4:] for line in first.text.splitlines() if line.startswith("id: ")]
+        client.post(post, json={"stream": "a", "data": "2"})
+        again = client.get(url, headers={"last-event-id": id_})
+        assert [line for line in again.text.splitlines() if line.startswith("data")] == ["data: 2"]
 
 
 def test_methods(http: httpx.Client) -> None:

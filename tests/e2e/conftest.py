@@ -11,13 +11,18 @@ from tests.e2e.private import ACCESS
 from tests.e2e.stack import AwsLocal, Missing
 from tests.engines import Ministack
 
+# Live reads are shorter than deployed ones, so that waiting for their end costs no minutes.
+VARIABLES = {
+    "TAILRACE_LONG_POLL_TIMEOUT": "2",
+    "TAILRACE_SSE_LIFETIME": "5",
+    "TAILRACE_AVISO_MAX_DURATION": "3",
+}
+
 
 @pytest.fixture(scope="session")
 def aws_local(ministack: Ministack) -> Iterator[AwsLocal]:
-    # Live reads are shorter than deployed ones, so that waiting for their end costs no minutes.
-    variables = {"TAILRACE_LONG_POLL_TIMEOUT": "2", "TAILRACE_SSE_LIFETIME": "5"}
     try:
-        with AwsLocal(variables=variables, ministack=ministack) as stack:
+        with AwsLocal(variables=VARIABLES, ministack=ministack) as stack:
             yield stack
     except Missing as missing:
         pytest.skip(str(missing))
@@ -26,9 +31,8 @@ def aws_local(ministack: Ministack) -> Iterator[AwsLocal]:
 @pytest.fixture(scope="session")
 def closed_local(ministack: Ministack) -> Iterator[AwsLocal]:
     """The same, where credentials count."""
-    variables = {"TAILRACE_LONG_POLL_TIMEOUT": "2", "TAILRACE_SSE_LIFETIME": "5"}
     try:
-        with AwsLocal(variables=variables, ministack=ministack, access=ACCESS) as stack:
+        with AwsLocal(variables=VARIABLES, ministack=ministack, access=ACCESS) as stack:
             yield stack
     except Missing as missing:
         pytest.skip(str(missing))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
 from tailrace.settings import Settings
+from tailrace.store.dynamo.client import Call
 from tailrace.store.dynamo.provision import connect
 from tests.cable.gateway.world import Function, World
 from tests.engines import Engine, fresh_name
 
 
 @pytest.fixture
-async def world(aws: Engine, monkeypatch: pytest.MonkeyPatch) -> World:
+async def world(aws: Engine, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     for name, value in aws.env.items():
         monkeypatch.setenv(name, value)
     settings = Settings(
@@ -27,8 +27,10 @@ async def world(aws: Engine, monkeypatch: pytest.MonkeyPatch) -> World:
         presence_ttl=1,
         sessions_ttl=2,
     )
-    await (await connect(settings)).close()
-    return World(replace(settings, create_table=False, check_table=False))
+    calls: list[Call] = []
+    backend = await connect(settings, calls.append)
+    yield World(settings, backend, calls)
+    await backend.close()
 
 
 @pytest.fixture

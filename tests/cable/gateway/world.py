@@ -33,6 +33,7 @@ from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.settings import Settings
 from tailrace.store.dynamo.client import Call
+from tailrace.store.dynamo.provision import Backend
 from tailrace.store.dynamo.store import DynamoStore
 from tailrace.streams import Streams
 from tests.cable.tools import pubsub
@@ -93,11 +94,18 @@ class Wires:
         pass
 
 
+class Shared(Backend):
+    """Outlives the functions that use it: making one takes longer than what most of them do."""
+
+    async def close(self) -> None:
+        pass
+
+
 class Function:
     """One process: a store with its own memory, over the shared table."""
 
     def __init__(self, world: World) -> None:
-        self.store = DynamoStore(world.settings, world.clock, meter=world.calls.append)
+        self.store = DynamoStore(world.settings, world.clock, world.backend)
         self._world = world
 
     async def __aenter__(self) -> Function:
@@ -120,11 +128,12 @@ class Function:
 
 
 class World:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, backend: Backend, calls: list[Call]) -> None:
         self.settings = settings
+        self.backend = Shared(*backend)
+        self.calls = calls
         self.clock = Time()
         self.wires = Wires()
-        self.calls: list[Call] = []
         self._iterators: dict[str, str | None] = {}
         self._records: defaultdict[str, list[Record]] = defaultdict(list)
 

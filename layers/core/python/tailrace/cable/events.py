@@ -85,8 +85,12 @@ def _control(frame: str) -> str:
 
 
 def _raw_control(frame: str) -> str:
-    # Silence would be taken for a dead connection on the way; a comment is for nobody.
-    return ": ping\n\n" if frame.startswith('{"type":"ping"') else ""
+    # Silence would be taken for a dead connection on the way, and an answer of which there is
+    # nothing yet is not passed on; a comment is for nobody.
+    for kind in ("ping", "welcome"):
+        if frame.startswith(f'{{"type":"{kind}"'):
+            return f": {kind}\n\n"
+    return ""
 
 
 def _message(text: str) -> str:

@@ -131,16 +131,16 @@ class Connections:
         """Whether a client may be there as somebody; it cannot become somebody else."""
         return await self._table.update_if(
             items.wish_key(connection, identifier),
-            "SET m = :m",
-            "attribute_exists(p) AND (attribute_not_exists(m) OR m = :m)",
-            {":m": text(member)},
+            "SET k = :k",
+            "attribute_exists(p) AND (attribute_not_exists(k) OR k = :k)",
+            {":k": text(member)},
         )
 
     async def leave(self, connection: str, wish: Wish) -> bool:
         """Whether the client was there until now."""
         assert wish.member is not None
-        key, member = items.wish_key(connection, wish.identifier), {":m": text(wish.member)}
-        return await self._table.update_if(key, "REMOVE m", "m = :m", member)
+        key, member = items.wish_key(connection, wish.identifier), {":k": text(wish.member)}
+        return await self._table.update_if(key, "REMOVE k", "k = :k", member)
 
     # Going
 
@@ -201,4 +201,4 @@ class Connections:
 
 
 def _wish(item: Item) -> Wish:
-    return Wish(item["i"]["S"], item["c"]["S"], item["m"]["S"] if "m" in item else None)
+    return Wish(item["i"]["S"], item["c"]["S"], item["k"]["S"] if "k" in item else None)

@@ -31,7 +31,9 @@ from tailrace.store.dynamo.layout import (
     chain_of,
     chain_partition,
     entry_of,
+    id_text,
     is_name,
+    name_key,
     name_of,
     slot_text,
 )
@@ -96,6 +98,8 @@ class Deliveries:
         """A name has got an incarnation: who waited for that hears it from its beginning."""
         if not await self._rooms.told(stream.path):
             return
+        if not await self._is_current(stream.id, stream.path):
+            return  # It has come and gone.
         config = stream.config
         await self._rooms.ensure(stream.id, stream.path, config.mode, config.base[0])
         last = await self._table.last(chain_partition(stream.id), slot_text(0), LAST_SLOT)
@@ -126,7 +130,7 @@ class Deliveries:
 
     async def _deliver(self, room: Room, top: int, by: str, hints: Mapping[int, Stored]) -> None:
         try:
-            listeners = await self._rooms.told(room.path)
+            listeners = await self._listeners(room)
             if not listeners:
                 await self._rooms.leave(room, by)
                 return
@@ -138,6 +142,18 @@ class Deliveries:
         lost = await self._board.send_all(_letters(listeners, room, told))
         await self._rooms.done(room, by)
         await self._rooms.dismiss([each for each in listeners if each.connection in lost])
+
+    async def _listeners(self, room: Room) -> list[Listener]:
+        """Those of this incarnation, and, while no other has followed it, those of all before."""
+        found = await self._rooms.told(room.path)
+        own = [each for each in found if each.chain == room.chain]
+        if len(own) == len(found) or await self._is_current(room.chain, room.path):
+            return found
+        return own
+
+    async def _is_current(self, chain: int, path: str) -> bool:
+        name = await self._table.get(name_key(path))
+        return name is not None and name["i"]["S"] == id_text(chain)
 
     async def _take_over(self, room: Room, by: str, until: int) -> None:
         """Whoever held the room has died, and nobody knows who has got what: all come back, and

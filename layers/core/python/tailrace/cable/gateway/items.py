@@ -124,8 +124,8 @@ def connection_item(connection: Connection) -> dict[str, Any]:
         **connection_key(connection.id),
         "i": text(connection.identity),
         "a": number(connection.at),
-        "k": {"N": repr(connection.interval)},
-        "u": text(connection.unit),
+        "q": number(int(connection.interval * 1000)),
+        "f": text(connection.unit),
         "v": number(0),
     }
 
@@ -135,8 +135,8 @@ def connection_of(item: Item) -> Connection:
         item["s"]["S"],
         item["i"]["S"],
         int(item["a"]["N"]),
-        float(item["k"]["N"]),
-        item["u"]["S"],
+        int(item["q"]["N"]) / 1000,
+        item["f"]["S"],
         int(item["x"]["N"]) if "x" in item else None,
         "j" in item,
     )
@@ -158,12 +158,12 @@ def listener_item(listener: Listener) -> dict[str, Any]:
         **listener_key(known.path, listener.connection, known.identifier),
         "i": text(known.identifier),
         "c": text(known.stream),
-        "f": number(_WHISPERS * known.whispers + _PRESENCE * known.presence),
+        "v": number(_WHISPERS * known.whispers + _PRESENCE * known.presence),
     }
 
 
 def listener_of(item: Item) -> Listener:
-    allowed = int(item["f"]["N"])
+    allowed = int(item["v"]["N"])
     return Listener(
         item["s"]["S"].partition(" ")[0],
         Subscription(
@@ -182,7 +182,7 @@ def room_item(chain: int, path: str, mode: Mode, n: int) -> dict[str, Any]:
     return {
         **room_key(chain),
         "c": text(path),
-        "m": text(mode.name),
+        "k": text(mode.name),
         "n": number(n),
         "v": number(0),
     }
@@ -192,7 +192,7 @@ def room_of(item: Item) -> Room:
     return Room(
         int(item["p"]["S"][1:], 16),
         item["c"]["S"],
-        Mode[item["m"]["S"]],
+        Mode[item["k"]["S"]],
         int(item["n"]["N"]),
         int(item["v"]["N"]),
         item["t"]["S"] if "t" in item else None,

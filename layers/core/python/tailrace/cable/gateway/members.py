@@ -25,21 +25,21 @@ class Members:
             return None
         before = await self._table.replace(
             items.member_key(path, member),
-            "ADD z :z SET c = :c, i = if_not_exists(i, :i)",
-            {":z": {"SS": [connection]}, ":c": text(member), ":i": text(_text(info))},
+            "ADD t :t SET c = :c, i = if_not_exists(i, :i)",
+            {":t": {"SS": [connection]}, ":c": text(member), ":i": text(_text(info))},
         )
-        return None if "z" in before else news
+        return None if "t" in before else news
 
     async def leave(self, path: str, connection: str, member: str) -> str | None:
         """What to tell everybody, if nothing of the member is left."""
-        key, alone = items.member_key(path, member), {":z": {"SS": [connection]}}
+        key, alone = items.member_key(path, member), {":t": {"SS": [connection]}}
         shared = {**alone, ":c": text(connection), ":one": number(1)}
         # Those who leave together may each see the other for the last one that stays.
         for _ in range(ATTEMPTS):
-            if await self._table.delete_if(key, "z = :z", alone):
+            if await self._table.delete_if(key, "t = :t", alone):
                 return _text({"id": member, "type": "leave"})
             if await self._table.update_if(
-                key, "DELETE z :z", "contains(z, :c) AND size(z) > :one", shared
+                key, "DELETE t :t", "contains(t, :c) AND size(t) > :one", shared
             ):
                 return None
         return None

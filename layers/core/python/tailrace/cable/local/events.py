@@ -17,9 +17,11 @@ logger = logging.getLogger("tailrace")
 
 
 class EventClient:
-    def __init__(self, sid: str, encoder: Encoder) -> None:
+    def __init__(self, sid: str, encoder: Encoder, lifetime: float = 0) -> None:
+        """`lifetime`: seconds until it is told to come back; 0: never."""
         self.sid = sid
         self.encoder = encoder
+        self._lifetime = lifetime
         self._outbox = Outbox(self._too_slow)
 
     def push(self, text: str) -> None:
@@ -47,17 +49,25 @@ class EventClient:
             for command in commands:
                 await conversation.receive(command)
 
+        loop = asyncio.get_running_loop()
+        ending = loop.call_later(self._lifetime, self._expire) if self._lifetime else None
         beginning = asyncio.ensure_future(begin())
         pings = asyncio.ensure_future(pinging(self))
         try:
             await self._outbox.pump(send)
         finally:
             conversation.end()
+            if ending is not None:
+                ending.cancel()
             for task in (beginning, pings):
                 task.cancel()
             failed, _ = await asyncio.gather(beginning, pings, return_exceptions=True)
             if isinstance(failed, Exception):
                 logger.error("a command of a cable client failed", exc_info=failed)
+
+    def _expire(self) -> None:
+        # A browser comes back by itself, and goes on where it was.
+        self._outbox.finish("")
 
     def _too_slow(self) -> None:
         last = self.encoder.control(frames.disconnect("too_slow", reconnect=True))

@@ -204,7 +204,7 @@ class Cable:
         client = client_key(identity, request.peer)
         self._limiter.admit(client)
         session = Session(new_sid(), identity, channels)
-        listener = EventClient(session.sid, encoder)
+        listener = EventClient(session.sid, encoder, self._settings.events_lifetime)
         conversation = Conversation(self.hub, listener, session)
 
         async def run(sink: Sink) -> None:

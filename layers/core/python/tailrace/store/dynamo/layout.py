@@ -3,41 +3,55 @@
 | kind     | p            | s               | holds                         | written by  | changes |
 |----------|--------------|-----------------|-------------------------------|-------------|---------|
 | name     | `N` + shard  | path            | i, c, a; v, x, g, d, w, u, e, m as needed | create | a: by access; v: with each edge; x: soft-deleted; d: by the sweep; w, u, e, m: by the jobs, only upwards; removed by delete |
-| entry    | `C` + id     | slot, 16 digits | t, o, z, a, r; b or k and l   | append      | never; removed by trimming, by retention, or after its stream |
+| entry    | `C` + id     | slot, 16 digits | t, o, z, a, r; b or k and l; c | append      | never; removed by trimming, by retention, or after its stream |
 | tombstone| `C` + id     | slot, 16 digits | an entry with f, g, d         | delete      | g, d: when the last fork goes; removed last of its chain |
 | producer | `P` + id     | `=` + producer  | e, q                          | append that spills | by a later spill; removed with the chain |
 | edge     | `E` + parent | fork's id       |                               | create of a fork | never; removed with the fork |
 | claim    | `B`          | object's key    | g, d; x                       | append of a large body; merge and trimming, of what they replace | x: by the sweep; removed with the item that takes the object, or with the object |
 | segment  | `S` + id     | first slot, 16 digits | w, k, l, j, h, y, a, v, o, z | compaction | replaced by the merged one; removed by a merge, by retention, or with the chain |
 
-`id` is the incarnation in 16 hexadecimal digits. Attribute names are short because every byte of
-every item is paid for:
+`id` is the incarnation in 16 hexadecimal digits. Where API Gateway carries cables, there are also
+those who listen (`tailrace.cable.gateway`):
 
-| | on a name | on an entry | elsewhere |
-|---|---|---|---|
-| a | last access, ms; may lag as `log.expiry` allows | when, ms | segment: when it was committed, ms |
-| b | | the body | |
-| c | the configuration, as JSON | | |
-| d | when the stream may have expired, ms | tombstone: when the chain may go, ms | claim: when it is void, ms |
-| e | the first slot that is not exported | | producer: epoch |
-| f | | tombstone: the source, as JSON `[path, id]`, of a fork | |
-| g | index partition of d | the same | the same |
-| h | | | segment: checksum of its index |
-| i | the incarnation | | |
-| j | | | segment: length of its index |
-| k | | the key of the body's object | segment: the key of its object |
-| l | | the length of that body | segment: length of its data |
-| m | the first slot that retention has left | | |
-| o | | the offset after it | segment: the offset after its last slot |
-| q | | | producer: last sequence |
-| r | | the rest of the state after it, as JSON | |
-| t | | the attempt that wrote it, at random | |
-| u | the first slot that was not let go by trimming | | |
-| v | how many forks it has: its edges, counted | | segment: the size before its first slot |
-| w | the first slot that is in no segment | | segment: the slot after its last |
-| x | the slot of its tombstone, if soft-deleted | | claim: revoked |
-| y | | | segment: its level |
-| z | | the size after it | segment: the size after its last slot |
+| kind     | p            | s               | holds                         | written by  | changes |
+|----------|--------------|-----------------|-------------------------------|-------------|---------|
+| connection | `K` + shard | connection      | i, a, q, f, v; j, x, g, d as needed | $connect | v: with each wish; j: when another resumes it; x, g, d: when it ends; removed by the pulse |
+| identity | `I` + digest | connection      |                               | $connect    | never; removed with the connection |
+| wish     | `U` + connection | digest of the identifier | i, c, a; k      | subscribe   | a: by a newer one; k: by joining; removed by unsubscribe, or with the connection |
+| listener | `L` + path   | connection, digest | i, c, v; n, r              | subscribe   | n, r: once, when what is new is delivered to it; removed by unsubscribe, or when the connection ends |
+| room     | `R` + id     | `.`             | c, k, n, v; t, u              | the first listener, or creation where somebody waits | n, t, u: by deliveries; v: with each listener; removed when nobody listens |
+| member   | `M` + path   | digest of the member | c, i, t                  | join        | t: with each of its connections; removed with the last |
+| lease    | `X`          | `pulse`         | t, u                          | the pulse   | by the pulse that has it |
+
+Attribute names are short because every byte of every item is paid for. One name has one type in all
+items, so that jobs can read them all:
+
+| | on a name | on an entry | elsewhere | of cables |
+|---|---|---|---|---|
+| a | last access, ms; may lag as `log.expiry` allows | when, ms | segment: when it was committed, ms | connection: since when; wish: when the client said so, ms |
+| b | | the body | | |
+| c | the configuration, as JSON | what a broadcast says of its messages, as JSON | | wish, room: the path; listener: the stream's name; member: its id |
+| d | when the stream may have expired, ms | tombstone: when the chain may go, ms | claim: when it is void, ms | connection: when something follows from its end, ms |
+| e | the first slot that is not exported | | producer: epoch | |
+| f | | tombstone: the source, as JSON `[path, id]`, of a fork | | connection: the unit of the time in its pings |
+| g | index partition of d | the same | the same | the same |
+| h | | | segment: checksum of its index | |
+| i | the incarnation | | | connection: the identity; wish, listener: the identifier; member: its info, as JSON |
+| j | | | segment: length of its index | connection: resumed by another |
+| k | | the key of the body's object | segment: the key of its object | wish: as whom the client is there; room: how bodies are taken apart |
+| l | | the length of that body | segment: length of its data | |
+| m | the first slot that retention has left | | | |
+| n | | | | listener: the first slot that it is told of; room: the slot that is delivered next |
+| o | | the offset after it | segment: the offset after its last slot | |
+| q | | | producer: last sequence | connection: ms between two pings |
+| r | | the rest of the state after it, as JSON | | listener: the incarnation that it was at |
+| t | | the attempt that wrote it, at random | | room: the delivery that is under way; member: its connections; lease: who has it |
+| u | the first slot that was not let go by trimming | | | room, lease: until when it is held, ms |
+| v | how many forks it has: its edges, counted | | segment: the size before its first slot | connection: how many wishes; room: how many have joined; listener: what it may do besides |
+| w | the first slot that is in no segment | | segment: the slot after its last | |
+| x | the slot of its tombstone, if soft-deleted | | claim: revoked | connection: when it ended, ms |
+| y | | | segment: its level | |
+| z | | the size after it | segment: the size after its last slot | |
 
 The index `due` (g, d) is sparse: it holds only items that will want attention at a time.
 """  # noqa: E501 - a table has the width it needs
@@ -120,7 +134,7 @@ class Stored(NamedTuple):
 
     @property
     def note(self) -> str | None:
-        return self.item["w"]["S"] if "w" in self.item else None
+        return self.item["c"]["S"] if "c" in self.item else None
 
     @property
     def attempt(self) -> str:
@@ -249,7 +263,7 @@ def entry_item(chain: int, entry: Entry, attempt: str, object_key: str | None) -
     elif entry.body is not None:
         item["b"] = binary(entry.body)
     if entry.note is not None:
-        item["w"] = text(entry.note)
+        item["c"] = text(entry.note)
     return item
 
 
