@@ -14,7 +14,7 @@ import pytest
 from bench.cable import masked, unframed
 from bench.load import Address, Client, Connection
 from bench.wire import HEAD_END, render
-from tests.cable.tools import EXTENDED, KEY, pubsub, token
+from tests.cable.tools import EXTENDED, KEY, Place, pubsub, token
 from tests.conftest import Server
 
 MESSAGE = re.compile(rb'"message":(\d+),"stream_id":"[^"]*","epoch":"([0-9a-f]+)","offset":(\d+)}$')
@@ -27,6 +27,9 @@ HANDSHAKE = {
     "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
     "Sec-WebSocket-Protocol": EXTENDED,
 }
+
+AT_ONCE = 10
+"""Clients that come at the same time: on the AWS path each is a function for a moment."""
 
 
 class Wire(Connection):
@@ -113,7 +116,7 @@ class Listener:
 
 
 async def hear_all(
-    server: Server, streams: Sequence[str], each: int, batches: Sequence[Sequence[str]], drops: int
+    server: Place, streams: Sequence[str], each: int, batches: Sequence[Sequence[str]], drops: int
 ) -> list[Listener]:
     """So many listeners of each stream, of which some drop at any time, while batches of messages
     are broadcast."""
@@ -130,9 +133,10 @@ async def hear_all(
             complete.set()
 
     listeners = [Listener(address, name, count) for name in streams for _ in range(each)]
-    for at in range(0, len(listeners), 50):
-        await asyncio.gather(*(one.connect() for one in listeners[at : at + 50]))
-    await asyncio.gather(*(one.ready.wait() for one in listeners))
+    for at in range(0, len(listeners), AT_ONCE):
+        some = listeners[at : at + AT_ONCE]
+        await asyncio.gather(*(one.connect() for one in some))
+        await asyncio.gather(*(one.ready.wait() for one in some))
 
     async def come_back(some: Sequence[Listener]) -> None:
         for one in some:

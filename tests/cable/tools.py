@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import jwt
@@ -44,6 +44,13 @@ def signed(stream: str) -> str:
 
 def token(who: str = '{"user":1}', lasting: float = 60, **claims: Any) -> str:
     return jwt.encode({"ext": who, "exp": time.time() + lasting, **claims}, SECRET)
+
+
+class Place(Protocol):
+    """A server, or what looks like one."""
+
+    @property
+    def port(self) -> int: ...
 
 
 class Broadcaster:
@@ -132,7 +139,7 @@ class Cable:
 
 @asynccontextmanager
 async def on_cable(
-    server: Server,
+    server: Place,
     query: str = "",
     protocols: tuple[str, ...] = (EXTENDED,),
     headers: dict[str, str] | None = None,

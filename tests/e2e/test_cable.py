@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
-from tests.cable.tools import SECRET
+from tests.cable.test_load import check, hear_all
+from tests.cable.tools import KEY, SECRET, Cable, on_cable, pubsub, signed, token
 from tests.conftest import fail_with, run_vitest
 from tests.e2e.stack import AwsLocal, Missing
 from tests.engines import Ministack
@@ -19,12 +28,12 @@ SETTINGS = {
     "TAILRACE_STREAMS_WHISPER": "true",
     "TAILRACE_PING_INTERVAL": "1",
     "TAILRACE_PRESENCE_TTL": "1",
-    "TAILRACE_EVENTS_LIFETIME": "5",
+    "TAILRACE_EVENTS_LIFETIME": "3",
 }
 
 
 @pytest.fixture(scope="module")
-def cable_local(ministack: Ministack) -> Iterator[AwsLocal]:
+def aws(ministack: Ministack) -> Iterator[AwsLocal]:
     access = {"secret": SECRET, "public_streams": "open/**"}
     try:
         with AwsLocal(variables=SETTINGS, ministack=ministack, access=access) as stack:
@@ -33,9 +42,203 @@ def cable_local(ministack: Ministack) -> Iterator[AwsLocal]:
         pytest.skip(str(missing))
 
 
-def test_stock_clients(cable_local: AwsLocal, tmp_path: Path) -> None:
-    env = {"SERVER_URL": cable_local.url, "SECRET": SECRET}
+@pytest.fixture(autouse=True)
+def told(aws: AwsLocal) -> Iterator[None]:
+    """A test that fails shows what the functions said."""
+    yield
+    print(aws.output())
+
+
+@pytest.fixture
+def stream() -> str:
+    return f"open/{time.time_ns()}"
+
+
+def broadcast(aws: AwsLocal, stream: str, data: str, **meta: Any) -> None:
+    asked = {"stream": stream, "data": data, "meta": meta}
+    headers = {"authorization": f"Bearer {KEY}"}
+    answer = httpx.post(f"{aws.url}/_broadcast", json=asked, headers=headers, trust_env=False)
+    assert answer.status_code == 201, answer.text
+
+
+def read(aws: AwsLocal, stream: str) -> str:
+    return httpx.get(f"{aws.url}/v1/stream/{stream}?offset=-1", trust_env=False).text
+
+
+async def resumed(aws: AwsLocal, stream: str, place: dict[str, Any]) -> list[Any]:
+    """What somebody hears who comes back with its place, up to the end of history."""
+    async with on_cable(aws) as cable:
+        await cable.subscribe(pubsub(stream), history={"streams": {stream: place}})
+        heard = []
+        while (frame := await cable.hear()).get("type") != "confirm_history":
+            heard.append(frame["message"])
+        return heard
+
+
+def test_stock_clients(aws: AwsLocal, tmp_path: Path) -> None:
+    env = {"SERVER_URL": aws.url, "SECRET": SECRET}
     tests = run_vitest(CLIENTS, tmp_path / "report.json", env, seconds=200)
-    print(cable_local.output())
     fail_with(test for test in tests if test.status != "passed")
     assert len(tests) > 40
+
+
+async def test_the_bytes_that_were_appended_are_delivered(aws: AwsLocal, stream: str) -> None:
+    given = ['{"b" : 1.0, "a":"<é>"}', "12345678901234567890", '"\\u00e9"', "[1, 2]", "plain"]
+    kept = [*given[:-1], '"plain"']
+    async with on_cable(aws) as cable:
+        await cable.subscribe(pubsub(stream))
+        for message in given:
+            broadcast(aws, stream, message)
+        frames = [await cable.hear_text() for _ in given]
+    for message, frame in zip(kept, frames, strict=True):
+        assert f'"message":{message},"stream_id"' in frame
+    assert read(aws, stream) == f"[{','.join(kept)}]"
+
+
+async def test_who_is_excluded_does_not_get_it_and_others_get_its_type(
+    aws: AwsLocal, stream: str
+) -> None:
+    async with on_cable(aws) as one, on_cable(aws) as two:
+        for each in (one, two):
+            await each.subscribe(pubsub(stream))
+        broadcast(aws, stream, "1", exclude_socket=one.sid, broadcast_type="custom")
+        broadcast(aws, stream, "2")
+        assert (await one.hear())["message"] == 2
+        heard = [await two.hear() for _ in range(2)]
+        assert [(each["message"], each.get("type")) for each in heard] == [(1, "custom"), (2, None)]
+        broadcast(aws, stream, "3", transient=True)
+        assert await one.hear() == {"identifier": pubsub(stream), "message": 3}
+
+
+async def test_nobody_comes_past_the_edge(aws: AwsLocal) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(aws.cable.url, proxy=None):
+            pass
+    assert refused.value.response.status_code == 403
+
+
+async def test_who_is_refused_is_told_why(aws: AwsLocal) -> None:
+    for shown, reason in ((token(lasting=-9), "token_expired"), ("x.y.z", "unauthorized")):
+        async with on_cable(aws, f"jid={shown}") as cable:
+            assert cable.welcome == {"type": "disconnect", "reason": reason, "reconnect": False}
+            await asyncio.wait_for(cable.socket.wait_closed(), 10)
+
+
+async def test_a_session_is_resumed_by_whom_the_token_names_and_by_nobody_else(
+    aws: AwsLocal,
+) -> None:
+    identifier = signed(f"private/{time.time_ns()}")
+    jid = f"jid={token('ada')}"
+    async with on_cable(aws, jid) as cable:
+        await cable.subscribe(identifier)
+        sid = cable.sid
+    for stranger in ("", f"jid={token('eve')}"):
+        async with on_cable(aws, f"{stranger}&sid={sid}") as cable:
+            assert "restored" not in cable.welcome
+    async with on_cable(aws, f"{jid}&sid={sid}") as cable:
+        assert cable.welcome["restored_ids"] == [identifier]
+        assert cable.sid != sid
+
+
+async def test_pings_come_by_themselves(aws: AwsLocal) -> None:
+    async with on_cable(aws) as cable:
+        for _ in range(2):
+            ping = json.loads(await asyncio.wait_for(cable.socket.recv(), 10))
+            assert ping["type"] == "ping"
+            assert abs(ping["message"] - time.time()) < 5
+
+
+async def test_who_drops_unnoticed_is_noticed(aws: AwsLocal, stream: str) -> None:
+    """API Gateway may never say that a connection is gone."""
+    aws.cable.lose_disconnects = True
+    try:
+        async with on_cable(aws) as one, on_cable(aws) as two:
+            for each in (one, two):
+                await each.subscribe(pubsub(stream))
+            await two.say("join", pubsub(stream), presence={"id": "bob", "info": {}})
+            assert (await one.hear())["message"]["type"] == "join"
+            aws.cable.drop(two.sid)
+            assert (await one.hear())["message"] == {"id": "bob", "type": "leave"}
+    finally:
+        aws.cable.lose_disconnects = False
+
+
+@pytest.mark.parametrize("status", [429, 500, 410])
+async def test_a_frame_that_api_gateway_fails_with_is_not_lost(
+    aws: AwsLocal, stream: str, status: int
+) -> None:
+    """It is sent again, or the client comes back for it."""
+    async with on_cable(aws) as cable:
+        await cable.subscribe(pubsub(stream))
+        broadcast(aws, stream, "1")
+        frame = await cable.hear()
+        place = {"epoch": frame["epoch"], "offset": frame["offset"]}
+        failing, failed = [status], asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def fail(method: str, connection: str) -> int | None:
+            if method != "POST" or connection != cable.sid or not failing:
+                return None
+            loop.call_soon_threadsafe(failed.set)
+            return failing.pop()
+
+        aws.cable.faults = fail
+        try:
+            broadcast(aws, stream, "2")
+            await asyncio.wait_for(failed.wait(), 15)
+        finally:
+            aws.cable.faults = lambda _, __: None
+        broadcast(aws, stream, "3")
+        heard = await _rest(cable, 2 if status == 429 else 0)
+    place = {**place, "offset": place["offset"] + len(heard)}
+    assert heard + await resumed(aws, stream, place) == [2, 3]
+
+
+async def _rest(cable: Cable, number: int) -> list[Any]:
+    """So many messages, or those that come before the connection ends."""
+    heard: list[Any] = []
+    try:
+        while len(heard) < number or not number:
+            frame = json.loads(await asyncio.wait_for(cable.socket.recv(), 2))
+            if "stream_id" in frame:
+                heard.append(frame["message"])
+    except Exception:  # noqa: BLE001 - it was let go, or is silent
+        pass
+    return heard
+
+
+def test_events_end_and_go_on(aws: AwsLocal, stream: str) -> None:
+    broadcast(aws, stream, "1")
+    url = f"{aws.url}/events?stream={stream}"
+    first = httpx.get(f"{url}&history_since=1", timeout=20, trust_env=False)
+    assert first.headers["content-type"].startswith("text/event-stream")
+    (id_,) = [line[4:] for line in first.text.splitlines() if line.startswith("id: ")]
+    broadcast(aws, stream, "2")
+    again = httpx.get(url, headers={"last-event-id": id_}, timeout=20, trust_env=False)
+    assert "data: 2\n" in again.text
+    assert "data: 1\n" not in again.text
+
+
+async def test_clients_that_drop_and_come_back_miss_nothing(aws: AwsLocal, stream: str) -> None:
+    batches = [[stream] * random.choice((1, 1, 4)) for _ in range(12)]
+    listeners = await hear_all(aws, [stream], 12, batches, 3)
+    assert {one.offset for one in listeners} == {sum(map(len, batches))}
+    check(listeners, 12 * 3)
+
+
+@pytest.mark.slow
+async def test_a_hundred_on_one_stream(aws: AwsLocal, stream: str) -> None:
+    batches = [[stream] * random.choice((1, 1, 4)) for _ in range(20)]
+    listeners = await hear_all(aws, [stream], 100, batches, 5)
+    assert {one.offset for one in listeners} == {sum(map(len, batches))}
+    check(listeners, 20 * 5)
+
+
+@pytest.mark.slow
+async def test_a_hundred_streams_with_one_each(aws: AwsLocal, stream: str) -> None:
+    names = [f"{stream}/{i}" for i in range(100)]
+    waiting = names * 3
+    random.shuffle(waiting)
+    batches = [waiting[at : at + 20] for at in range(0, len(waiting), 20)]
+    listeners = await hear_all(aws, names, 1, batches, 4)
+    assert {one.offset for one in listeners} == {3}

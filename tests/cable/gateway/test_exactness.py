@@ -114,7 +114,7 @@ class Reader:
                 self._place["a"] = {"epoch": frame["epoch"], "offset": frame["offset"]}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(6))
 async def test_clients_that_come_and_go_hear_everything_once_and_in_order(
     world: World, seed: int
 ) -> None:

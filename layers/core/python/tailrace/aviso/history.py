@@ -66,11 +66,13 @@ class History:
         latest = await self._latest(wanted, part) if event.storage.latest else None
         async for view in self._views(event, part.first, part.stop):
             found: Found = []
-            for slot, body in enumerate(view.bodies[: part.stop - view.start], view.start):
+            # Retention may have gone past the end meanwhile.
+            within = view.bodies[: max(0, part.stop - view.start)]
+            for slot, body in enumerate(within, view.start):
                 notification = test.passes(body)
                 if notification is None or slot + 1 in deleted:
                     continue
-                if latest is None or latest[notification.subject] == slot:
+                if latest is None or latest.get(notification.subject) == slot:
                     found.append((slot + 1, notification))
             yield found
 

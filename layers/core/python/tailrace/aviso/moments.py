@@ -31,6 +31,8 @@ def parse_instant(text: str) -> int:
     if sign and not colon and separator != " ":
         raise ValueError(_WANTED)
     try:
+        # Newer Pythons take 24:00 for the next day's midnight.
+        _require_clock(int(clock[:2]), int(clock[3:5]))
         moment = datetime.fromisoformat(f"{day}T{clock}+00:00")
         if sign:
             _require_clock(int(hours), int(minutes))

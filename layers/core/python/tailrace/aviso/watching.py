@@ -114,7 +114,10 @@ class _Answer:
         return self._filter.event.replay_limit or self._config.replay_limit
 
     async def _replay(self) -> _Outcome:
-        """Everything up to where live begins; of more than the limit allows, the limit."""
+        """Everything up to where live begins; of more than the limit allows, the limit.
+
+        It has an end in time, too, which a function could not outlast: a client comes back for the
+        rest."""
         sent, batch = 0, self._config.batch
         try:
             async for found in self._history.replayed(self._filter, self._opened.part):
@@ -201,7 +204,7 @@ class _Answer:
     def _over(self) -> Reason | None:
         if self._streams.draining:
             return Reason.SHUTDOWN
-        if self._live and time.monotonic() >= self._end:
+        if time.monotonic() >= self._end:
             return Reason.DURATION
         return None
 
