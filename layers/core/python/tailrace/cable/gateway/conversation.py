@@ -159,12 +159,9 @@ class Conversation:
         return True
 
     async def _add(self, known: Subscription) -> Added:
-        # First: without it a wish could not be fulfilled.
-        listener = Listener(self._connection, known)
-        await self._board.rooms.hold(listener)
         added = await self._board.connections.add(self._connection, known, self._at)
-        if added is Added.REFUSED:
-            await self._board.rooms.dismiss([listener])
+        if added is not Added.REFUSED:
+            await self._board.rooms.hold(Listener(self._connection, known))
         return added
 
     async def _leave(self, known: Subscription) -> None:
@@ -190,7 +187,8 @@ class Conversation:
     async def _release(self, reader: _Reader) -> None:
         """Send what there is from the reader's slot on; from then on deliveries do."""
         rooms, known = self._board.rooms, reader.subscription
-        if await self._is_told(reader):
+        # Where it has asked twice, deliveries may reach it already.
+        if not self._new and await rooms.is_told(reader.listener()):
             return
         while True:
             tail = await self._find(known)
@@ -207,10 +205,6 @@ class Conversation:
                 await self._confirm(tail)
                 return
 
-    async def _is_told(self, reader: _Reader) -> bool:
-        """Whether deliveries reach the client already: it has asked twice."""
-        return not self._new and await self._board.rooms.is_told(reader.listener())
-
     async def _catch_up(self, reader: _Reader) -> bool:
         """After the room is there: what was appended before that, nobody else delivers. Whether it
         is still the same stream."""
@@ -226,7 +220,7 @@ class Conversation:
                 return False
             if view.tail.stream.id != reader.chain:
                 return False
-            if view.bodies and await self._is_told(reader):
+            if view.bodies and await self._board.rooms.is_told(reader.listener()):
                 return True
             await reader.send(taken_apart(view), reader.chain)
             reader.n = view.end

@@ -117,6 +117,7 @@ class Rooms:
                 "UpdateExpression": expression,
                 "ConditionExpression": "attribute_exists(p) AND attribute_not_exists(n)",
                 "ExpressionAttributeValues": values,
+                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             }
         }
         for attempt in range(ATTEMPTS):
@@ -124,14 +125,23 @@ class Rooms:
                 await self._table.transact([condition, place])
             except TransactionCanceled as canceled:
                 _, placed = canceled.reasons
-                # It is told already, or is no longer wanted.
-                return placed.code == "ConditionalCheckFailed"
+                if placed.code != "ConditionalCheckFailed":
+                    return False
+                if placed.item is not None or not await self._is_wished(listener):
+                    # It is told already, or that is no longer wanted.
+                    return True
+                # It was taken back for an older wish.
+                await self.hold(listener)
             except StreamTooHot:
-                await asyncio.sleep(random.uniform(0, 0.02 * (attempt + 1)))  # noqa: S311
+                await _back_off(attempt)
             else:
                 return True
         path = listener.subscription.path
         raise StoreUnavailable(f"too many listen to '{path}' at once; try again")
+
+    async def _is_wished(self, listener: Listener) -> bool:
+        key = items.wish_key(listener.connection, listener.subscription.identifier)
+        return await self._table.get(key) is not None
 
     # Delivering
 
@@ -186,8 +196,20 @@ class Rooms:
         return current is not None and current.by == by
 
     async def _give_back(self, room: Room, expression: str, values: dict[str, object]) -> None:
-        # Where it took too long, somebody else has taken over.
-        await self._table.update_if(items.room_key(room.chain), expression, "t = :t", values)
+        key = items.room_key(room.chain)
+        for attempt in range(ATTEMPTS):
+            try:
+                # Where it took too long, somebody else has taken over.
+                await self._table.update_if(key, expression, "t = :t", values)
+            except StreamTooHot:
+                # Many join: until it is given back they would all wait, and be sent away at last.
+                await _back_off(attempt)
+            else:
+                return
+
+
+async def _back_off(attempt: int) -> None:
+    await asyncio.sleep(random.uniform(0, 0.02 * (attempt + 1)))  # noqa: S311 - no secret
 
 
 def _key(listener: Listener) -> Key:
