@@ -13,7 +13,7 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test test-slow test-dynamodb test-dynamodb-local test-glue6 lint format package aws-local deploy-local \
-	bench bench-dynamodb bench-coldstart bench-history bench-aviso soak demo clean
+	bench bench-dynamodb bench-coldstart bench-history bench-cable bench-aviso soak demo clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ bench-coldstart: setup ## Measure what functions do before their first request: 
 
 bench-history: setup ## Measure compaction beside the least that Spark can do: ARGS="--write"
 	@$(RUN) bench.history $(ARGS)
+
+bench-cable: setup ## Measure how long broadcasts take to their subscribers: ARGS="--aws"
+	@$(RUN) bench.cable $(ARGS)
 
 bench-aviso: setup ## Measure notifications, replays, watchers and their filters: ARGS="--write"
 	@$(RUN) bench.aviso $(ARGS)

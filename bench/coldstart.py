@@ -33,6 +33,8 @@ GOALS = {"http": 400, "live": 350}
 INIT = {
     "http": "import handler",
     "live": "import asgi_stream.runtime, handler; handler.app.started()",
+    "cable": "import handler",
+    "pulse": "import handler",
     "dispatch": "import handler",
     "rotate": "import handler",
     "keys": "import handler",
@@ -47,6 +49,7 @@ DEPENDENCIES = {
     "our runtime": "import asgi_stream.runtime",
     "Mangum": "import mangum",
     "Powertools Logger and Metrics": "import aws_lambda_powertools.metrics",
+    "Powertools batches": "import aws_lambda_powertools.utilities.batch",
     "Powertools Tracer with X-Ray's SDK": "import aws_lambda_powertools.tracing, aws_xray_sdk.core",
     "Tailrace: routes, rules and the DynamoDB store": (
         "import tailrace.http.asgi, tailrace.store.dynamo.store"
@@ -66,6 +69,7 @@ MARKS = {
     "our runtime": "asgi_stream",
     "Mangum": "mangum",
     "Powertools Logger and Metrics": "aws_lambda_powertools.metrics",
+    "Powertools batches": "aws_lambda_powertools.utilities.batch",
     "Powertools Tracer with X-Ray's SDK": "aws_xray_sdk",
     "Tailrace: routes, rules and the DynamoDB store": "tailrace.store.dynamo.store",
     "FastAPI with pydantic": "fastapi",
@@ -110,6 +114,8 @@ def run(assets: Path, function: str, statement: str) -> Init:
             "TAILRACE_ACCESS_SECRET": "arn:none",
             "TAILRACE_EDGE_KEYS": "arn:none",
             "TAILRACE_DISTRIBUTION": "none",
+            "TAILRACE_CABLE_ENDPOINT": "https://none/cable",
+            "TAILRACE_PULSE": "none",
         },
         check=True,
         capture_output=True,

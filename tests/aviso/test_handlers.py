@@ -61,6 +61,8 @@ LEVEL = FloatHandler(name="f", required=True, range=(-1.5, 2.0))
         (ENUM, "flood", "flood"),
         (ENUM, "Flood", "flood"),
         (ENUM, "ärger", "ärger"),
+        (EXPVER, "9" * 5000, "9" * 5000),
+        (EXPVER, "0" * 5000 + "7", "0007"),
         (EXPVER, "1", "0001"),
         (EXPVER, "0001", "0001"),
         (EXPVER, "00042", "0042"),

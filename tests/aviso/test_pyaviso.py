@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import queue
-import subprocess
-import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,11 +12,11 @@ import jwt
 import pyaviso
 import pytest
 
+from tests.aviso.clients import SECONDS, CommandLine, listening, replayed
 from tests.aviso.tools import SCHEMA, SQUARE, WORKING
 from tests.conftest import Server
 
 SECRET = "a-secret-of-more-than-32-bytes-as-it-should-be"
-SECONDS = 10.0
 LASTS = 1.5
 """Seconds that a watch lasts; a client comes back at once after one."""
 
@@ -59,53 +52,6 @@ def publish(client: Any, *steps: int) -> None:
         client.notify(
             event_type="product", identifier={**WORKING, "step": step}, payload={"step": step}
         )
-
-
-class Listener:
-    """What a listener gets, in a thread of its own."""
-
-    def __init__(self, client: Any, *args: Any, **more: Any) -> None:
-        self._iterator = client.listen(*args, **more)
-        self._got: queue.Queue[Any] = queue.Queue()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            for notification in self._iterator:
-                self._got.put(notification)
-        except pyaviso.AvisoError as error:
-            self._got.put(error)
-
-    def next(self, count: int) -> list[int]:
-        found = []
-        for _ in range(count):
-            got = self._got.get(timeout=SECONDS)
-            assert isinstance(got, pyaviso.Notification), got
-            found.append(got.sequence)
-        return found
-
-    def close(self) -> list[Any]:
-        """Ends it; what it got and nobody asked for."""
-        self._iterator.close()
-        self._thread.join(SECONDS)
-        assert not self._thread.is_alive()
-        return list(self._got.queue)
-
-
-@contextmanager
-def listening(client: Any, *args: Any, **more: Any) -> Iterator[Listener]:
-    listener = Listener(client, *args, **more)
-    try:
-        yield listener
-    finally:
-        rest = listener.close()
-    assert rest == []
-
-
-def replayed(client: Any, *args: Any, **more: Any) -> list[int]:
-    found = client.listen(*args, mode="replay_only", **more)
-    return [notification.sequence for notification in found]
 
 
 def test_a_notification_comes_back_as_it_is_kept(client: Any) -> None:
@@ -272,60 +218,31 @@ def test_tokens_open_the_door(tmp_path: Path) -> None:
 # The command line
 
 
-def run(home: Path, url: str, *arguments: str) -> str:
-    done = subprocess.run(command(url, *arguments), **options(home), timeout=SECONDS)
-    assert done.returncode == 0, done.stderr
-    return str(done.stdout)
-
-
-def command(url: str, *arguments: str) -> list[str]:
-    return [str(Path(sys.executable).with_name("aviso")), *arguments, "--base-url", url]
-
-
-def options(home: Path) -> dict[str, Any]:
-    env = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home)}
-    return {"env": env, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-
-
 def test_the_command_line_does_all_of_it(aviso: Server, client: Any, tmp_path: Path) -> None:
     identifier = {**WORKING, "date": "20260131"}
     parameters = ",".join(f"{name}={value}" for name, value in identifier.items())
 
-    def aviso_says(*arguments: str) -> str:
-        return run(tmp_path, aviso.url, *arguments)
+    command = CommandLine(tmp_path, aviso.url)
 
     def steps() -> list[str]:
-        said = aviso_says(
+        said = command.says(
             "replay", "--event", "product", "--identifiers", '{"time":"6"}', "--from", "0",
             "--json",
         )  # fmt: skip
         return [line for line in said.splitlines() if '"product"' in line or "product@" in line]
 
-    assert "success" in aviso_says("notify", f'event=product,{parameters},data={{"x":1}}')
+    assert "success" in command.says("notify", f'event=product,{parameters},data={{"x":1}}')
     assert len(steps()) == 1
-    assert "product" in aviso_says("schema", "list")
-    assert "StringHandler" in aviso_says("schema", "get", "product")
-    listener = subprocess.Popen(
-        command(
-            aviso.url, "listen", "--event", "product", "--identifiers", '{"time":"6"}',
-            "--no-state-store", "--json",
-        ),
-        env=options(tmp_path)["env"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        lines: queue.Queue[str] = queue.Queue()
-        assert listener.stdout is not None
-        reader = threading.Thread(target=deque, args=(map(lines.put, listener.stdout), 0))
-        reader.start()
+    assert "product" in command.says("schema", "list")
+    assert "StringHandler" in command.says("schema", "get", "product")
+    with command.saying(
+        "listen", "--event", "product", "--identifiers", '{"time":"6"}', "--no-state-store",
+        "--json",
+    ) as lines:  # fmt: skip
         time.sleep(0.8)
         publish(client, 77)
         said = ""
         while '"77"' not in said:
             said += lines.get(timeout=SECONDS)
-    finally:
-        listener.terminate()
-        listener.communicate()
-        reader.join()
-    aviso_says("admin", "wipe-stream", "--yes", "product")
+    command.says("admin", "wipe-stream", "--yes", "product")
     assert steps() == []

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from tailrace.aviso.errors import LABELS
-from tailrace.errors import StoreUnavailable
+from tailrace.errors import OffsetTrimmed, StoreUnavailable
 from tailrace.http.wire import Response, Streaming
 from tailrace.log.append import Append
+from tailrace.log.offsets import BEGINNING
+from tailrace.streams import View
 from tests.aviso.tools import SQUARE, WORKING, Aviso, Collected, Make
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -306,6 +308,46 @@ async def test_the_limit_counts_what_passes(make: Make) -> None:
     await numbered(aviso, *range(10))
     sink = await aviso.replay(identifier={"step": {"gte": 8}})
     assert sink.sequences() == [9, 10]
+    assert sink.frames[-2].data["type"] == "replay_completed"
+
+
+async def test_a_replay_that_takes_too_long_ends_and_can_be_gone_on_with(make: Make) -> None:
+    class Slow(Collected):
+        async def room(self) -> None:
+            await asyncio.sleep(0.06)
+            await super().room()
+
+    aviso = await make(aviso_max_duration=0.1, chunk_bytes=1024)
+    await numbered(aviso, *range(20))
+    got: list[int] = []
+    while len(got) < 20:
+        answer = await aviso.ask("POST", "/api/v1/replay", {**ALL, "from_id": str(len(got) + 1)})
+        assert isinstance(answer, Streaming)
+        sink = Slow()
+        await answer.run(sink)
+        got += sink.sequences()
+        if len(got) < 20:
+            assert sink.frames[-1].data["reason"] == "max_duration_reached"
+            assert all(frame.data.get("type") != "replay_completed" for frame in sink.frames)
+    assert got == list(range(1, 21))
+
+
+async def test_a_replay_that_retention_overtakes_has_nothing_beyond_its_end(
+    aviso: Aviso, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await numbered(aviso, *range(6))
+    view = aviso.streams.view
+
+    async def trimmed(path: str, position: int) -> View:
+        if path != "aviso/prod":
+            return await view(path, position)
+        if position == BEGINNING:
+            return await view(path, 3)
+        raise OffsetTrimmed("0000000000000003_0000000000000003")
+
+    monkeypatch.setattr(aviso.streams, "view", trimmed)
+    sink = await aviso.replay(to_id="2")
+    assert sink.sequences() == []
     assert sink.frames[-2].data["type"] == "replay_completed"
 
 

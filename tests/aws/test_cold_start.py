@@ -21,11 +21,29 @@ def assets() -> Path:
     return build("host")
 
 
-@pytest.mark.parametrize("function", ["http", "live"])
-def test_the_init_of_a_function_loads_nothing_heavy(assets: Path, function: str) -> None:
+@pytest.mark.parametrize(
+    ("function", "needed"),
+    [
+        ("http", "tailrace.http.routes"),
+        ("live", "tailrace.http.routes"),
+        ("cable", "tailrace.cable.gateway.conversation"),
+        ("pulse", "tailrace.cable.gateway.pulse"),
+        ("dispatch", "tailrace.cable.gateway.deliveries"),
+    ],
+)
+def test_the_init_of_a_function_loads_nothing_heavy(
+    assets: Path, function: str, needed: str
+) -> None:
     modules = run(assets, function, INIT[function]).modules
-    assert modules >= {"tailrace.http.routes", "aws_lambda_powertools.metrics", "handler"}
+    assert modules >= {needed, "aws_lambda_powertools.metrics", "handler"}
     assert modules & (HEAVY | FOR_SOME) == set()
+
+
+def test_only_the_dispatch_function_loads_what_takes_batches_apart(assets: Path) -> None:
+    """It brings the classes of every kind of event along: a fifth of the init."""
+    batches = "aws_lambda_powertools.utilities.batch"
+    users = [each for each in INIT if batches in run(assets, each, INIT[each]).modules]
+    assert users == ["dispatch"]
 
 
 def test_the_live_function_has_no_adapter_and_the_http_function_no_runtime(assets: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import boto3
 import pytest
@@ -15,7 +16,10 @@ import pytest
 from scripts.package import LAYERS, build
 from tailrace.store.dynamo.provision import table_definition
 from tests.e2e.environments import Answer, Configuration
+from tests.e2e.events import Request
 from tests.e2e.functions import Function
+from tests.e2e.http_server import HttpServer
+from tests.e2e.replies import Reply
 from tests.engines import Engine, Ministack, fresh_name
 
 EVENTS = Path(__file__).resolve().parents[2] / "events"
@@ -43,7 +47,46 @@ HTTP = [
 ]
 """In this order, each with the status that it is answered with."""
 
+CONNECTION = "TkZ2sdAVDoECEpg="
+"""Who it is that all events of cables are about."""
+
+PING = '{"type":"ping"'
+
 Start = Callable[..., Awaitable[Function]]
+
+
+class Others:
+    """Lambda's API and that of API Gateway, which both only take note."""
+
+    def __init__(self) -> None:
+        self.woken: list[tuple[str, Any]] = []
+        """Functions, each with its event."""
+        self.posted: list[tuple[str, str]] = []
+        """Connections, each with a frame."""
+        self._server = HttpServer(self._handle)
+
+    async def start(self) -> dict[str, str]:
+        """The environment in which functions call them."""
+        await self._server.start()
+        return {
+            "AWS_ENDPOINT_URL_LAMBDA": self._server.url,
+            "AWS_ENDPOINT_URL_APIGATEWAYMANAGEMENTAPI": self._server.url,
+            "TAILRACE_CABLE_ENDPOINT": (
+                "https://cable1abcde.execute-api.eu-central-1.amazonaws.com/cable"
+            ),
+            "TAILRACE_PULSE": "pulse",
+        }
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    async def _handle(self, request: Request) -> Reply:
+        if request.target.startswith("/cable/@connections/"):
+            self.posted.append((unquote(request.target.split("/")[3]), request.body.decode()))
+            return Reply(200)
+        name = unquote(request.target.split("/")[3]).rpartition(":")[2]
+        self.woken.append((name, json.loads(request.body)))
+        return Reply(202)
 
 
 def event(function: str, case: str) -> dict[str, Any]:
@@ -133,6 +176,64 @@ async def test_the_live_function_answers_each_of_its_events(start: Start) -> Non
     assert head["headers"]["content-type"] == "text/event-stream"
     assert b'data:[{"from":"ada","text":"hello"}]' in body
     assert b'"streamClosed":true' in body
+
+
+@pytest.fixture
+async def others() -> AsyncIterator[Others]:
+    others = Others()
+    yield others
+    await others.close()
+
+
+async def answered(function: Function, sent: dict[str, Any]) -> Any:
+    return json.loads(await whole(await function.invoke(sent)))
+
+
+async def test_the_cable_and_pulse_functions_answer_each_of_their_events(
+    start: Start, others: Others
+) -> None:
+    env = await others.start()
+    cable, pulse = await start("cable", **env), await start("pulse", **env)
+    assert await answered(cable, event("cable", "no_secret")) == {"statusCode": 403}
+    assert others.woken == []
+
+    accepted = await answered(cable, event("cable", "connect"))
+    headers = {"Sec-WebSocket-Protocol": "actioncable-v1-json"}
+    assert accepted == {"statusCode": 200, "headers": headers}
+    ((name, task),) = others.woken
+    assert (name, others.posted) == ("cable", [])
+    await answered(cable, task)
+    assert others.posted == [(CONNECTION, f'{{"type":"welcome","sid":"{CONNECTION}"}}')]
+    assert [each for each, _ in others.woken] == ["cable", "pulse"]
+
+    said = event("cable", "subscribe")
+    assert await answered(cable, said) == {"statusCode": 200}
+    connection, frame = others.posted[-1]
+    assert connection == CONNECTION
+    assert json.loads(frame) == {
+        "type": "confirm_subscription",
+        "identifier": json.loads(said["body"])["identifier"],
+    }
+
+    # It has too little time for another round, and leaves that to the next one.
+    assert await answered(pulse, event("pulse", "scheduled")) is None
+    connection, frame = others.posted[-1]
+    assert (connection, frame[: len(PING)]) == (CONNECTION, PING)
+    assert [each for each, _ in others.woken] == ["cable", "pulse", "pulse"]
+
+    assert await answered(cable, event("cable", "disconnect")) == {"statusCode": 200}
+    posted = len(others.posted)
+    assert await answered(pulse, event("pulse", "scheduled")) is None
+    assert (len(others.posted), len(others.woken)) == (posted, 3)
+
+
+async def test_the_dispatch_function_has_nobody_to_tell(
+    start: Start, others: Others, distribution: str
+) -> None:
+    function = await start("dispatch", TAILRACE_DISTRIBUTION=distribution, **await others.start())
+    for case in ("append", "delete"):
+        assert await answered(function, event("dispatch", case)) == {"batchItemFailures": []}
+    assert others.posted == []
 
 
 async def test_the_dispatch_function_answers_each_of_its_events(

@@ -149,6 +149,7 @@ async def service(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lambda]:
 
 @pytest.fixture
 async def functions(service: Lambda) -> AsyncIterator[Functions]:
+    assert service.woken == []
     functions = Functions(Settings())
     yield functions
     await functions.close()

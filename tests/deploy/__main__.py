@@ -6,14 +6,15 @@ import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.deploy.deployment import Deployment, wait_for
-from tests.engines import Ministack
+from tests.deploy.cable import connected
+from tests.deploy.deployment import Cloud, Deployment, wait_for
 
 PATH = "/v1/stream/hello"
+STREAM = "hello/chat"
 
 
 def main() -> None:
-    with TemporaryDirectory() as directory, Ministack(Path(directory)) as ministack:
+    with TemporaryDirectory() as directory, Cloud(Path(directory)) as ministack:
         print(f"ministack is at {ministack.url}")
         deployment = Deployment(ministack, Path(directory))
         deployment.bootstrap()
@@ -28,6 +29,11 @@ def main() -> None:
         deployment.request("DELETE", PATH, secret)
         wait_for(lambda: bool(deployment.invalidated()))
         print(f"the edge was told to forget {', '.join(deployment.invalidated())}")
+        with connected(deployment, secret) as cable:
+            print(f"connected to {deployment.cable_url()} as {cable.sid}")
+            cable.subscribe(STREAM)
+            deployment.broadcast(STREAM, {"text": "Hello from a broadcast"}, secret)
+            print(f"{STREAM}: {cable.message()}")
         deployment.rotate()
         print("\n".join(re.findall(r"\S+ \(no changes\)", deployment.deploy())))
         deployment.destroy()

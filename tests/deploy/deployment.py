@@ -32,6 +32,17 @@ OPTIONS = ["--no-notices", "--no-version-reporting", "--no-color", "--ci", "--pr
 COMMAND_SECONDS = 120.0
 WAIT_SECONDS = 30.0
 
+CABLES = ("L", "X")
+"""How the partitions begin of those who are told something on a cable, and of their pulse."""
+
+
+class Cloud(Ministack):
+    """ministack under the names that things have on AWS: functions post to those who are connected
+    at the host of their API, and by that it knows which API they mean."""
+
+    def _env(self) -> dict[str, str]:
+        return {**super()._env(), "MINISTACK_HOST": f"{REGION}.amazonaws.com"}
+
 
 class Deployment:
     """It prints what it does and how long that takes."""
@@ -76,19 +87,37 @@ class Deployment:
         value: str = asked["SecretString"]
         return value
 
-    def request(self, method: str, path: str, secret: str, body: str = "") -> httpx.Response:
+    def request(
+        self, method: str, path: str, secret: str, body: str = "", kind: str = "text/plain"
+    ) -> httpx.Response:
         """Asks the function URL of `http`, as the distribution would."""
         listed = self.client("lambda").list_function_url_configs(
             FunctionName=self.output("HttpFunctionName")
         )
         (url,) = (config["FunctionUrl"] for config in listed["FunctionUrlConfigs"])
         place = f"{self.url}/_aws/lambda-url/{httpx.URL(url).host.partition('.')[0]}"
-        headers = {"content-type": "text/plain", "x-tailrace-origin": secret}
+        headers = {"content-type": kind, "x-tailrace-origin": secret}
         answer = httpx.request(
             method, f"{place}{path}", headers=headers, content=body, timeout=60, trust_env=False
         )
         print(f"{method} {path} → {answer.status_code}")
         return answer
+
+    def broadcast(self, stream: str, message: Any, secret: str) -> httpx.Response:
+        told = json.dumps({"stream": stream, "data": json.dumps(message)})
+        return self.request("POST", "/_broadcast", secret, told, "application/json")
+
+    def cable_url(self) -> str:
+        """Of the WebSocket API."""
+        host, _, stage = self.output("CableEndpoint").removeprefix("https://").partition("/")
+        place = self.url.replace("http", "ws", 1)
+        return f"{place}/_aws/execute-api/{host.partition('.')[0]}/{stage}"
+
+    def on_cables(self) -> set[str]:
+        """The keys of who is told something, and of the pulse, in the table."""
+        found = self.client("dynamodb").scan(TableName=self.output("TableName"))["Items"]
+        keys = [(item["p"]["S"], item["s"]["S"]) for item in found]
+        return {f"{p} {s}" for p, s in keys if p.startswith(CABLES)}
 
     def invalidated(self) -> list[str]:
         """What the distribution was told to forget."""

@@ -13,6 +13,11 @@ cover, and so neither do these tests:
 - the schedule of the rotation, and functions on arm64 with Lambda's own Python
 - runs of the Glue jobs: it has no Spark (`tests/glue` runs them on one); the jobs, their schedules
   and the database are there
+- the protocol of a WebSocket: it chooses none whatever `cable` answers, so that stock clients leave
+  (`tests/e2e` runs them); why a handshake is refused: it is 403 always
+- messages of several clients side by side: what comes from WebSockets waits for one environment
+- records that `dispatch` reports as failed: they do not come again
+- a pulse that hands over to the next one, after five minutes (`tests/cable`)
 """
 
 from __future__ import annotations
@@ -20,9 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from websockets import InvalidStatus
 
-from tests.deploy.deployment import Deployment, wait_for
-from tests.engines import Ministack
+from tests.deploy.cable import connected
+from tests.deploy.deployment import Cloud, Deployment, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 """The first test waits for the deployment, and for its packages if they are not made yet."""
@@ -34,7 +40,7 @@ JOBS = ("CompactHistory", "ExportHistory", "Sweep", "Audit")
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     directory = tmp_path_factory.mktemp("deploy")
-    with Ministack(tmp_path_factory.mktemp("ministack")) as ministack:
+    with Cloud(tmp_path_factory.mktemp("ministack")) as ministack:
         deployed = Deployment(ministack, directory)
         deployed.bootstrap()
         deployed.deploy()
@@ -81,6 +87,31 @@ def test_a_deletion_goes_through_the_tables_stream_to_a_purge(deployment: Deploy
     assert f"#{tag}" not in deployment.invalidated()
     assert deployment.request("DELETE", path, secret).status_code == 204
     wait_for(lambda: f"#{tag}" in deployment.invalidated())
+
+
+def test_nobody_opens_a_websocket_without_the_secret(deployment: Deployment) -> None:
+    for wrong in ("", "wrong"):
+        with pytest.raises(InvalidStatus, match="403"), connected(deployment, wrong):
+            pass
+
+
+def test_what_is_new_reaches_a_websocket_until_it_closes(deployment: Deployment) -> None:
+    secret, stream = deployment.secret(), "deployed/chat"
+    with connected(deployment, secret) as cable:
+        cable.subscribe(stream)
+        assert deployment.broadcast(stream, {"text": "hello"}, secret).status_code == 201
+        assert cable.message() == {"text": "hello"}
+        appended = deployment.request(
+            "POST", f"/v1/stream/{stream}", secret, '{"text": "appended"}', "application/json"
+        )
+        assert appended.status_code == 204
+        assert cable.message() == {"text": "appended"}
+        cable.ping()
+        listener, pulse = sorted(deployment.on_cables())
+        assert listener.startswith(f"L{stream} {cable.sid} ")
+        assert pulse == "X pulse"
+    # The pulse, too, ends by itself: ministack would let it run for five minutes.
+    wait_for(lambda: not deployment.on_cables())
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import secrets
 import sys
 import time
@@ -12,7 +14,9 @@ from urllib.parse import quote
 
 from bench.servers import stop_cleanly_when_terminated
 from tailrace.auth.jws import made
+from tailrace.auth.keys import Keys
 from tailrace.auth.signing import sign
+from tailrace.settings import Settings
 from tests.e2e.stack import AwsLocal, Missing
 
 LOOK_SECONDS = 0.2
@@ -29,7 +33,32 @@ Follow it, in as many terminals as you like, and append meanwhile:
   curl -N '{url}/v1/stream/hello?offset=-1&live=sse{signed}'
 Ask the function itself, past the edge, and be refused:
   curl -i {function}/v1/stream/hello
+
+Action Cable: listen to that stream as a page does, and broadcast to it as an app does:
+  {node} -e '{page}'
+  curl -i {url}/_broadcast{publisher} -d '{{"stream":"hello","data":"{{\\"n\\":2}}"}}'
+
+Aviso: watch, and notify:
+  curl -N {url}/api/v1/watch -H 'content-type: application/json'{writer} -d '{watch}'
+  curl -i {url}/api/v1/notification -H 'content-type: application/json'{writer} -d '{notify}'
 """
+
+PAGE = """\
+const socket = new (require("ws"))("{cable}", "actioncable-v1-json");\
+ const identifier = JSON.stringify({identifier});\
+ socket.onmessage = ({{data}}) => {{ console.log(data);\
+ if (JSON.parse(data).type === "welcome")\
+ socket.send(JSON.stringify({{command: "subscribe", identifier}})) }};"""
+
+WATCH = {"event_type": "mars", "identifier": {"class": "od"}, "from_id": "0"}
+NOTIFY = {
+    "event_type": "mars",
+    "identifier": {
+        "class": "od", "expver": "1", "domain": "g", "date": "20260131", "time": "6",
+        "stream": "oper", "step": 1,
+    },
+    "payload": {"location": "s3://products/42"},
+}  # fmt: skip
 
 CLOSED = """
 Without the token nobody writes, without the signed name nobody reads. Sign for other streams:
@@ -46,13 +75,33 @@ distribution, cache, function URLs, packaged functions, DynamoDB on ministack. C
 
 def hints(stack: AwsLocal, secret: str | None) -> str:
     """What to try, with credentials that work where there is a secret."""
-    given = {"url": stack.url, "function": stack.urls["http"].url}
+    # `make setup` puts one there where the machine has none.
+    own = Path(sys.executable).parent / "node"
+    given = {
+        "url": stack.url,
+        "function": stack.urls["http"].url,
+        "node": os.path.relpath(own) if own.exists() else "node",
+        "watch": json.dumps(WATCH),
+        "notify": json.dumps(NOTIFY),
+    }
     if secret is None:
-        return TRY.format(**given, writer="", signed="") + END
+        page = page_of(stack, stream_name="hello")
+        return TRY.format(**given, writer="", publisher="", signed="", page=page) + END
     claims = {"scope": "read write", "streams": "**", "exp": int(time.time()) + DAY_SECONDS}
     writer = f" -H 'authorization: Bearer {made(claims, secret.encode(), 'HS256')}'"
-    signed = f"&signed={quote(sign('hello', secret), safe='')}"
-    return TRY.format(**given, writer=writer, signed=signed) + CLOSED.format(secret=secret) + END
+    (key,) = Keys.of(Settings(secret=secret)).broadcast
+    publisher = f" -H 'authorization: Bearer {key.decode()}'"
+    name = sign("hello", secret)
+    signed = f"&signed={quote(name, safe='')}"
+    page = page_of(stack, signed_stream_name=name)
+    tried = TRY.format(**given, writer=writer, publisher=publisher, signed=signed, page=page)
+    return tried + CLOSED.format(secret=secret) + END
+
+
+def page_of(stack: AwsLocal, **stream: str) -> str:
+    """A program for Node that listens to a stream, and has no single quote in it."""
+    cable = f"{stack.url.replace('http', 'ws', 1)}/cable"
+    return PAGE.format(cable=cable, identifier=json.dumps({"channel": "$pubsub", **stream}))
 
 
 def main() -> int:

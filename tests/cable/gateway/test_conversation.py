@@ -156,8 +156,13 @@ async def test_who_has_not_subscribed_does_not_whisper(listening: World) -> None
 
 
 async def test_whispers_are_for_those_who_may(world: World) -> None:
-    changes = {"access": "private", "secret": SECRET, "public_streams": "a"}
-    world.settings = replace(world.settings, streams_whisper=False, **changes)
+    world.settings = replace(
+        world.settings,
+        access="private",
+        secret=SECRET,
+        public_streams="a",
+        streams_whisper=False,
+    )
     for name, identifier in {"one": A, "two": A, "signed": signed("a")}.items():
         await world.connect(name)
         await world.say(name, "subscribe", identifier)

@@ -9,7 +9,8 @@ import pytest
 from tailrace.cable.gateway.connections import Connections
 from tailrace.cable.gateway.conversation import Conversation
 from tailrace.cable.gateway.rooms import Rooms
-from tests.cable.gateway.world import World, once
+from tests.cable.gateway.hooks import once
+from tests.cable.gateway.world import World
 from tests.cable.tools import pubsub
 
 A = pubsub("a")
@@ -61,16 +62,7 @@ async def test_of_what_is_said_in_one_millisecond_the_subscribe_counts(client: W
     assert await hears(client, 1) == [1]
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        "hold",
-        pytest.param(
-            "add",
-            marks=pytest.mark.xfail(strict=True, reason="its listener goes between hold and add"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("step", ["add", "hold", "join"])
 async def test_who_unsubscribed_before_it_subscribes_again_is_told_what_is_new(
     client: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -127,7 +119,6 @@ async def test_who_unsubscribes_and_subscribes_while_it_subscribes_is_told_what_
     assert await hears(world, 1) == [1]
 
 
-@pytest.mark.xfail(strict=True, reason="the first one does not look whether the second has joined")
 async def test_who_subscribes_twice_at_once_is_told_everything_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

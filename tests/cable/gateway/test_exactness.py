@@ -133,7 +133,7 @@ async def test_clients_that_come_and_go_hear_everything_once_and_in_order(
         ended = True
 
     async def dispatch() -> None:
-        while not ended or await asyncio.to_thread(world.look):
+        while not ended or await asyncio.to_thread(world.look) > 0:
             await world.dispatch(shuffled=True)
             await asyncio.sleep(random.uniform(0, 0.05))
 

@@ -66,13 +66,13 @@ async def test_who_was_never_there_does_not_leave(room: World) -> None:
     assert told(room) == []
 
 
-@pytest.mark.parametrize("attempt", range(3))
-async def test_two_who_leave_at_once_are_news_once(room: World, attempt: int) -> None:
-    await join(room, "one")
-    await join(room, "two")
-    await asyncio.gather(*(room.say(name, "leave", A) for name in ("one", "two")))
-    assert told(room) == [JOIN, LEAVE]
-    assert await room.items("M") == []
+async def test_two_who_leave_at_once_are_news_once(room: World) -> None:
+    for round_ in range(1, 4):
+        await join(room, "one")
+        await join(room, "two")
+        await asyncio.gather(*(room.say(name, "leave", A) for name in ("one", "two")))
+        assert told(room) == [JOIN, LEAVE] * round_
+        assert await room.items("M") == []
 
 
 async def test_each_may_see_the_other_for_the_last_one(

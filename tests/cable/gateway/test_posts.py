@@ -64,6 +64,7 @@ async def gateway(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def sender(gateway: Gateway) -> AsyncIterator[GatewayPosts]:
+    assert gateway.asked == []
     sender = GatewayPosts(Settings(cable_endpoint=f"https://{HOST}/prod"))
     yield sender
     await sender.close()
@@ -164,7 +165,8 @@ async def test_what_is_too_large_is_left_out(
     gateway: Gateway, sender: GatewayPosts, caplog: pytest.LogCaptureFixture
 ) -> None:
     most = "x" * CABLE_POST_BYTES
-    assert await sender.send("one", ["1", most, f"{most}x", "é" * (CABLE_POST_BYTES // 2 + 1), "2"])
+    frames = ["1", most, f"{most}x", "é" * (CABLE_POST_BYTES // 2 + 1), "2"]
+    assert await sender.send("one", frames) is Sent.OK
     assert gateway.frames == ["1", most, "2"]
     assert sender.counts == {"posts": 3, "oversized": 2}
     assert "too large for a cable" in caplog.text

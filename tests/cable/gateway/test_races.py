@@ -12,7 +12,8 @@ import pytest
 from tailrace.cable.gateway.deliveries import Deliveries
 from tailrace.cable.gateway.rooms import Rooms
 from tailrace.store.dynamo.table import Table
-from tests.cable.gateway.world import Step, World, once
+from tests.cable.gateway.hooks import Step, once
+from tests.cable.gateway.world import World
 
 ALL = {"since": 1}
 """History that reaches back to the beginning."""

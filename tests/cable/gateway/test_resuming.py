@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -86,7 +87,7 @@ async def test_who_comes_back_hears_whispers_at_once(dropped: World) -> None:
 # Broadcasts
 
 
-async def broadcast(world: World, *asked: dict[str, object]) -> None:
+async def broadcast(world: World, *asked: Mapping[str, object]) -> None:
     publications = parse(json.dumps(list(asked)).encode())
     assert isinstance(publications, list)
     async with world.function() as function:
@@ -153,5 +154,7 @@ async def test_what_api_gateway_does_not_deliver_is_refused_and_not_kept(
 
 
 async def test_the_largest_broadcast_arrives(audience: World) -> None:
-    await broadcast(audience, {"stream": "a", "data": json.dumps("x" * (CABLE_BROADCAST_BYTES - 2))})
+    await broadcast(
+        audience, {"stream": "a", "data": json.dumps("x" * (CABLE_BROADCAST_BYTES - 2))}
+    )
     assert [len(each) for each in audience.messages("one")] == [CABLE_BROADCAST_BYTES - 2]

@@ -10,13 +10,11 @@ import asyncio
 import json
 import os
 import random
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections import defaultdict
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import boto3
-import pytest
 
 from tailrace.auth.policy import Door
 from tailrace.cable.channels import Channels
@@ -24,11 +22,9 @@ from tailrace.cable.commands import parse
 from tailrace.cable.gateway.conversation import Conversation
 from tailrace.cable.gateway.deliveries import Deliveries, Record, partition_of
 from tailrace.cable.gateway.items import Connection
-from tailrace.cable.gateway.posts import Sent
 from tailrace.cable.gateway.pulse import Pulse
 from tailrace.cable.gateway.switchboard import Switchboard
 from tailrace.clock import system_clock
-from tailrace.errors import StoreUnavailable
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.settings import Settings
@@ -36,6 +32,7 @@ from tailrace.store.dynamo.client import Call
 from tailrace.store.dynamo.provision import Backend
 from tailrace.store.dynamo.store import DynamoStore
 from tailrace.streams import Streams
+from tests.cable.gateway.wires import Wires
 from tests.cable.tools import pubsub
 from tests.e2e.event_source import plain
 
@@ -55,45 +52,6 @@ class Time:
         self._passed += int(seconds * 1000)
 
 
-class Wires:
-    """What each connection was sent; one that is not in here is gone."""
-
-    def __init__(self) -> None:
-        self.sent: dict[str, list[str]] = {}
-        self.ended: list[str] = []
-        self.counts: Counter[str] = Counter()
-        self.slow = 0.0
-        """Longest time that a frame takes."""
-        self.doubt: Callable[[str], bool] = lambda _: False
-        """Whether the fate of a frame is unclear: it arrives or not."""
-        self.broken: set[str] = set()
-        """Connections that API Gateway refuses to send anything to."""
-
-    async def send(self, connection: str, frames: Sequence[str]) -> Sent:
-        for frame in frames:
-            if self.slow:
-                await asyncio.sleep(random.uniform(0, self.slow))
-            if connection in self.broken:
-                raise StoreUnavailable("API Gateway refuses what is sent")
-            if connection not in self.sent:
-                self.counts["gone"] += 1
-                return Sent.GONE
-            if self.doubt(frame):
-                if random.random() < 0.5:
-                    self.sent[connection].append(frame)
-                return Sent.DOUBTFUL
-            self.sent[connection].append(frame)
-            self.counts["posts"] += 1
-        return Sent.OK
-
-    async def end(self, connection: str) -> None:
-        self.ended.append(connection)
-        self.sent.pop(connection, None)
-
-    async def close(self) -> None:
-        pass
-
-
 class Shared(Backend):
     """Outlives the functions that use it: making one takes longer than what most of them do."""
 
@@ -108,7 +66,7 @@ class Function:
         self.store = DynamoStore(world.settings, world.clock, world.backend)
         self._world = world
 
-    async def __aenter__(self) -> Function:
+    async def __aenter__(self) -> Self:
         world = self._world
         await self.store.open()
         self.streams = Streams(self.store, world.settings, world.clock)
@@ -241,30 +199,3 @@ class World:
                 assert failed == {}, failed
 
         await asyncio.gather(*(deliver(records) for records in (await self.news()).values()))
-
-
-Step = Callable[[], Awaitable[None]]
-
-
-async def nothing() -> None:
-    pass
-
-
-def once(
-    patch: pytest.MonkeyPatch, owner: type, name: str, before: Step = nothing, after: Step = nothing
-) -> None:
-    """The next time that a method is called, something happens just before it, or after."""
-    method = getattr(owner, name)
-    due = True
-
-    async def hooked(self: Any, *args: Any, **more: Any) -> Any:
-        nonlocal due
-        if not due:
-            return await method(self, *args, **more)
-        due = False
-        await before()
-        result = await method(self, *args, **more)
-        await after()
-        return result
-
-    patch.setattr(owner, name, hooked)

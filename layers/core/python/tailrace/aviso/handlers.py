@@ -131,8 +131,11 @@ class ExpverHandler(Handler):
             if not self.default:
                 raise self.bad("experiment version", "it is empty")
             text = self.default
-        if _DIGITS.fullmatch(text) and int(text) <= _MOST_EXPVER:
-            return f"{int(text):04d}"
+        if _DIGITS.fullmatch(text):
+            # Python reads no number of thousands of digits.
+            digits = text.lstrip("0")
+            if len(digits) <= len(str(_MOST_EXPVER)) and int(digits or "0") <= _MOST_EXPVER:
+                return digits.zfill(4)
         return text.lower()
 
 
