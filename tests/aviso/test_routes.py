@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from tailrace.aviso.errors import LABELS
+from tailrace.clock import system_clock
 from tailrace.errors import OffsetTrimmed, StoreUnavailable
 from tailrace.http.wire import Response, Streaming
 from tailrace.log.append import Append
+from tailrace.log.create import Create
 from tailrace.log.offsets import BEGINNING
 from tailrace.streams import View
 from tests.aviso.tools import SQUARE, WORKING, Aviso, Collected, Make
@@ -582,3 +584,17 @@ async def test_a_server_that_only_reads_has_no_other_routes(make: Make) -> None:
         answer = await aviso.ask(method, f"/api/v1/{path}", PRODUCT)
         assert isinstance(answer, Response)
         assert answer.status == 404
+
+
+async def test_a_server_that_only_reads_leaves_an_expired_stream_alone(make: Make) -> None:
+    aviso = await make()
+    await aviso.streams.create("aviso/prod", Create(content_type="application/json", ttl=60))
+    await numbered(aviso, 1)
+    aviso = await make(clock=lambda: system_clock() + 61_000, read_only=True)
+    sink = await aviso.replay()
+    assert sink.sequences() == []
+    assert sink.frames[-2].data["type"] == "replay_completed"
+    watch = await aviso.watch()
+    assert watch.sink.frames[0].data["type"] == "connection_established"
+    assert not watch.task.done()
+    await watch.leave()

@@ -158,7 +158,6 @@ def test_with_cables_a_deletion_is_purged_and_delivered(
     assert len(taken.records) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="nothing is delivered when a purge fails")
 def test_a_purge_that_fails_does_not_keep_anything_from_being_delivered(
     delivering: Dispatch, taken: Taken, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,7 +232,7 @@ async def test_the_place_of_a_stream_that_was_made_again_is_rejected(listening: 
 async def test_more_than_is_sent_as_history_is_rejected(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "CABLE_REPLAY_SLOTS", 3)
+    monkeypatch.setattr(conversation, "CABLE_REPLAY_MESSAGES", 3)
     await world.create("a", b"1")
     await world.append("a", b"2", b"3")
     for name in ("one", "two"):

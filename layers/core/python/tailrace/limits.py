@@ -145,8 +145,8 @@ CABLE_BROADCAST_BYTES: Final = 120 << 10
 CABLE_MEMBER_BYTES: Final = 4 << 10
 """Id and info of one who is at a stream behind API Gateway: all of them are to fit one frame."""
 
-CABLE_REPLAY_SLOTS: Final = 2000
-"""Appends that API Gateway's clients get as history: they are sent one by one, within 29 s."""
+CABLE_REPLAY_MESSAGES: Final = 2000
+"""Messages that API Gateway's clients get as history: they are sent one by one, within 24 s."""
 
 CABLE_SHARDS: Final = 4
 """Partitions that connections of API Gateway are spread over: it takes 500 new ones a second."""

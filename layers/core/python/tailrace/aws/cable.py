@@ -42,6 +42,9 @@ ACCEPT_SECONDS: Final = 5.0
 ACCEPT_PAUSE: Final = 0.03
 """How long it may take until a connection is accepted, and seconds between two looks."""
 
+COMMAND_SECONDS: Final = 24.0
+"""How long a command may take: API Gateway waits for 29, and to hang up takes some, too."""
+
 PROTOCOLS: Final = b"sec-websocket-protocol"
 
 
@@ -146,6 +149,7 @@ class Cable:
             if identifiers is not None:
                 frame = await (await self._conversation(connection)).resume(identifiers)
         if not await self._accepted(connection, frame):
+            await self._board.posts.end(connection)
             await self._board.connections.drop(connection)
         elif self._settings.pulse and not await self._lease.is_held():
             await self._functions.wake(self._settings.pulse, {TASK: "pulse"})
@@ -175,11 +179,12 @@ class Cable:
         except BadRequest:
             return  # What makes no sense is not answered, like a command that nobody knows.
         try:
-            conversation = await self._conversation(connection, told["requestTimeEpoch"])
-            await conversation.receive(command)
-        except TailraceError as error:
+            async with asyncio.timeout(COMMAND_SECONDS):
+                conversation = await self._conversation(connection, told["requestTimeEpoch"])
+                await conversation.receive(command)
+        except Exception:
             # It comes back and says again what it wants, and what it has.
-            self._background.observer.log.warning("a command failed", extra={"why": str(error)})
+            self._background.observer.log.exception("a command failed")
             await self._board.hang_up(connection, "server_restart", reconnect=True)
 
     async def _conversation(self, connection: str, at: int = 0) -> Conversation:

@@ -44,11 +44,8 @@ class Dispatch:
     def __call__(self, event: dict[str, Any]) -> dict[str, Any]:
         """Works on a batch. Records that it fails with come again, and those behind them."""
         records: Sequence[Record] = event["Records"]
-        tags = sorted({tag for record in records if (tag := deleted_tag(record)) is not None})
-        if tags:
-            self._purge(tags)
         failed = {} if self._cable is None else self._cable.run(self._deliveries.take(records))
-        self._observer.count("purged_streams_total", len(tags))
+        failed |= self._forget(records)
         self._observer.count("dispatched_records_total", len(records))
         try:
             return self._answer(event, failed)
@@ -67,6 +64,19 @@ class Dispatch:
 
         processor = BatchProcessor(EventType.DynamoDBStreams)
         return {**process_partial_response(event, outcome, processor)}
+
+    def _forget(self, records: Sequence[Record]) -> dict[str, Exception]:
+        """Has the edge forget what was deleted; what went wrong, by the records' partitions."""
+        tags = {partition_of(each): tag for each in records if (tag := deleted_tag(each))}
+        if not tags:
+            return {}
+        try:
+            self._purge(sorted(set(tags.values())))
+        except Exception as failure:
+            self._observer.log.exception("the edge was not told")
+            return dict.fromkeys(tags, failure)
+        self._observer.count("purged_streams_total", len(set(tags.values())))
+        return {}
 
     def _purge(self, tags: list[str]) -> None:
         if self._cloudfront is None:

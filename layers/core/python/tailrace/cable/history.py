@@ -13,6 +13,7 @@ from tailrace.cable.contents import Message, messages
 from tailrace.cable.names import epoch_of
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
 from tailrace.log import offsets
+from tailrace.log.content import Mode
 from tailrace.store.base import Tail
 from tailrace.streams import Streams, View
 
@@ -48,8 +49,8 @@ class _Place(NamedTuple):
 async def send_missed(
     streams: Streams, listener: Listening, history: History, most: int | None = None
 ) -> str:
-    """Send it; returns the frame that says how that went. `most`: slots, of which more count as
-    not to be found."""
+    """Send it; returns the frame that says how that went. `most`: messages, of which more count
+    as not to be found."""
     identifier = listener.subscription.identifier
     try:
         await _send(streams, listener, history, most)
@@ -73,7 +74,7 @@ async def _send(streams: Streams, listener: Listening, history: History, most: i
         return
     tail, n, after = place
     chain, stop = tail.stream.id, tail.settled.tail
-    if most is not None and stop - n > most:
+    if most is not None and (stop - n > most or await _count(streams, tail, n, after) > most):
         raise _NotFoundError
     while n < stop:
         view = await _view(streams, tail, n)
@@ -87,6 +88,18 @@ async def _send(streams: Streams, listener: Listening, history: History, most: i
         await listener.send(found, chain)
         n = listener.n = view.end
         listener.chain = chain
+
+
+async def _count(streams: Streams, tail: Tail, n: int, after: int | None) -> int:
+    """How many messages there are from a slot on."""
+    config, state = tail.stream.config, tail.settled
+    if config.mode is not Mode.JSON:
+        return state.tail - n
+    if after is None:
+        after = 0
+        if n > config.base[0]:
+            after, _ = await streams.store.position(tail.stream.id, n)
+    return state.offset - after
 
 
 async def _view(streams: Streams, tail: Tail, n: int) -> View:

@@ -14,6 +14,7 @@ from tailrace.cable.commands import Command, History
 from tailrace.cable.contents import Message
 from tailrace.cable.gateway.connections import Added
 from tailrace.cable.gateway.items import Listener
+from tailrace.cable.gateway.members import joined
 from tailrace.cable.gateway.switchboard import Switchboard
 from tailrace.cable.history import send_missed, taken_apart
 from tailrace.cable.names import epoch_of
@@ -31,7 +32,7 @@ from tailrace.cable.session import (
     Whisper,
 )
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound
-from tailrace.limits import CABLE_REPLAY_SLOTS
+from tailrace.limits import CABLE_REPLAY_MESSAGES
 from tailrace.store.base import Tail
 from tailrace.streams import Streams
 
@@ -138,9 +139,10 @@ class Conversation:
                     known.path, message, but=me, concerns=lambda each: each.subscription.whispers
                 )
             case Join(known, member, info):
-                if await board.connections.join(me, known.identifier, member):
-                    news = await board.members.join(known.path, me, member, info)
-                    await board.tell_presence(known.path, news)
+                news = joined(member, info)
+                if news is not None and await board.connections.join(me, known.identifier, member):
+                    is_news = await board.members.join(known.path, me, member, info)
+                    await board.tell_presence(known.path, news if is_news else None)
             case Leave(known):
                 await self._leave(known)
             case Roll(known, records):
@@ -181,7 +183,9 @@ class Conversation:
         return reader
 
     async def _replay(self, reader: _Reader, history: History) -> None:
-        await reader.say(await send_missed(self._streams, reader, history, most=CABLE_REPLAY_SLOTS))
+        await reader.say(
+            await send_missed(self._streams, reader, history, most=CABLE_REPLAY_MESSAGES)
+        )
         await self._release(reader)
 
     async def _release(self, reader: _Reader) -> None:
@@ -213,8 +217,11 @@ class Conversation:
             try:
                 view = await self._streams.view(reader.subscription.path, reader.n)
             except OffsetTrimmed:
+                tail = await self._find(reader.subscription)
+                if tail is None or tail.stream.id != reader.chain:
+                    return False
                 # What is gone cannot be told; what follows can.
-                reader.at(await self._find(reader.subscription))
+                reader.n = max(reader.n + 1, tail.earliest)
                 continue
             except (StreamNotFound, StreamGone):
                 return False

@@ -14,21 +14,24 @@ from tailrace.store.dynamo.table import Table
 ATTEMPTS: Final = 3
 
 
+def joined(member: str, info: Any) -> str | None:
+    """What everybody is told of one who comes; None: nobody can be told so much."""
+    news = _text({"id": member, "info": info, "type": "join"})
+    return news if len(news) <= CABLE_MEMBER_BYTES else None
+
+
 class Members:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    async def join(self, path: str, connection: str, member: str, info: Any) -> str | None:
-        """What to tell everybody, if it is news."""
-        news = _text({"id": member, "info": info, "type": "join"})
-        if len(news) > CABLE_MEMBER_BYTES:
-            return None
+    async def join(self, path: str, connection: str, member: str, info: Any) -> bool:
+        """Whether it is news that somebody is there."""
         before = await self._table.replace(
             items.member_key(path, member),
             "ADD t :t SET c = :c, i = if_not_exists(i, :i)",
             {":t": {"SS": [connection]}, ":c": text(member), ":i": text(_text(info))},
         )
-        return None if "t" in before else news
+        return "t" not in before
 
     async def leave(self, path: str, connection: str, member: str) -> str | None:
         """What to tell everybody, if nothing of the member is left."""

@@ -8,6 +8,7 @@ nobody gives its lease back and then looks once more. So of those two at least o
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from tailrace.cable.gateway.items import Connection
 from tailrace.cable.gateway.switchboard import Switchboard
 from tailrace.cable.pings import ping
 from tailrace.clock import Clock
+from tailrace.errors import TailraceError
 from tailrace.limits import CABLE_LIFETIME_SECONDS
 from tailrace.settings import Settings
 from tailrace.store.dynamo.layout import number, text
@@ -31,6 +33,9 @@ FEW: Final = 100
 
 UNHURRIED: Final = 60.0
 """Seconds between pings from which on a pulse does one round and ends: the clock wakes the next."""
+
+
+logger = logging.getLogger("tailrace")
 
 
 class Lease:
@@ -80,7 +85,12 @@ class Pulse:
             return False
         while True:
             begun = time.monotonic()
-            anybody = await self.round()
+            try:
+                anybody = await self.round()
+            except TailraceError as error:
+                # The next round comes soon.
+                logger.warning("a round of the pulse failed: %s", error)
+                anybody = True
             if not anybody:
                 await self._lease.give_back()
                 if not await self._anybody() or not await self._lease.take():
