@@ -40,7 +40,7 @@ def test_the_init_of_a_function_loads_nothing_heavy(
 
 
 def test_only_the_dispatch_function_loads_what_takes_batches_apart(assets: Path) -> None:
-    """It brings the classes of every kind of event along: a fifth of the init."""
+    """It brings the classes of every kind of event along."""
     batches = "aws_lambda_powertools.utilities.batch"
     users = [each for each in INIT if batches in run(assets, each, INIT[each]).modules]
     assert users == ["dispatch"]

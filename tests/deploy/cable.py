@@ -23,7 +23,7 @@ def pubsub(stream: str) -> str:
 class Cable:
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
-        self.sid: str = self._next()["sid"]
+        self.sid: str = self._frame()["sid"]
 
     def subscribe(self, stream: str) -> None:
         self._socket.send(json.dumps({"command": "subscribe", "identifier": pubsub(stream)}))

@@ -98,7 +98,7 @@ async def gateway(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(Functions, "wake", wake)
     monkeypatch.setattr(background, "GatewayPosts", lambda _: world.wires)
     monkeypatch.setattr(module, "keeper", lambda _: None)
-    monkeypatch.setattr(module, "ACCEPT_SECONDS", 0.1)
+    monkeypatch.setattr(module, "CABLE_ACCEPT_SECONDS", 0.1)
     await gateway.start()
     yield gateway
     await gateway.close()

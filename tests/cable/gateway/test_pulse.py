@@ -78,6 +78,22 @@ async def test_each_connection_is_pinged_at_its_own_interval(
     assert seen == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 2), (7, 2)]
 
 
+async def test_who_has_just_come_is_neither_pinged_nor_taken_for_gone(
+    world: World, function: Function, ticks: Ticks
+) -> None:
+    await world.connect("one", at=world.clock())
+    # API Gateway has not accepted it yet.
+    frames = world.wires.sent.pop("one")
+    for _ in range(2):
+        assert await function.pulse.round()
+        ticks.pass_s(2.9)
+    world.wires.sent["one"] = frames
+    await world.subscribe("one", "a")
+    assert world.types("one") == ["confirm_subscription"]
+    assert await function.pulse.round()
+    assert pings(world, "one") == 1
+
+
 async def test_a_ping_says_what_time_it_is(world: World, function: Function) -> None:
     for unit in ("s", "ms", "ns"):
         await world.connect(unit, unit=unit)

@@ -124,7 +124,9 @@ class World:
 
     async def connect(self, name: str, identity: str | None = None, **more: Any) -> None:
         self.wires.sent[name] = []
-        opened = Connection(name, identity or f'{{"sid":"{name}"}}', self.clock(), 3.0, "s")
+        opened = Connection(
+            name, identity or f'{{"sid":"{name}"}}', self.clock() - 60_000, 3.0, "s"
+        )
         async with self.function() as function:
             await function.board.connections.open(opened._replace(**more))
 

@@ -151,6 +151,9 @@ CABLE_REPLAY_MESSAGES: Final = 2000
 CABLE_SHARDS: Final = 4
 """Partitions that connections of API Gateway are spread over: it takes 500 new ones a second."""
 
+CABLE_ACCEPT_SECONDS: Final = 5
+"""How long API Gateway may take to accept a connection: nothing can be sent on it before."""
+
 CABLE_LIFETIME_SECONDS: Final = 6900
 """Age at which clients of API Gateway are asked to come anew: it ends what is two hours old."""
 

@@ -31,16 +31,15 @@ from tailrace.errors import BadRequest, NotThroughTheEdge, TailraceError
 from tailrace.http.gate import Fixed
 from tailrace.http.statuses import error_response
 from tailrace.http.wire import Request
-from tailrace.limits import CABLE_FRAME_BYTES, CABLE_QUIET_SECONDS
+from tailrace.limits import CABLE_ACCEPT_SECONDS, CABLE_FRAME_BYTES, CABLE_QUIET_SECONDS
 
 TASK: Final = "tailrace"
 """The key of an event that this function has sent to itself."""
 
 OK: Final = {"statusCode": 200}
 
-ACCEPT_SECONDS: Final = 5.0
 ACCEPT_PAUSE: Final = 0.03
-"""How long it may take until a connection is accepted, and seconds between two looks."""
+"""Seconds between two looks whether a connection was accepted."""
 
 COMMAND_SECONDS: Final = 24.0
 """How long a command may take: API Gateway waits for 29, and to hang up takes some, too."""
@@ -156,7 +155,7 @@ class Cable:
 
     async def _accepted(self, connection: str, frame: str) -> bool:
         """Sends the first frame as soon as there is somebody to get it."""
-        end = time.monotonic() + ACCEPT_SECONDS
+        end = time.monotonic() + CABLE_ACCEPT_SECONDS
         while (sent := await self._board.posts.send(connection, [frame])) is Sent.GONE:
             if time.monotonic() > end:
                 return False

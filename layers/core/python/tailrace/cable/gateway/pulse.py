@@ -20,7 +20,7 @@ from tailrace.cable.gateway.switchboard import Switchboard
 from tailrace.cable.pings import ping
 from tailrace.clock import Clock
 from tailrace.errors import TailraceError
-from tailrace.limits import CABLE_LIFETIME_SECONDS
+from tailrace.limits import CABLE_ACCEPT_SECONDS, CABLE_LIFETIME_SECONDS
 from tailrace.settings import Settings
 from tailrace.store.dynamo.layout import number, text
 from tailrace.store.dynamo.table import Table
@@ -109,17 +109,24 @@ class Pulse:
     async def round(self) -> bool:
         """Once all that is due by now. Whether anybody is connected."""
         now, at = time.monotonic(), self._clock()
-        letters, old, here = [], [], set()
+        letters: list[tuple[str, list[str]]] = []
+        old, here, young = [], set(), set()
         async for connection in self._board.connections.all():
             if connection.left is not None:
                 continue
             here.add(connection.id)
-            if at - connection.at > CABLE_LIFETIME_SECONDS * 1000:
+            age = (at - connection.at) / 1000
+            if age < CABLE_ACCEPT_SECONDS:
+                young.add(connection.id)
+            if age > CABLE_LIFETIME_SECONDS:
                 old.append(connection.id)
-            elif self._is_due(connection, now):
+            elif self._is_due(connection, now, age):
                 letters.append((connection.id, [ping(at, connection.unit)]))
         self._next = {each: due for each, due in self._next.items() if each in here}
-        await self._board.send_all(letters)
+        # Who has just come may not be there for API Gateway yet, and is not to be taken for gone.
+        for letter in (each for each in letters if each[0] in young):
+            await self._board.posts.send(*letter)
+        await self._board.send_all(each for each in letters if each[0] not in young)
         # Not all at once: the others wait for their pings.
         await self._board.restart(old[:FEW])
         await self.sweep()
@@ -134,12 +141,13 @@ class Pulse:
             if not await connections.keep(connection):
                 await connections.forget(connection)
 
-    def _is_due(self, connection: Connection, now: float) -> bool:
-        due = self._next.get(connection.id)
-        if due is not None and due > now:
+    def _is_due(self, connection: Connection, now: float, age: float) -> bool:
+        # Whom this pulse does not know yet may have waited for as long as it is there.
+        due = self._next.get(connection.id, now - age + connection.interval)
+        if due > now:
             return False
-        # Who is new is pinged at once: nobody knows how long it has waited.
-        self._next[connection.id] = (now if due is None else due) + connection.interval
+        following = due + connection.interval
+        self._next[connection.id] = following if following > now else now + connection.interval
         return True
 
     async def _anybody(self) -> bool:
