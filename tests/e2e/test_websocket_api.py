@@ -196,6 +196,7 @@ async def test_another_path_never_reaches_the_function(tmp_path: Path) -> None:
         with pytest.raises(InvalidStatus) as refusal:
             await connect(here.api.url + "/more")
         assert refusal.value.response.status_code == 403
+        assert here.api.function is not None
         assert here.api.function.invocations == 0
 
 

@@ -354,7 +354,7 @@ class Settings:
     )
     aviso_max_duration: float = knob(
         3600.0,
-        "Seconds after which a watch ends and its client comes back.",
+        "Seconds after which a watch or replay ends and its client comes back.",
         least=0.1,
         most=86_400,
         also="AVISOSERVER_WATCH_ENDPOINT__CONNECTION_MAX_DURATION_SEC",
