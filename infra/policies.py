@@ -10,7 +10,7 @@ from constructs import Construct
 
 from infra.stage import Plan
 from tailrace.auth.origins import Origins
-from tailrace.http.wire import METHODS, REQUEST_HEADERS, RESPONSE_HEADERS
+from tailrace.http.wire import ALLOWED_HEADERS, METHODS, RESPONSE_HEADERS
 
 QUERY: Final = ("offset", "live", "cursor")
 """What, beside the path, tells answers apart. Of a stream's query nothing else is passed on."""
@@ -73,7 +73,7 @@ class Policies(Construct):
                 access_control_allow_origins=origins.listed(),
                 access_control_allow_credentials=not origins.any,
                 access_control_allow_methods=METHODS.split(", "),
-                access_control_allow_headers=list(REQUEST_HEADERS),
+                access_control_allow_headers=list(ALLOWED_HEADERS),
                 access_control_expose_headers=list(RESPONSE_HEADERS),
                 access_control_max_age=DAY,
                 origin_override=True,

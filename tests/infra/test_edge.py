@@ -9,7 +9,7 @@ import pytest
 from infra.viewer_request import MAX_BYTES, code
 from tailrace.aws.door import SECRET_HEADER
 from tailrace.http.paths import PREFIXES
-from tailrace.http.wire import METHODS, PREFLIGHT_HEADERS, REQUEST_HEADERS, RESPONSE_HEADERS
+from tailrace.http.wire import ALLOWED_HEADERS, METHODS, PREFLIGHT_HEADERS, RESPONSE_HEADERS
 from tailrace.settings import Settings
 from tests.infra.conftest import Synthesise
 from tests.infra.stacks import Resource, Stacks
@@ -200,7 +200,7 @@ def test_pages_of_every_site_may_use_streams(dev: Stacks) -> None:
     cors = policy(dev, "ResponseHeadersPolicy", {"Ref": used})["CorsConfig"]
     assert cors["AccessControlAllowOrigins"]["Items"] == ["*"]
     assert cors["AccessControlAllowMethods"]["Items"] == METHODS.split(", ")
-    assert cors["AccessControlAllowHeaders"]["Items"] == list(REQUEST_HEADERS)
+    assert cors["AccessControlAllowHeaders"]["Items"] == list(ALLOWED_HEADERS)
     assert cors["AccessControlExposeHeaders"]["Items"] == list(RESPONSE_HEADERS)
     assert cors["AccessControlAllowCredentials"] is False
     assert (b"access-control-max-age", b"%d" % cors["AccessControlMaxAgeSec"]) in PREFLIGHT_HEADERS

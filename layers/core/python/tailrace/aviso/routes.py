@@ -56,11 +56,6 @@ _EVENT_STREAM: Final[RawHeaders] = [
     (b"x-accel-buffering", b"no"),
 ]
 
-_PREFLIGHT: Final[RawHeaders] = [
-    (name, b"%b, Idempotency-Key" % value if name.endswith(b"-allow-headers") else value)
-    for name, value in PREFLIGHT_HEADERS
-]
-
 logger = logging.getLogger("tailrace")
 
 
@@ -128,7 +123,7 @@ class AvisoRoutes:
 
             return Response(200, _json_headers(), orjson.dumps(describe(self._config)))
         if request.method == "OPTIONS":
-            return Response(204, [*_PREFLIGHT])
+            return Response(204, [*PREFLIGHT_HEADERS])
         if len(request.body) > AVISO_BODY_BYTES:
             return _text(413, f"a body has at most {AVISO_BODY_BYTES} bytes")
         path = request.raw_path.removeprefix(PREFIX)

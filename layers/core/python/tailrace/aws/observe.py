@@ -97,6 +97,8 @@ class Observer:
             if value:
                 self.metrics.add_metric(name, METRICS[name][0], value)
         self._counts.clear()
+        if not self.metrics.metric_set:
+            return
         for key, value in told.items():
             self.metrics.add_metadata(key, value)
         self.metrics.flush_metrics()

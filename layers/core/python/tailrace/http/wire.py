@@ -33,6 +33,9 @@ REQUEST_HEADERS: Final = (
     "X-JID",
     "X-Request-ID",
 )
+ALLOWED_HEADERS: Final = (*REQUEST_HEADERS, "Idempotency-Key")
+"""What pages may send: those of streams, and what Aviso has besides."""
+
 RESPONSE_HEADERS: Final = (
     "Stream-Next-Offset",
     "Stream-Cursor",
@@ -69,7 +72,7 @@ ANY_ORIGIN: Final[RawHeaders] = [(b"access-control-allow-origin", b"*"), _EXPOSE
 
 PREFLIGHT_HEADERS: Final[RawHeaders] = [
     (b"access-control-allow-methods", METHODS.encode()),
-    (b"access-control-allow-headers", ", ".join(REQUEST_HEADERS).encode()),
+    (b"access-control-allow-headers", ", ".join(ALLOWED_HEADERS).encode()),
     (b"access-control-max-age", b"86400"),
 ]
 

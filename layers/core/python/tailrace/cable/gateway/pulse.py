@@ -34,7 +34,6 @@ FEW: Final = 100
 UNHURRIED: Final = 60.0
 """Seconds between pings from which on a pulse does one round and ends: the clock wakes the next."""
 
-
 logger = logging.getLogger("tailrace")
 
 
@@ -124,8 +123,7 @@ class Pulse:
                 letters.append((connection.id, [ping(at, connection.unit)]))
         self._next = {each: due for each, due in self._next.items() if each in here}
         # Who has just come may not be there for API Gateway yet, and is not to be taken for gone.
-        for letter in (each for each in letters if each[0] in young):
-            await self._board.posts.send(*letter)
+        await self._board.try_all(each for each in letters if each[0] in young)
         await self._board.send_all(each for each in letters if each[0] not in young)
         # Not all at once: the others wait for their pings.
         await self._board.restart(old[:FEW])

@@ -51,15 +51,10 @@ class Rooms:
         item = await self._table.get(items.room_key(chain))
         return None if item is None else items.room_of(item)
 
-    async def ensure(self, chain: int, path: str, mode: Mode, n: int) -> Room:
-        """The room of an incarnation; a new one begins at a slot."""
-        item = items.room_item(chain, path, mode, n)
-        try:
-            await self._table.put_new(item)
-        except ConditionFailed as taken:
-            if taken.item is not None:
-                return items.room_of(taken.item)
-        return items.room_of(item)
+    async def ensure(self, chain: int, path: str, mode: Mode, n: int) -> None:
+        """Make a room for an incarnation, in which a slot is the next one, unless it has one."""
+        with contextlib.suppress(ConditionFailed):
+            await self._table.put_new(items.room_item(chain, path, mode, n))
 
     async def is_told(self, listener: Listener) -> bool:
         item = await self._table.get(_key(listener))
@@ -179,12 +174,7 @@ class Rooms:
 
     async def dismiss(self, listeners: Iterable[Listener]) -> None:
         """They are told of nothing new."""
-        await self._table.delete_all(
-            items.listener_key(
-                each.subscription.path, each.connection, each.subscription.identifier
-            )
-            for each in listeners
-        )
+        await self._table.delete_all(_key(each) for each in listeners)
 
     async def _hold(
         self, room: Room, by: str, expression: str, condition: str, values: dict[str, Any]

@@ -71,6 +71,14 @@ class Switchboard:
         await _side_by_side(deliver, letters)
         return lost
 
+    async def try_all(self, letters: Iterable[tuple[str, Sequence[str]]]) -> None:
+        """The same, and nobody is let go."""
+
+        async def deliver(letter: tuple[str, Sequence[str]]) -> None:
+            await self.posts.send(*letter)
+
+        await _side_by_side(deliver, letters)
+
     async def restart(self, connections: Iterable[str]) -> None:
         """Ask some to come back."""
 
