@@ -192,7 +192,7 @@ async def answered(function: Function, sent: dict[str, Any]) -> Any:
 async def test_the_cable_and_pulse_functions_answer_each_of_their_events(
     start: Start, others: Others
 ) -> None:
-    env = await others.start()
+    env = {**await others.start(), "TAILRACE_PING_INTERVAL": "0.1"}
     cable, pulse = await start("cable", **env), await start("pulse", **env)
     assert await answered(cable, event("cable", "no_secret")) == {"statusCode": 403}
     assert others.woken == []

@@ -305,8 +305,7 @@ class Settings:
     )
     events_lifetime: float = knob(
         0.0,
-        "Seconds after which cable messages as server-sent events end, and clients come back; 0:"
-        " never.",
+        "Seconds after which such an answer of cable messages ends; its client comes back. 0: never.",
         least=0,
         most=3600,
     )
