@@ -305,7 +305,7 @@ class Settings:
     )
     events_lifetime: float = knob(
         0.0,
-        "Seconds after which such an answer of cable messages ends; its client comes back. 0: never.",
+        "Seconds after which an answer with cable messages ends; its client comes back. 0: never.",
         least=0,
         most=3600,
     )
