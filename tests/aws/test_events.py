@@ -18,7 +18,7 @@ from tailrace.store.dynamo.provision import table_definition
 from tests.e2e.environments import Answer, Configuration
 from tests.e2e.events import Request
 from tests.e2e.functions import Function
-from tests.e2e.http_server import HttpServer
+from tests.e2e.http_server import Api
 from tests.e2e.replies import Reply
 from tests.engines import Engine, Ministack, fresh_name
 
@@ -63,7 +63,7 @@ class Others:
         """Functions, each with its event."""
         self.posted: list[tuple[str, str]] = []
         """Connections, each with a frame."""
-        self._server = HttpServer(self._handle)
+        self._server = Api(self._handle)
 
     async def start(self) -> dict[str, str]:
         """The environment in which functions call them."""

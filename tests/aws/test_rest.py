@@ -21,7 +21,7 @@ from tailrace.settings import Settings
 from tailrace.store.dynamo.access import Credentials
 from tailrace.store.dynamo.signing import RestSigner
 from tests.e2e.events import Request
-from tests.e2e.http_server import HttpServer
+from tests.e2e.http_server import Api
 from tests.e2e.replies import Reply
 from tests.e2e.sigv4 import refused
 
@@ -115,7 +115,7 @@ class Lambda:
     def __init__(self) -> None:
         self.answers: list[int] = []
         self.woken: list[tuple[str, bytes]] = []
-        self.server = HttpServer(self._handle)
+        self.server = Api(self._handle)
 
     async def _handle(self, request: Request) -> Reply:
         refusal = refused(request, "lambda")

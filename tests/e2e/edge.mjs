@@ -44,14 +44,19 @@ class Refusal extends Error {
   }
 }
 
-/** Answers a viewer. */
-async function front(request, response) {
+/** What becomes of a viewer's request: its behaviour, and what goes to which origin. */
+async function routed(request) {
   const id = randomBytes(41).toString("base64url")
   const viewer = viewerOf(request)
   const behaviour = behaviours.find((each) => each.matches(viewer.path))
   admit(request, viewer, behaviour)
   const [changed, origin] = await runFunction(behaviour, viewer, id)
-  const { url, headers } = originRequest(behaviour, changed, id)
+  return { id, behaviour, changed, origin, ...originRequest(behaviour, changed, id) }
+}
+
+/** Answers a viewer. */
+async function front(request, response) {
+  const { id, behaviour, changed, origin, url, headers } = await routed(request)
   const cached = config.cache && caches(behaviour) && ["GET", "HEAD"].includes(request.method)
   const upstream = cached
     ? askCache(request.method, url, headers, {
@@ -80,12 +85,7 @@ async function front(request, response) {
 
 /** A WebSocket: after the handshake whatever comes from one side goes to the other. */
 async function tunnel(request, socket, head) {
-  const id = randomBytes(41).toString("base64url")
-  const viewer = viewerOf(request)
-  const behaviour = behaviours.find((each) => each.matches(viewer.path))
-  admit(request, viewer, behaviour)
-  const [changed, origin] = await runFunction(behaviour, viewer, id)
-  const { url, headers } = originRequest(behaviour, changed, id)
+  const { origin, url, headers } = await routed(request)
   headers.set("connection", ["Upgrade"]).set("upgrade", [request.headers.upgrade])
   const upstream = askOrigin("GET", url, headers, origins.get(origin))
   socket.on("close", () => upstream.destroy())

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from tests.e2e.environments import REGION
 from tests.e2e.events import MOST_BYTES, Request
 from tests.e2e.functions import Function, Throttled
-from tests.e2e.http_server import HttpServer, refusal
+from tests.e2e.http_server import Api, refusal
 from tests.e2e.replies import Reply
 from tests.e2e.runtime_api import Failure
 from tests.e2e.sigv4 import refused
@@ -37,7 +37,7 @@ class LambdaApi:
         self.discarded: list[Failure] = []
         """How asynchronous invocations failed that were not tried again."""
         self._retry_seconds = retry_seconds
-        self._server = HttpServer(self._handle)
+        self._server = Api(self._handle)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property

@@ -15,8 +15,7 @@ from websockets import ConnectionClosed, State
 from websockets.asyncio.server import ServerConnection
 
 from tests.e2e.events import Request
-from tests.e2e.function_url import _phrase
-from tests.e2e.http_server import HttpServer, refusal
+from tests.e2e.http_server import Api, phrase, refusal
 from tests.e2e.replies import Reply
 from tests.e2e.sigv4 import refused
 from tests.e2e.websocket_events import Client
@@ -68,7 +67,7 @@ class ManagementApi:
         """How often somebody wanted to send something to a client."""
         self.faults: Callable[[str, str], int | None] = lambda _method, _connection_id: None
         """The status that a call is answered with instead of being served."""
-        self._management = HttpServer(self._handle)
+        self._management = Api(self._handle)
         self._connections: dict[str, Connection] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -124,7 +123,7 @@ class ManagementApi:
 
 
 def _error(status: int) -> Reply:
-    return refusal(status, ERRORS.get(status, "InternalServerError"), _phrase(status))
+    return refusal(status, ERRORS.get(status, "InternalServerError"), phrase(status))
 
 
 def _iso(at: float) -> str:

@@ -15,8 +15,8 @@ from websockets.http11 import Request as Handshake
 from websockets.http11 import Response
 
 from tests.e2e.environments import REGION
-from tests.e2e.function_url import _phrase
 from tests.e2e.functions import Function, Throttled
+from tests.e2e.http_server import phrase
 from tests.e2e.lambda_api import outcome
 from tests.e2e.management_api import MESSAGE_BYTES, Connection, ManagementApi
 from tests.e2e.websocket_events import Client
@@ -108,7 +108,7 @@ class WebSocketApi(ManagementApi):
         await asyncio.wait([asked])
         status, result = (503, {}) if asked.cancelled() else asked.result()
         if not 200 <= status < 300:
-            return _refusal(status, _told(event, _phrase(status)))
+            return _refusal(status, _told(event, phrase(status)))
         if socket.state is not State.CONNECTING:
             self._leave(client, CloseCode.ABNORMAL_CLOSURE, "")
             return None
@@ -176,7 +176,7 @@ def _refusal(status: int, body: Mapping[str, str]) -> Response:
             "Content-Type": "application/json",
         }
     )
-    return Response(status, _phrase(status), headers, content)
+    return Response(status, phrase(status), headers, content)
 
 
 def _told(event: Mapping[str, Any], message: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from tailrace.errors import StoreUnavailable
 from tailrace.limits import CABLE_POST_BYTES
 from tailrace.settings import Settings
 from tests.e2e.events import Request
-from tests.e2e.http_server import HttpServer
+from tests.e2e.http_server import Api
 from tests.e2e.replies import Reply
 from tests.e2e.sigv4 import refused
 
@@ -27,7 +27,7 @@ class Gateway:
     def __init__(self) -> None:
         self.answers: list[int] = []
         self.asked: list[tuple[str, str, str]] = []
-        self.server = HttpServer(self._handle)
+        self.server = Api(self._handle)
 
     async def _handle(self, request: Request) -> Reply:
         refusal = refused(request, "execute-api")
