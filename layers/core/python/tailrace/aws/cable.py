@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -150,7 +151,13 @@ class Cable:
         if not await self._accepted(connection, frame):
             await self._board.posts.end(connection)
             await self._board.connections.drop(connection)
-        elif self._settings.pulse and not await self._lease.is_held():
+        else:
+            # Where that fails the clock does it: a task that fails comes again, and welcomes twice.
+            with contextlib.suppress(TailraceError):
+                await self._wake_pulse()
+
+    async def _wake_pulse(self) -> None:
+        if self._settings.pulse and not await self._lease.is_held():
             await self._functions.wake(self._settings.pulse, {TASK: "pulse"})
 
     async def _accepted(self, connection: str, frame: str) -> bool:
