@@ -116,7 +116,9 @@ class Cable:
 
     async def hear_text(self) -> str:
         while True:
-            text = await asyncio.wait_for(self.socket.recv(), SECONDS)
+            # `wait_for` would not notice to be cancelled when a ping comes in the same moment.
+            async with asyncio.timeout(SECONDS):
+                text = await self.socket.recv()
             assert isinstance(text, str)
             if not text.startswith('{"type":"ping"'):
                 return text
@@ -131,7 +133,8 @@ class Cable:
     async def is_silent(self, seconds: float = 0.3) -> bool:
         """Whether nothing comes but pings."""
         try:
-            await asyncio.wait_for(self.hear_text(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.hear_text()
         except TimeoutError:
             return True
         return False
