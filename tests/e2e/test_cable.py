@@ -223,7 +223,7 @@ async def test_clients_that_drop_and_come_back_miss_nothing(aws: AwsLocal, strea
     batches = [[stream] * random.choice((1, 1, 4)) for _ in range(12)]
     listeners = await hear_all(aws, [stream], 12, batches, 3)
     assert {one.offset for one in listeners} == {sum(map(len, batches))}
-    check(listeners, 12 * 3)
+    assert [fault for one in listeners for fault in one.faults] == []
 
 
 @pytest.mark.slow
