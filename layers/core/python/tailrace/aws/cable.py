@@ -124,9 +124,8 @@ class Cable:
     async def _enter(self, connection: str, request: Request, identity: str | None) -> None:
         query, least = request.parameters(), self._settings.ping_interval
         # Who asks for none gets as few as there have to be, and nobody more than others.
-        interval = max(pings.interval(query, least), least)
-        if pings.interval(query, least) == 0:
-            interval = CABLE_QUIET_SECONDS
+        asked = pings.interval(query, least)
+        interval = max(asked, least) if asked else CABLE_QUIET_SECONDS
         await self._board.connections.open(
             Connection(
                 connection,

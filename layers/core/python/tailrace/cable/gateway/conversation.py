@@ -12,7 +12,7 @@ from tailrace.cable import frames
 from tailrace.cable.channels import Channels, Subscription
 from tailrace.cable.commands import Command, History
 from tailrace.cable.contents import Message
-from tailrace.cable.gateway.connections import Added
+from tailrace.cable.gateway.connections import Added, Wish
 from tailrace.cable.gateway.items import Listener
 from tailrace.cable.gateway.members import joined
 from tailrace.cable.gateway.switchboard import Switchboard
@@ -86,6 +86,8 @@ class Conversation:
         self._readers: dict[str, _Reader] = {}
         self._new = False
         """Whether the subscription that a command is about is one that nobody listens for yet."""
+        self._wish: Wish | None = None
+        """That subscription, where the client had it before."""
 
     async def receive(self, command: Command) -> None:
         session = Session(self._connection, None, self._channels)
@@ -115,7 +117,8 @@ class Conversation:
         subscription = self._channels.admit(identifier) if identifier else None
         if subscription is None:
             return
-        if await self._board.connections.wish(self._connection, identifier) is not None:
+        self._wish = await self._board.connections.wish(self._connection, identifier)
+        if self._wish is not None:
             session.subscriptions[identifier] = subscription
 
     async def _do(self, effect: Effect) -> bool:
@@ -131,9 +134,8 @@ class Conversation:
             case Replay(known, history):
                 await self._replay(await self._reader(known), history)
             case Detach(known):
-                wish = await board.connections.wish(me, known.identifier)
-                if await board.connections.remove(me, known, self._at) and wish is not None:
-                    await board.leave(me, wish)
+                if await board.connections.remove(me, known, self._at) and self._wish is not None:
+                    await board.leave(me, self._wish)
             case Whisper(known, message):
                 await board.announce(
                     known.path, message, but=me, concerns=lambda each: each.subscription.whispers
@@ -143,8 +145,8 @@ class Conversation:
                 if news is not None and await board.connections.join(me, known.identifier, member):
                     is_news = await board.members.join(known.path, me, member, info)
                     await board.tell_presence(known.path, news if is_news else None)
-            case Leave(known):
-                await self._leave(known)
+            case Leave():
+                await self._leave()
             case Roll(known, records):
                 listed = await board.members.listed(known.path, records=records)
                 return await board.send(me, frames.presence(known.identifier, listed))
@@ -166,8 +168,8 @@ class Conversation:
             await self._board.rooms.hold(Listener(self._connection, known))
         return added
 
-    async def _leave(self, known: Subscription) -> None:
-        wish = await self._board.connections.wish(self._connection, known.identifier)
+    async def _leave(self) -> None:
+        wish = self._wish
         if wish is None or wish.member is None:
             return
         if await self._board.connections.leave(self._connection, wish):

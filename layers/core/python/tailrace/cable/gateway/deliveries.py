@@ -118,6 +118,7 @@ class Deliveries:
             if room.by is None:
                 if await self._rooms.claim(room, top, by, until):
                     await self._deliver(room, top, by, hints)
+                    break
             elif room.until <= self._clock():
                 await self._take_over(room, by, until)
             elif patience:
