@@ -3,61 +3,98 @@
 PORT ?= 4437
 DATA ?= ./data
 ARGS ?=
-DYNAMODB_TESTS := tests/test_engines.py tests/store/dynamo tests/faults tests/conformance -k dynamo
+DYNAMODB_TESTS := tests/integration/devtools/test_engines.py tests/integration/store tests/integration/faults \
+	tests/integration/conformance -k dynamo
 
 # Four at a time, for two processors: tests wait a lot. `make test BESIDE=` runs one after the other.
 BESIDE ?= -n 4 --dist loadfile
 RUN := .venv/bin/python -m
+PHASE := scripts/phase
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export BEGAN := $(shell date +%s)
+# Compiled modules are kept, whatever the shell says: without them every start of Python takes seconds.
+unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 
+# Two set-ups at once would spoil each other's work.
+LOCK := $(if $(shell command -v flock),flock .setup.lock)
+SETUP := @$(LOCK) $(MAKE) --silent --jobs=8 --file=scripts/setup.mk
+
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-slow test-dynamodb test-dynamodb-local test-glue6 lint format package aws-local deploy-local \
-	bench bench-dynamodb bench-coldstart bench-history bench-cable bench-aviso soak demo clean
+.PHONY: help setup serve unit test test-slow test-under-load test-dynamodb test-dynamodb-local test-glue6 coverage mutants \
+	lint format lock package templates aws-local deploy-local bench bench-dynamodb bench-coldstart bench-history bench-cable \
+	bench-aviso bench-collapsing soak demo clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Set up everything below (each target does what it needs by itself)
-	@scripts/setup dev
+	$(SETUP) dev
 
 serve: ## Run the server: PORT=4437 DATA=./data ARGS="--long-poll-timeout 10"
-	@scripts/setup serve
+	$(SETUP) serve
 	@exec $(RUN) tailrace serve --port $(PORT) --data "$(DATA)" $(ARGS)
 
-test: setup lint ## Run lint and all tests: ARGS="-k producer"
-	@$(RUN) pytest $(BESIDE) -m "not slow" $(ARGS)
+unit: ## Run the tests that need no engine, Spark or Node; under a minute, for after each edit
+	$(SETUP) unit
+	@$(RUN) pytest -n 2 --dist loadfile tests/unit $(ARGS)
 
-test-slow: setup ## Run the tests that are left out of `make test`, since they take minutes
-	@$(RUN) pytest -m slow $(ARGS)
+test: ## Run lint and all tests that prove the product: ARGS="-k producer"
+	@$(PHASE) "Set-up" $(MAKE) setup
+	@$(PHASE) "Lint" $(MAKE) lint
+	@$(PHASE) "Packages" $(MAKE) package PLATFORMS="host lambda"
+	@$(PHASE) "Templates" $(MAKE) templates
+	@echo "== Tests"
+	@$(RUN) pytest $(BESIDE) --durations=10 -m "not slow" $(ARGS)
+
+test-slow: setup ## Run the rest: other modes of the stores, campaigns, deployments; takes an hour
+	@$(RUN) pytest --durations=10 -m slow $(ARGS)
+
+test-under-load: ## Run `make test` while four busy processes run beside it
+	@scripts/under-load 4 $(MAKE) test
 
 test-dynamodb: setup ## Run the tests of the HTTP server over DynamoDB instead of SQLite, on ministack
-	@TAILRACE_TEST_STORE=dynamodb $(RUN) pytest $(or $(ARGS),tests/http tests/client)
+	@TAILRACE_TEST_STORE=dynamodb $(RUN) pytest $(or $(ARGS),tests/integration/http tests/integration/client)
 
 test-dynamodb-local: ## Run the DynamoDB tests on AWS's own engine (its licence asks for an AWS account)
+	$(SETUP) dynamodb-local
 	@scripts/dynamodb-local $(or $(ARGS),$(DYNAMODB_TESTS))
 
 test-glue6: ## Run the tests of the Glue jobs on the Spark of Glue 6.0
-	@scripts/setup glue6
-	@.engines/glue6/bin/python -m pytest $(or $(ARGS),tests/glue)
+	$(SETUP) glue6
+	@.engines/glue6/bin/python -m pytest $(or $(ARGS),tests/integration/glue)
 
-lint: setup ## Check style, format and types
+coverage: setup ## Measure the branch coverage of `make test`
+	@$(RUN) pytest $(BESIDE) -m "not slow" --cov --cov-report=term:skip-covered $(ARGS)
+
+mutants: setup ## Apply each bug of devtools/mutants and see that a test fails: ARGS="--only ID"
+	@$(RUN) devtools.mutants $(ARGS)
+
+lint: setup ## Check style, format, types and imports
 	@$(RUN) ruff check --quiet
 	@$(RUN) ruff format --check --quiet
 	@$(RUN) mypy
+	@lint-imports --no-logo | tail -3
 
 format: setup ## Format the code and fix what can be fixed
 	@$(RUN) ruff check --fix --quiet || true
 	@$(RUN) ruff format
 
+lock: setup ## Compile requirements/*.in into pinned and hashed .txt files: ARGS="--upgrade"
+	@$(RUN) scripts.lock $(ARGS)
+
+PLATFORMS ?= lambda
 package: setup ## Build what a deployment uploads, in build/lambda
-	@$(RUN) scripts.package lambda
+	@for platform in $(PLATFORMS); do $(RUN) scripts.package $$platform || exit 1; done
+
+templates: setup ## Synthesise the stacks that the tests look at, in build/templates
+	@$(RUN) devtools.templates
 
 aws-local: setup ## Run the deployed shape here: edge, cache, packaged functions, DynamoDB: ARGS="--port 8080"
-	@exec $(RUN) tests.e2e $(ARGS)
+	@exec $(RUN) devtools.local_aws $(ARGS)
 
 deploy-local: setup ## Bootstrap, deploy, use, redeploy and destroy the stacks on ministack
-	@$(RUN) tests.deploy $(ARGS)
+	@$(RUN) devtools.local_deploy $(ARGS)
 
 bench: setup ## Measure against the reference server
 	@$(RUN) bench $(ARGS)
@@ -77,6 +114,9 @@ bench-cable: setup ## Measure how long broadcasts take to their subscribers: ARG
 bench-aviso: setup ## Measure notifications, replays, watchers and their filters: ARGS="--write"
 	@$(RUN) bench.aviso $(ARGS)
 
+bench-collapsing: setup ## Count the origin requests of an audience of long-polls: ARGS="--write"
+	@$(RUN) devtools.load.audience $(ARGS)
+
 soak: setup ## Load the server for long and watch memory and correctness
 	@$(RUN) bench.soak $(ARGS)
 
@@ -84,5 +124,5 @@ demo: setup ## Draw docs/demo.svg from a real run
 	@.venv/bin/python scripts/demo.py
 
 clean: ## Remove what set-up and the tools have made; keeps DATA
-	rm -rf .venv node_modules .engines .setup.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist cdk.out
+	rm -rf .venv node_modules .engines .setup.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist cdk.out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

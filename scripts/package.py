@@ -1,7 +1,7 @@
 """The assets of a deployment: layers, functions and jobs in `build/<platform>`, without Docker.
 
 `python -m scripts.package lambda` is for AWS: wheels for the Python and processor of Lambda, and of
-Glue, which pip chooses by their names, so nothing has to run. `host` is for the local engines: the
+Glue, which are chosen by their names, so nothing has to run. `host` is for the local engines: the
 same versions for this machine's Python. The same inputs give the same bytes, and what is current
 stays as it is.
 """
@@ -71,7 +71,8 @@ LEFT_OUT = (
     *(f"python/{package}/**/*.pxd" for package in ("numpy", "shapely")),
     *(f"python/numpy/_core/{what}" for what in ("include", "lib")),
     *(f"python/numpy/{what}" for what in ("_pyinstaller", "f2py", "random", "testing")),
-    # pip's notes to itself differ between machines. Entry points and licences stay.
+    # Notes of pip and uv to themselves differ between machines. Entry points and licences stay.
+    "python/.lock",
     *(f"python/*.dist-info/{note}" for note in ("RECORD", "INSTALLER", "REQUESTED", "WHEEL")),
 )
 """What of its sources and packages an asset does without."""
@@ -79,12 +80,15 @@ LEFT_OUT = (
 SERVICES = {"cloudfront", "cloudfront-keyvaluestore", "dynamodb", "s3", "secretsmanager", "sts"}
 """The services whose definitions botocore keeps; all of them would be 27 MB."""
 
+UV = Path(sys.executable).with_name("uv")
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+
 MOMENT = 315_532_800
 """The time of every file: 1980-01-01, the earliest that a zip file can hold."""
 
 
 class NotInstalled(Exception):
-    """pip did not find or fetch a package."""
+    """A package was not found, could not be fetched, or is not the one that was pinned."""
 
 
 def build(platform: Platform, into: Path = ROOT / "build") -> Path:
@@ -135,9 +139,9 @@ def _python(asset: str) -> str:
 
 
 def _requirements(asset: str) -> list[Path]:
-    """The file of the packages that the asset is made of, and those it refers to."""
+    """The file of the packages that the asset is made of, when it is made of any."""
     if asset in ON_GLUE:
-        return [ROOT / "requirements" / f"{name}.txt" for name in ("glue-modules", "layer-shared")]
+        return [ROOT / "requirements" / "glue-modules.txt"]
     return [*ROOT.glob(f"requirements/{asset.replace('layers/', 'layer-')}.txt")]
 
 
@@ -161,9 +165,9 @@ def _make(asset: str, platform: Platform, place: Path) -> None:
     if asset == GLUE:
         package_glue.assemble(ROOT, place / WHEELS, new)
     elif asset == WHEELS:
-        _pip(["download", "--dest", new], asset, platform)
+        _download(new, asset, platform)
     elif _requirements(asset):
-        _pip(["install", "--no-compile", "--target", new / "python"], asset, platform)
+        _install(new / "python", asset, platform)
     else:
         shutil.copytree(ROOT / asset, new, ignore=shutil.ignore_patterns("__pycache__"))
     _prune(new)
@@ -175,16 +179,47 @@ def _make(asset: str, platform: Platform, place: Path) -> None:
     new.rename(place / asset)
 
 
-def _pip(does: list[str | Path], asset: str, platform: Platform) -> None:
-    requirements = _requirements(asset)[0]
+def _install(target: Path, asset: str, platform: Platform) -> None:
+    """Installs the packages of an asset, with uv or, where set-up could not get it, with pip."""
+    command: list[str | Path]
+    if UV.exists():
+        # Copied, not linked: files get another mode and time here, and uv's cache must not.
+        command = [UV, "pip", "install", "--link-mode=copy", "--python", sys.executable]
+        if platform == "lambda":
+            command += [f"--python-platform={MACHINE}-{GLIBC[-1]}"]
+            command += [f"--python-version={PYTHON_VERSION}"]
+    else:
+        command = [*PIP, "install", "--no-compile", *_tags(asset, platform)]
+    _run([*command, "--target", target], asset, platform)
+
+
+def _download(target: Path, asset: str, platform: Platform) -> None:
+    """Fetches the wheels of an asset, which uv cannot."""
+    _run([*PIP, "download", "--dest", target, *_tags(asset, platform)], asset, platform)
+
+
+def _tags(asset: str, platform: Platform) -> list[str]:
+    """What pip has to know of another machine to choose wheels for it."""
+    if platform == "host":
+        return []
     machine = package_glue.MACHINE if asset in ON_GLUE else MACHINE
-    command = [sys.executable, "-m", "pip", *does, "--quiet", "--disable-pip-version-check"]
-    command += ["--no-input", "--no-deps", "--only-binary=:all:", "--requirement", requirements]
-    if platform == "lambda":
-        command += ["--implementation=cp", f"--python-version={_python(asset)}"]
-        command += [f"--platform={glibc}_{machine}" for glibc in GLIBC]
-    if subprocess.run(command).returncode:
-        raise NotInstalled(f"pip could not {does[0]} {requirements.name} for {platform}")
+    platforms = [f"--platform={glibc}_{machine}" for glibc in GLIBC]
+    return ["--implementation=cp", f"--python-version={_python(asset)}", *platforms]
+
+
+def _run(command: list[str | Path], asset: str, platform: Platform) -> None:
+    requirements = _requirements(asset)[0]
+    command += ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    index = (line.removeprefix("export ").split("=", 1) for line in _index().splitlines())
+    env = {**os.environ, **{name: value.strip("'") for name, value in index}}
+    if subprocess.run([*command, "--requirement", requirements], env=env).returncode:
+        raise NotInstalled(f"{requirements.name} could not be installed for {platform}")
+
+
+def _index() -> str:
+    """The index and certificates that set-up has found, for uv."""
+    file = UV.parent.parent / ".index"
+    return file.read_text() if file.exists() else ""
 
 
 def _prune(tree: Path) -> None:
