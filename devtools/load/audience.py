@@ -1,0 +1,319 @@
+"""How many origin requests an audience of long-polls costs, through the whole path on this machine.
+
+`.venv/bin/python -m devtools.load.audience` prints the table; `--write` puts it into
+docs/collapsing.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from devtools.load.client import Address, Client, Connection
+from devtools.load.wire import ResponseParser, header_of, render
+from devtools.local_aws.stack import AwsLocal
+from devtools.processes import ROOT
+
+PATIENCE: Final = 300.0
+SETTLE_SECONDS: Final = 0.1
+"""Between an audience that has everything and the next write: time to poll again."""
+LAST_SECONDS: Final = 1.0
+"""After the last write: its poll is a cycle, too, and has to reach the origin."""
+IDLE_SECONDS: Final = 45.0
+"""Two polls of the deployed length end without data."""
+TEXT: Final = "text/plain"
+
+Credentials = Callable[[str, int], Mapping[str, str]]
+"""The headers with which a client of a number shows that it may `read` or `write`."""
+
+
+def nothing(_scope: str, _number: int) -> Mapping[str, str]:
+    return {}
+
+
+class Follower(Connection):
+    """A client that long-polls a stream for ever, on one connection, and keeps what it got."""
+
+    def __init__(
+        self,
+        path: str,
+        offset: str,
+        arrived: Callable[[str, float], None],
+        headers: Mapping[str, str],
+    ) -> None:
+        self._path = path
+        self._headers = headers
+        self._offset = offset
+        self._cursor = ""
+        self._arrived = arrived
+        self._parser = ResponseParser(keep_body=True)
+        self.got: list[str] = []
+        self.polls = 0
+        self.failure: str | None = None
+
+    def poll(self) -> None:
+        self.polls += 1
+        cursor = f"&cursor={self._cursor}" if self._cursor else ""
+        target = f"{self._path}?offset={self._offset}&live=long-poll{cursor}"
+        self.transport.write(render("GET", target, self._headers))
+
+    def data_received(self, data: bytes) -> None:
+        parser = self._parser
+        if not parser.feed(data):
+            return
+        if parser.status not in (200, 204):
+            self._fail(f"status {parser.status}: {parser.head!r} {parser.take_body()[:200]!r}")
+            return
+        offset = header_of(parser.head, "stream-next-offset")
+        cursor = header_of(parser.head, "stream-cursor")
+        if offset is None or cursor is None:
+            self._fail(f"no offset or no cursor in {parser.head!r}")
+            return
+        self._offset, self._cursor = offset, cursor
+        if parser.status == 200:
+            now = time.perf_counter()
+            messages = parser.take_body().decode().split()
+            self.got += messages
+            for message in messages:
+                self._arrived(message, now)
+        self.poll()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(f"the connection was closed: {exc}")
+
+    def _fail(self, reason: str) -> None:
+        self.failure = self.failure or reason
+        self.transport.close()
+
+
+class Audience:
+    """The followers of one stream."""
+
+    def __init__(
+        self, address: Address, path: str, size: int, credentials: Credentials = nothing
+    ) -> None:
+        self.path = path
+        self._credentials = credentials
+        self.size = size
+        self.delays: list[float] = []
+        self.sent: list[str] = []
+        self.followers: list[Follower] = []
+        self._address = address
+        self._sent_at: dict[str, float] = {}
+        self._missing = 0
+        self._complete = asyncio.Event()
+
+    async def open(self, writer: Client) -> None:
+        headers = {"Content-Type": TEXT, **self._credentials("write", 0)}
+        created = await writer.ask(render("PUT", self.path, headers, b""), 201)
+        offset = created.header("stream-next-offset")
+        assert offset is not None
+        self.followers = [
+            Follower(self.path, offset, self._arrived, self._credentials("read", number))
+            for number in range(self.size)
+        ]
+        await self._address.connect_all(self.followers)
+        for follower in self.followers:
+            follower.poll()
+
+    async def write(self, writer: Client, message: str) -> None:
+        """Appends and returns when every follower has it."""
+        self._missing = self.size
+        self._complete.clear()
+        self.sent.append(message)
+        self._sent_at[message] = time.perf_counter()
+        body = f"{message}\n".encode()
+        headers = {"Content-Type": TEXT, **self._credentials("write", 0)}
+        await writer.ask(render("POST", self.path, headers, body), 204)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._complete.wait()
+        except TimeoutError:
+            raise AssertionError(
+                f"{self._missing} of {self.size} followers never got {message}: {self.failures()}"
+            ) from None
+
+    def close(self) -> None:
+        for follower in self.followers:
+            follower.failure = follower.failure or "closed"
+            follower.close()
+
+    def failures(self) -> Counter[str]:
+        return Counter(each.failure for each in self.followers if each.failure)
+
+    def wrong(self) -> int:
+        """Followers who missed a message, or got one twice or out of order."""
+        return sum(follower.got != self.sent for follower in self.followers)
+
+    def cycles(self) -> int:
+        """Polls of the client that polled most: what the stream would cost with one client."""
+        return max(follower.polls for follower in self.followers)
+
+    def _arrived(self, message: str, at: float) -> None:
+        self.delays.append(at - self._sent_at[message])
+        self._missing -= 1
+        if not self._missing:
+            self._complete.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one audience, or several, cost."""
+
+    streams: int
+    clients: int
+    writes: int
+    cycles: int
+    """Polls that a single client made: from an offset and a cursor to data or 204."""
+    per_key: list[int]
+    """Origin requests for each offset and cursor. Keys are more than cycles when clients that
+    were given different cursors no longer wait together."""
+    polls: int
+    """Polls of all clients together."""
+    delivered: int
+    """Messages that clients were given."""
+    wrong: int
+    p50: float
+    p99: float
+
+    @property
+    def asked(self) -> int:
+        """Origin requests in all."""
+        return sum(self.per_key)
+
+
+async def measure(
+    stack: AwsLocal,
+    name: str,
+    *,
+    streams: int,
+    clients: int,
+    writes: int,
+    idle: float = 0,
+    credentials: Credentials = nothing,
+) -> Result:
+    """`clients` on each of `streams`; first `idle` seconds without a write, then the writes."""
+    address = Address("127.0.0.1", stack.port)
+    audiences = [
+        Audience(address, f"/v1/stream/{name}-{number}", clients, credentials)
+        for number in range(streams)
+    ]
+    writers = [await address.connect(Client()) for _ in audiences]
+    try:
+        for audience, writer in zip(audiences, writers, strict=True):
+            await audience.open(writer)
+        await asyncio.sleep(idle or SETTLE_SECONDS)
+        for number in range(writes):
+            await asyncio.gather(
+                *(
+                    audience.write(writer, str(number))
+                    for audience, writer in zip(audiences, writers, strict=True)
+                )
+            )
+            await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(LAST_SECONDS)
+        failures = sum((audience.failures() for audience in audiences), Counter())
+        assert not failures, failures
+    finally:
+        for audience in audiences:
+            audience.close()
+        for writer in writers:
+            writer.close()
+    return Result(
+        streams=streams,
+        clients=clients,
+        writes=writes,
+        cycles=sum(audience.cycles() for audience in audiences),
+        per_key=requests_per_key(stack.requests("http"), [audience.path for audience in audiences]),
+        polls=sum(each.polls for audience in audiences for each in audience.followers),
+        delivered=sum(len(audience.delays) for audience in audiences),
+        wrong=sum(audience.wrong() for audience in audiences),
+        p50=_percentile(audiences, 50),
+        p99=_percentile(audiences, 99),
+    )
+
+
+def requests_per_key(requests: Counter[tuple[str, str]], paths: Iterable[str]) -> list[int]:
+    """How often the origin was asked for each key of a long-poll of these paths."""
+    wanted = tuple(f"{path}?" for path in paths)
+    return [
+        times
+        for (method, target), times in requests.items()
+        if method == "GET" and target.startswith(wanted) and "live=long-poll" in target
+    ]
+
+
+def table(results: Sequence[Result]) -> str:
+    titles = "streams, clients each, writes each, poll cycles, origin requests, per cycle"
+    titles += ", deliveries per origin request, missed or repeated, p50, p99"
+    lines = ["| " + titles.replace(", ", " | ") + " |", "|" + "---|" * 10]
+    lines += [
+        f"| {each.streams} | {each.clients:,} | {each.writes} | {each.cycles}"
+        f" | {each.asked} | {each.asked / each.cycles:.2f}"
+        f" | {each.delivered / each.asked:,.0f} | {each.wrong}"
+        f" | {each.p50 * 1000:.0f} ms | {each.p99 * 1000:.0f} ms |"
+        for each in results
+    ]
+    return "\n".join(lines)
+
+
+def page(results: Sequence[Result]) -> str:
+    return f"""# Collapsing: what an audience costs
+
+Every client of a stream that waits at its tail asks for the same URL: the stream's path, the
+offset and the cursor. CloudFront lets the first of them through and gives the others the same
+answer, so a Lambda environment waits once per stream and not once per client.
+
+This is the whole path on one machine: clients on keep-alive connections, the viewer-request
+function, a cache in CloudFront's place, the function URL, the packaged function, DynamoDB on
+ministack. A cycle is one offset and cursor, until there is data or the poll ends with 204. Times
+are from sending the append until a client has the message; all parts share the machine, so they
+say more about it than about AWS. CloudFront itself was not measured: there, every regional edge
+cache asks for itself, or with Origin Shield one of them for all.
+
+A client that comes later holds another cursor than those who were there. On a stream with less
+than a message every 20 s it shares with them from its next answer on. On a busier one its cursor
+stays another, so those who came together share among themselves, until it is quiet for a while.
+
+{table(results)}
+
+Measured on {machine()}. Do it again: `.venv/bin/python -m devtools.load.audience --write`.
+"""
+
+
+def machine() -> str:
+    return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
+
+
+def _percentile(audiences: Iterable[Audience], percent: int) -> float:
+    delays = [delay for audience in audiences for delay in audience.delays]
+    return statistics.quantiles(delays, n=100, method="inclusive")[percent - 1]
+
+
+async def both(stack: AwsLocal) -> list[Result]:
+    return [
+        await measure(stack, "crowd", streams=1, clients=1000, writes=30, idle=IDLE_SECONDS),
+        await measure(stack, "crowds", streams=5, clients=200, writes=30, idle=IDLE_SECONDS),
+    ]
+
+
+def main() -> None:
+    with AwsLocal(say=print) as stack:
+        results = asyncio.run(both(stack))
+    print(table(results))
+    if "--write" in sys.argv[1:]:
+        target = ROOT / "docs" / "collapsing.md"
+        target.write_text(page(results))
+        print(f"wrote docs/{target.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What the CDK application would deploy, read from its cloud assembly.
+
+So that the path on this machine runs the settings, code and layers of the deployment and not a
+second description of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from devtools.local_aws.environments import (
+    GRACE_SECONDS,
+    MOST_ENVIRONMENTS,
+    Configuration,
+)
+
+STAGE: Final = "dev"
+STACK: Final = f"tailrace-{STAGE}"
+
+
+class Assembly:
+    """The synthesised stacks. `known` says what a reference to a resource of a type, or to its
+    attribute, or to that of a certain resource, stands for."""
+
+    def __init__(self, folder: Path, known: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._known = known
+        self._templates = {
+            file.name.removesuffix(".template.json"): json.loads(file.read_bytes())
+            for file in folder.glob("*.template.json")
+        }
+        self._assets: dict[str, Path] = {}
+        for file in folder.glob("*.assets.json"):
+            for digest, asset in json.loads(file.read_bytes())["files"].items():
+                self._assets[digest] = folder / asset["source"]["path"]
+
+    @property
+    def template(self) -> dict[str, Any]:
+        """The stack with the functions and the distribution."""
+        found: dict[str, Any] = self._templates[STACK]
+        return found
+
+    def resources(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Logical id and properties of every resource of that kind, whatever its stack."""
+        return {
+            name: resource.get("Properties", {})
+            for template in self._templates.values()
+            for name, resource in template["Resources"].items()
+            if resource["Type"] == kind
+        }
+
+    def function(self, name: str, **variables: str) -> Configuration:
+        """The function `name` as it would be deployed, with some variables set otherwise."""
+        function = self.resources("AWS::Lambda::Function")[f"{name.capitalize()}Function"]
+        layers = self.resources("AWS::Lambda::LayerVersion")
+        given = {
+            variable: self.resolve(value)
+            for variable, value in function["Environment"]["Variables"].items()
+        }
+        logging = function.get("LoggingConfig", {}).get("LogFormat", "Text")
+        return Configuration(
+            name=name,
+            code=self._asset(function["Code"]),
+            handler=function["Handler"],
+            layers=tuple(
+                self._asset(layers[layer["Ref"]]["Content"]) for layer in function["Layers"]
+            ),
+            runtime=function["Runtime"],
+            seconds=function["Timeout"],
+            grace=GRACE_SECONDS,
+            memory=function["MemorySize"],
+            environment={**given, "AWS_LAMBDA_LOG_FORMAT": logging, **variables},
+            concurrency=min(
+                function.get("ReservedConcurrentExecutions", MOST_ENVIRONMENTS), MOST_ENVIRONMENTS
+            ),
+        )
+
+    def streams(self, name: str) -> bool:
+        """Whether the function's URL streams."""
+        modes = [
+            url.get("InvokeMode", "BUFFERED")
+            for url in self.resources("AWS::Lambda::Url").values()
+            if f"{name.capitalize()}Function" in json.dumps(self._target(url))
+        ]
+        (mode,) = modes
+        return bool(mode == "RESPONSE_STREAM")
+
+    def resolve(self, value: Any) -> str:
+        """A value of the template as text, with every intrinsic function carried out."""
+        if not isinstance(value, dict):
+            return str(value)
+        ((function, given),) = value.items()
+        if function == "Ref":
+            # By its name, or else by its type: most types are there once.
+            return self._known.get(given) or self._known[self._kinds[given]]
+        if function == "Fn::GetAtt":
+            name, attribute = given
+            kind = f"{self._kinds[name]}.{attribute}"
+            return self._known.get(f"{name}.{attribute}") or self._known[kind]
+        if function == "Fn::ImportValue":
+            return self.resolve(self._exports[self.resolve(given)])
+        if function == "Fn::Join":
+            return str(given[0]).join(self.resolve(part) for part in given[1])
+        raise NotImplementedError(f"{function} in {value}")
+
+    @property
+    def _kinds(self) -> dict[str, str]:
+        return {
+            name: resource["Type"]
+            for template in self._templates.values()
+            for name, resource in template["Resources"].items()
+        }
+
+    @property
+    def _exports(self) -> dict[str, Any]:
+        return {
+            output["Export"]["Name"]: output["Value"]
+            for template in self._templates.values()
+            for output in template.get("Outputs", {}).values()
+            if "Export" in output
+        }
+
+    def _target(self, url: Mapping[str, Any]) -> Any:
+        target = url["TargetFunctionArn"]
+        alias = target.get("Ref") or target["Fn::GetAtt"][0]
+        return self.resources("AWS::Lambda::Alias").get(alias, target)
+
+    def _asset(self, code: Mapping[str, Any]) -> Path:
+        return self._assets[code["S3Key"].removesuffix(".zip")]

@@ -1,0 +1,149 @@
+"""A Lambda function: its pool of execution environments, of which each request gets one."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from devtools.local_aws.environments import PYTHON, Answer, Configuration, Environment
+from devtools.local_aws.runtime_api import Failure
+
+SHOWN_BYTES: Final = 8_000
+
+
+class Throttled(Exception):
+    """Every environment that the function may have is busy."""
+
+
+class Function:
+    """A function and its pool of environments."""
+
+    def __init__(self, configuration: Configuration, folder: Path) -> None:
+        self.configuration = configuration
+        self.folder = folder / configuration.name
+        self.cold_starts = 0
+        self.invocations = 0
+        self._idle: list[Environment] = []
+        self._all: set[Environment] = set()
+        self._taken = 0
+        self._finishing = 0
+        self._changed = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> Self:
+        assert PYTHON.exists(), "Lambda's Python is missing; `make setup` brings it"
+        await asyncio.to_thread(_unpack, self.configuration, self.folder)
+        return self
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(environment.close() for environment in self._all))
+
+    async def invoke(self, event: Mapping[str, Any], *, trace: str = "") -> Answer:
+        """Hands the event to an environment, or raises `Throttled`."""
+        environment = await self._take()
+        self.invocations += 1
+        answer = Answer()
+        task = asyncio.create_task(self._run(environment, event, trace, answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return answer
+
+    async def renew(self) -> None:
+        """Ends every environment that is idle, so that the next request starts another."""
+        async with self._changed:
+            idle, self._idle = self._idle, []
+        for environment in idle:
+            await self._drop(environment)
+
+    def logs(self) -> list[Path]:
+        """One file per environment, the oldest first."""
+        return sorted(self.folder.glob("log/*"))
+
+    def output(self) -> str:
+        """The end of what its environments have printed."""
+        shown = [log.read_bytes()[-SHOWN_BYTES:].decode(errors="replace") for log in self.logs()]
+        return "".join(shown)[-SHOWN_BYTES:]
+
+    async def _take(self) -> Environment | None:
+        """An idle environment, or None: there is room for a new one."""
+        async with self._changed:
+            # One that has answered is idle in a moment; a cold start takes much longer.
+            await self._changed.wait_for(lambda: self._idle or not self._finishing)
+            if not self._idle and self._taken >= self.configuration.concurrency:
+                raise Throttled
+            self._taken += 1
+            return self._idle.pop() if self._idle else None
+
+    async def _give(self, environment: Environment | None) -> None:
+        async with self._changed:
+            self._taken -= 1
+            if environment is not None:
+                self._idle.append(environment)
+            self._changed.notify_all()
+
+    async def _run(
+        self,
+        environment: Environment | None,
+        event: Mapping[str, Any],
+        trace: str,
+        answer: Answer,
+    ) -> None:
+        try:
+            if environment is None or not environment.alive:
+                await self._drop(environment)
+                environment = await self._cold_start()
+            failure = environment.init_failure or await environment.run(event, trace, answer)
+            self._finishing += 1
+            answer.end(failure)
+            try:
+                usable = await environment.settle()
+            finally:
+                self._finishing -= 1
+            if not usable:
+                await self._drop(environment)
+                environment = None
+        except BaseException as error:
+            answer.end(Failure("Sandbox.Failed", {"errorMessage": repr(error)}))
+            raise
+        finally:
+            await self._give(environment)
+
+    async def _cold_start(self) -> Environment:
+        self.cold_starts += 1
+        log = self.folder / "log" / f"{self.cold_starts:04d}"
+        environment = Environment(self.configuration, self.folder, log)
+        self._all.add(environment)
+        await environment.start()
+        return environment
+
+    async def _drop(self, environment: Environment | None) -> None:
+        if environment is not None:
+            self._all.discard(environment)
+            await environment.close()
+
+
+def _unpack(configuration: Configuration, folder: Path) -> None:
+    """Makes `task`, `opt` with the layers one over the other, and `runtime`.
+
+    Of links to files, so that what Python compiles stays out of the packages."""
+    _link(configuration.code, folder / "task")
+    (folder / "opt").mkdir()
+    for layer in configuration.layers:
+        _link(layer, folder / "opt")
+    (folder / "runtime").mkdir()
+    shutil.copy(Path(__file__).parent / "bootstrap.py", folder / "runtime")
+    (folder / "log").mkdir()
+
+
+def _link(source: Path, target: Path) -> None:
+    def link(file: str, at: str) -> None:
+        Path(at).unlink(missing_ok=True)
+        Path(at).symlink_to(file)
+
+    shutil.copytree(source.resolve(), target, copy_function=link, dirs_exist_ok=True)

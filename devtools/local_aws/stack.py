@@ -1,0 +1,284 @@
+"""The whole AWS path on this machine: edge, cache, function URLs, functions, DynamoDB."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import boto3
+import httpx
+
+from devtools import templates
+from devtools.engines.ministack import Ministack
+from devtools.local_aws.assembly import Assembly
+from devtools.local_aws.cloudfront import CloudFrontApi
+from devtools.local_aws.edge import VARNISH, Edge, Origin
+from devtools.local_aws.environments import PYTHON, REGION
+from devtools.local_aws.event_source import EventSource
+from devtools.local_aws.function_url import FunctionUrl
+from devtools.local_aws.functions import Function
+from devtools.local_aws.lambda_api import LambdaApi
+from devtools.local_aws.websocket_api import WebSocketApi
+from devtools.processes import allow_many_connections
+from tailrace.aws.access import with_access
+from tailrace.aws.edge_keys import entries
+from tailrace.settings import Settings
+from tailrace.store.dynamo.provision import table_definition
+
+SECRET: Final = "the-origin-secret-of-this-machine"
+SECRET_HEADER: Final = "x-tailrace-origin"
+DISTRIBUTION: Final = "ELOCAL"
+URLS: Final = ("http", "live")
+FUNCTIONS: Final = (*URLS, "dispatch", "cable", "pulse")
+START_SECONDS: Final = 600.0
+"""A safety net: on a busy machine a start that takes seconds can take minutes."""
+
+T = TypeVar("T")
+
+
+class Missing(Exception):
+    """Something that the path needs is not on this machine."""
+
+
+class AwsLocal:
+    """Starts everything on loopback and ends it with the block.
+
+    `variables` replaces settings of the functions, `access` is what the access secret says (None:
+    everybody may do everything), `lifetime` is how long API Gateway keeps a WebSocket, `say` is
+    told what is being done."""
+
+    def __init__(
+        self,
+        *,
+        variables: Mapping[str, str] | None = None,
+        access: Mapping[str, Any] | None = None,
+        ministack: Ministack | None = None,
+        port: int = 0,
+        lifetime: float | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.functions: dict[str, Function] = {}
+        self.urls: dict[str, FunctionUrl] = {}
+        self.invalidations = CloudFrontApi(lambda tag: self.edge.purge(tag))
+        self._variables = dict(variables or {})
+        self._access = access
+        self._ministack = ministack
+        self._wanted_port = port
+        self._lifetime = lifetime
+        self._say = say
+        self._loop = asyncio.new_event_loop()
+        self._stack = contextlib.ExitStack()
+
+    @property
+    def url(self) -> str:
+        """What a viewer talks to."""
+        return self.edge.url
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def cold_starts(self) -> dict[str, int]:
+        return {name: function.cold_starts for name, function in self.functions.items()}
+
+    def requests(self, name: str) -> Counter[tuple[str, str]]:
+        """How often each method and target has reached the function's URL."""
+        return Counter(self.urls[name].requests)
+
+    def output(self) -> str:
+        """The end of every log, for a test that failed."""
+        parts = [f"--- {name} ---\n{each.output()}" for name, each in self.functions.items()]
+        return "\n".join([*parts, f"--- edge ---\n{self.edge.output()}"])
+
+    def change_access(self, access: Mapping[str, Any]) -> None:
+        """Says anew who may do what, and makes it known at once: to the edge, as the function
+        `keys` does within a minute, and to the functions, which would look within five."""
+        self._secrets.put_secret_value(SecretId=self._access_arn, SecretString=json.dumps(access))
+        self.edge.put_keys(edge_keys(access))
+        for name in URLS:
+            self._call(self.functions[name].renew())
+
+    def __enter__(self) -> Self:
+        check_tools()
+        allow_many_connections()
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        enter = self._stack.enter_context
+        self.folder = Path(tempfile.mkdtemp(prefix="tailrace-aws-"))
+        self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        self._say("Synthesising the stacks, and packaging the functions for this machine …")
+        access = "open" if self._access is None else "closed"
+        assembly = templates.folder(f"local-{access}")
+        if self._ministack is None:
+            self._say("Starting ministack: DynamoDB, S3, Secrets Manager …")
+            (self.folder / "ministack").mkdir()
+            self._ministack = enter(Ministack(self.folder / "ministack"))
+        self._run_loop()
+        self.cable = self._call(WebSocketApi(lifetime=self._lifetime).start())
+        self._lambda = self._call(LambdaApi(self.functions).start())
+        stream, known = self._provision(self._ministack.url)
+        self._deploy(Assembly(assembly, known), stream)
+
+    def _deploy(self, assembly: Assembly, stream: str) -> None:
+        assert self._ministack is not None
+        enter = self._stack.enter_context
+        enter(self.invalidations)
+        variables = {
+            "AWS_ENDPOINT_URL": self._ministack.url,
+            "AWS_ENDPOINT_URL_APIGATEWAYMANAGEMENTAPI": self.cable.endpoint,
+            "AWS_ENDPOINT_URL_CLOUDFRONT": self.invalidations.url,
+            "AWS_ENDPOINT_URL_LAMBDA": self._lambda.url,
+            **self._variables,
+        }
+        for name in FUNCTIONS:
+            configuration = assembly.function(name, **variables)
+            self.functions[name] = self._call(
+                Function(configuration, self.folder / "functions").start()
+            )
+            self._stack.callback(self._end, self.functions[name].close)
+        self.cable.function = self.functions["cable"]
+        for api in (self._lambda, self.cable):
+            self._stack.callback(self._end, api.close)
+        for name in URLS:
+            domain = f"{name}.lambda-url.{REGION}.on.aws"
+            url = FunctionUrl(self.functions[name], domain, streaming=assembly.streams(name))
+            self.urls[name] = self._call(url.start())
+            self._stack.callback(self._end, url.close)
+        self._say("Starting the edge and the cache …")
+        ports = {name: url.port for name, url in self.urls.items()} | {"cable": self.cable.port}
+        origins = {
+            name: Origin(port=port, headers={SECRET_HEADER: SECRET}) for name, port in ports.items()
+        }
+        self.edge = enter(
+            Edge(self.folder / "edge", assembly.template, origins, port=self._wanted_port)
+        )
+        if self._access is not None:
+            self.edge.put_keys(edge_keys(self._access))
+        self._follow(assembly, stream)
+        self._say("Starting the first function environments …")
+        self._warm_up()
+
+    def _provision(self, endpoint: str) -> tuple[str, dict[str, str]]:
+        """Makes what the storage stack would; returns the table's stream and the names."""
+
+        def client(service: str) -> Any:
+            return boto3.client(
+                service,
+                endpoint_url=endpoint,
+                region_name=REGION,
+                aws_access_key_id="test",
+                aws_secret_access_key="test",
+            )
+
+        name = f"tailrace-{secrets.token_hex(6)}"
+        table = client("dynamodb").create_table(**table_definition(name))["TableDescription"]
+        client("s3").create_bucket(Bucket=name)
+        self._secrets = client("secretsmanager")
+        secret = self._secrets.create_secret(Name=name, SecretString=SECRET)
+        access = self._secrets.create_secret(
+            Name=f"{name}-access", SecretString=json.dumps(self._access)
+        )
+        self._access_arn = access["ARN"]
+        self._streams = client("dynamodbstreams")
+        return table["LatestStreamArn"], {
+            "AWS::DynamoDB::GlobalTable": name,
+            "AWS::S3::Bucket": name,
+            "AWS::SecretsManager::Secret": secret["ARN"],
+            "AWS::SecretsManager::Secret.Id": secret["ARN"],
+            "AccessSecret.Id": access["ARN"],
+            "AWS::CloudFront::Distribution": DISTRIBUTION,
+            "AWS::Region": REGION,
+            "AWS::URLSuffix": "amazonaws.com",
+            "AWS::ApiGatewayV2::Api": self.cable.api_id,
+            **{f"{name.capitalize()}Function": name for name in FUNCTIONS},
+        }
+
+    def _follow(self, assembly: Assembly, stream: str) -> None:
+        (mapping,) = assembly.resources("AWS::Lambda::EventSourceMapping").values()
+        filters = [each["Pattern"] for each in mapping["FilterCriteria"]["Filters"]]
+        source = EventSource(self._streams, stream, filters, self.functions["dispatch"])
+        following = asyncio.run_coroutine_threadsafe(source.run(), self._loop)
+        following.add_done_callback(_tell)
+        self._stack.callback(following.cancel)
+
+    def _warm_up(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            answer = httpx.get(f"{self.url}/health", timeout=START_SECONDS, trust_env=False)
+            if answer.is_success:
+                return
+            if time.monotonic() > deadline or answer.status_code not in (429, 503, 504):
+                raise AssertionError(
+                    f"GET /health: {answer.status_code} {answer.text}\n{self.output()}"
+                )
+            time.sleep(0.1)
+
+    def _run_loop(self) -> None:
+        thread = threading.Thread(target=self._loop.run_forever, name="lambda", daemon=True)
+        thread.start()
+
+        def end() -> None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join()
+            self._loop.close()
+
+        self._stack.callback(end)
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
+
+    def _end(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._call(close())
+
+
+def edge_keys(access: Mapping[str, Any]) -> dict[str, str]:
+    """What the edge knows of an access secret."""
+    return entries(with_access(Settings(), json.dumps(access)), SECRET.encode())
+
+
+def _tell(following: Future[None]) -> None:
+    """Nobody waits for its end, so that what ended it would go unnoticed."""
+    if not following.cancelled() and (error := following.exception()) is not None:
+        print(f"the event source mapping ended: {error!r}", file=sys.stderr)
+
+
+def check_tools() -> None:
+    """Raises `Missing`, with what to do about it."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    if shutil.which("node", path=path) is None:
+        raise Missing("Node is missing; `make setup` brings it")
+    if not PYTHON.exists():
+        raise Missing("Lambda's Python is missing; `make setup` brings it")
+    if not VARNISH.exists():
+        raise Missing("Varnish, the cache, is missing; `make setup` brings it, or says why not")
+    if shutil.which("cc") is None:
+        raise Missing("Varnish needs a C compiler (Debian, Ubuntu: apt install gcc libc6-dev)")

@@ -1,0 +1,172 @@
+"""Programs in the background: started, waited for, ended, with their output kept in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+ENGINES: Final = ROOT / ".engines"
+START_SECONDS: Final = 180.0
+"""A safety net: on a busy machine a start that takes a second can take half a minute."""
+STOP_SECONDS: Final = 60.0
+SHOWN_BYTES: Final = 8_000
+
+
+class Process:
+    """One program on this machine; `log` gets what it prints, after what earlier runs printed.
+
+    `env` is all of its environment; without it the program inherits that of its parent. `ready`
+    says whether the program, once started, can be used.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        ready: Callable[[], object] = lambda: True,
+    ) -> None:
+        self.name = name
+        self.command = command
+        self.log = log
+        self.env = None if env is None else dict(env)
+        self._cwd = cwd
+        self._ready = ready
+        self._logged = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    def start(self) -> Self:
+        """Starts the program and returns when it is ready; AssertionError when it never is."""
+        assert self._process is None, f"{self.name} is running already"
+        self._logged = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command,
+                env=self.env,
+                cwd=self._cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        try:
+            while not self._ready():
+                ended = self._process.poll()
+                if ended is not None or time.monotonic() > deadline:
+                    state = "is not ready" if ended is None else f"ended with {ended}"
+                    raise AssertionError(f"{self.name} {state}; its output:\n{self.output()}")
+                time.sleep(0.01)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self) -> int | None:
+        """Ends the program with SIGTERM; returns its exit code, or None when it was not running.
+
+        AssertionError when it does not end by itself: then it is killed.
+        """
+        if self._process is None:
+            return None
+        self._process.send_signal(signal.SIGTERM)
+        return self.wait(f"SIGTERM did not end {self.name}")
+
+    def wait(self, late: str | None = None) -> int:
+        """The exit code, once the program has ended."""
+        try:
+            code = self._running.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"{late or f'{self.name} does not end'}:\n{self.output()}"
+            ) from None
+        self._process = None
+        return code
+
+    def signal(self, number: signal.Signals) -> None:
+        self._running.send_signal(number)
+
+    def kill(self) -> None:
+        """Ends the program as a crash would; harmless when it has ended."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def output(self) -> str:
+        """The last that the program and its earlier runs have printed."""
+        return self.log.read_bytes()[-SHOWN_BYTES:].decode(errors="replace")
+
+    def printed(self) -> str:
+        """All that this run has printed."""
+        return self.log.read_bytes()[self._logged :].decode(errors="replace")
+
+    def __enter__(self) -> Self:
+        return self if self._process is not None else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.kill()
+        if error is not None:
+            print(self.output())
+
+    @property
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, f"{self.name} is not running"
+        return self._process
+
+
+def free_port() -> int:
+    (port,) = free_ports(1)
+    return port
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback; all are open at once, so that no two are the same."""
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in held]
+
+
+def accepts(port: int) -> bool:
+    """Whether something listens on that port of loopback."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def fresh_name(prefix: str) -> str:
+    """A name for a table or a bucket that no other test has."""
+    return f"{prefix}-{secrets.token_hex(6)}"
+
+
+def allow_many_connections() -> None:
+    """Raises the soft limit on open files to the hard one; programs inherit it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def stop_cleanly_when_terminated() -> None:
+    """Makes SIGTERM act like Ctrl-C, which unwinds everything, so that no program is left."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))

@@ -1,0 +1,213 @@
+"""The CloudFormation templates that tests and the local AWS read, in `build/templates/<variant>`.
+
+`python -m devtools.templates [variant ...]` synthesises those whose inputs have changed, of all
+variants unless some are named. `folder` does so for one and says where it is. It happens in one
+process of its own: most of the time goes into starting the CDK, and a crash of jsii, the CDK's
+bridge to Node, ends that process and nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from devtools.processes import ROOT
+from scripts import package
+from scripts.package import Platform
+from scripts.package_glue import NotBuilt
+from scripts.package_sizes import TooLarge
+
+PLACE: Final = ROOT / "build" / "templates"
+STAMP: Final = ".stamp"
+CHECKED: Final[dict[str, dict[str, str]]] = {
+    "dev": {"stage": "dev"},
+    "prod": {"stage": "prod"},
+    "afar": {
+        "stage": "prod",
+        "region": "eu-west-1",
+        "domain": "streams.example.org",
+        "certificate_arn": "arn:aws:acm:us-east-1:123456789012:certificate/0a1b",
+        "addresses": "203.0.113.0/24,2001:db8::/32",
+        "alarm_email": "somebody@example.org",
+        "allowed_origins": "https://app.example.org,*.staff.example.org",
+        "history_workers": "5",
+        "compact_schedule": "cron(0 0/6 * * ? *)",
+        "sweep_dry_run": "false",
+        "retention": "chat/**=30d,1GB; **=forever",
+        "ping_interval": "30",
+        "turbo_streams": "false",
+        "cable_ready": "true",
+        "streams_whisper": "true",
+        "streams_presence": "false",
+        "cable_ttl": "86400",
+        "aviso_schema": "s3://schemas.example.org/aviso/types.yaml",
+        "aviso_admin_roles": "ops=admin,lead; lab=*",
+    },
+    "bare": {
+        "access": "open",
+        "firewall": "false",
+        "snap_start": "false",
+        "origin_shield": "off",
+        "rotation_days": "0",
+        "http_concurrency": "0",
+        "live_concurrency": "0",
+        "history": "false",
+        "cable": "false",
+        "events": "false",
+        "aviso": "false",
+    },
+}
+"""Variants for the tests of the stacks. Together they turn every switch, and the security rules of
+cdk-nag report on each of them."""
+
+VARIANTS: Final[dict[str, dict[str, str]]] = {
+    **CHECKED,
+    **{
+        f"local-{access}": {
+            "access": access,
+            "stage": "dev",
+            "platform": "host",
+            "firewall": "false",
+        }
+        for access in ("open", "closed")
+    },
+}
+"""The switches of each variant. The local AWS runs the packages for this machine."""
+
+QUIET: Final = {
+    "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1",
+    "JSII_SILENCE_WARNING_DEPRECATED_NODE_VERSION": "1",
+}
+
+
+class NotSynthesised(Exception):
+    """A variant could not be synthesised; the message names it and has the process's output."""
+
+
+def folder(variant: str) -> Path:
+    """The cloud assembly of a variant, which is synthesised first unless it is current."""
+    make([variant])
+    return PLACE / variant
+
+
+def make(variants: Iterable[str]) -> list[str]:
+    """Bring variants up to date. Return those that were synthesised."""
+    wanted = {variant: _digest(variant) for variant in variants}
+    if not _outdated(wanted):
+        return []
+    PLACE.mkdir(parents=True, exist_ok=True)
+    with _locked():
+        # Another process may have made some of them while this one waited for the lock.
+        outdated = _outdated(wanted)
+        if outdated:
+            _run(outdated)
+        for variant in outdated:
+            (PLACE / variant / STAMP).write_text(wanted[variant])
+    return outdated
+
+
+def _outdated(wanted: Mapping[str, str]) -> list[str]:
+    stamps = {variant: PLACE / variant / STAMP for variant in wanted}
+    return [
+        variant
+        for variant, stamp in stamps.items()
+        if not stamp.exists() or stamp.read_text() != wanted[variant]
+    ]
+
+
+def _run(variants: list[str]) -> None:
+    for variant in variants:
+        shutil.rmtree(PLACE / variant, ignore_errors=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "devtools.templates", "--here", *variants],
+        env=_environment(),
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        raise NotSynthesised(f"the stacks cannot be synthesised:\n{done.stdout}")
+
+
+def _environment() -> dict[str, str]:
+    """Without the account and region that the CDK's command line would name."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("CDK_")}
+    return {**kept, **QUIET}
+
+
+def _digest(variant: str) -> str:
+    """The digest of everything that a variant is made from."""
+    platform: Platform = "host" if VARIANTS[variant].get("platform") == "host" else "lambda"
+    assets = package.build(platform) / ".stamp"
+    files = [*ROOT.glob("infra/**/*"), *ROOT.glob("scripts/package*.py"), Path(__file__)]
+    files += [ROOT / name for name in ("cdk.json", "requirements/dev.txt")]
+    whole = hashlib.sha256(json.dumps([VARIANTS[variant], sys.version]).encode())
+    for file in [*sorted(files), assets]:
+        if file.is_file() and "__pycache__" not in file.parts:
+            content = hashlib.sha256(file.read_bytes()).hexdigest()
+            whole.update(f"{file.relative_to(ROOT)} {content}\n".encode())
+    return whole.hexdigest()
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    with (PLACE / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _synthesise(variant: str) -> None:
+    """Synthesise in this process. Findings of the security rules are for the tests to judge."""
+    import aws_cdk as cdk
+    from cdk_nag import AwsSolutionsChecks
+
+    from infra.app import build
+
+    # Nothing is uploaded: the templates only have to know where the assets are.
+    context: dict[str, Any] = {"aws:cdk:disable-asset-staging": True, **VARIANTS[variant]}
+    app = build(cdk.App(context=context, outdir=str(PLACE / variant)))
+    if variant in CHECKED:
+        cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    try:
+        app.synth()
+    except RuntimeError as error:
+        if variant not in CHECKED or "ValidationFailed" not in str(error):
+            raise
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="devtools.templates", description="Synthesises the stacks that the tests read."
+    )
+    parser.add_argument("variants", nargs="*", metavar="variant", help=", ".join(VARIANTS))
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    variants = arguments.variants or list(VARIANTS)
+    for name in variants:
+        if name not in VARIANTS:
+            parser.error(f"there is no variant {name!r}; there are {', '.join(VARIANTS)}")
+    if arguments.here:
+        for name in variants:
+            _synthesise(name)
+        return
+    try:
+        made = make(variants)
+    except (NotSynthesised, package.NotInstalled, NotBuilt, TooLarge) as failure:
+        raise SystemExit(str(failure)) from failure
+    print(f"synthesised: {', '.join(made) or 'nothing, all are current'}")
+
+
+if __name__ == "__main__":
+    main()
