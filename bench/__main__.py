@@ -15,20 +15,11 @@ from pathlib import Path
 
 import uvloop
 
-from bench.load import WrongAnswer
 from bench.report import OURS, Report, Result, figure, machine, print_table, write_docs, write_json
 from bench.rows import ROWS, Measured, Row, Span
-from bench.servers import (
-    NAMES,
-    REFERENCE,
-    REPOSITORY,
-    Cores,
-    Kind,
-    Server,
-    allow_many_connections,
-    kinds,
-    stop_cleanly_when_terminated,
-)
+from bench.servers import NAMES, REFERENCE, Cores, Kind, Server, kinds
+from devtools.load.client import WrongAnswer
+from devtools.processes import ROOT, allow_many_connections, stop_cleanly_when_terminated
 
 QUICK = Span(warm_up=0.1, seconds=0.3)
 
@@ -65,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         write_json(report, options.json)
     if options.docs or not (options.quick or options.only):
-        for path in write_docs(report, options.docs or REPOSITORY / "docs"):
+        for path in write_docs(report, options.docs or ROOT / "docs"):
             print(f"wrote {path}")
     for failure in run.failures:
         print(f"FAILED {failure}", file=sys.stderr)
@@ -101,7 +92,7 @@ class _Run:
                 for kind in self._contestants:
                     server = servers.get(kind.name)
                     if server is None:
-                        server = Server.start(kind, self._cores, self.data_parent)
+                        server = Server(kind, self._cores, self.data_parent).start()
                         servers[kind.name] = server
                     outcome = self._one(row, turn, server)
                     if outcome is not None:
@@ -184,7 +175,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--node-modules",
         type=Path,
-        default=Path(os.environ.get("BENCH_NODE_MODULES", REPOSITORY / "node_modules")),
+        default=Path(os.environ.get("BENCH_NODE_MODULES", ROOT / "node_modules")),
         help="where the reference server is installed",
     )
     parser.add_argument(

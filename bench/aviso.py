@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 import shapely
 
 from bench.report import machine
-from bench.servers import REPOSITORY
+from devtools.processes import ROOT
+from devtools.server import Server
 from tailrace.aviso import envelope
 from tailrace.aviso.config import Config
 from tailrace.aviso.errors import Operation
@@ -33,9 +34,8 @@ from tailrace.aviso.filters import Filter
 from tailrace.aviso.index import FilterIndex
 from tailrace.aviso.requests import parse_body, parse_notification, parse_subscription
 from tailrace.settings import Settings
-from tests.conftest import Server
 
-PAGE = REPOSITORY / "docs" / "benchmarks-aviso.md"
+PAGE = ROOT / "docs" / "benchmarks-aviso.md"
 FACTS = ("machine", "system", "Tailrace", "date")
 
 EVENT = "extreme_event"
@@ -367,7 +367,7 @@ async def over_http(port: int, quick: bool) -> tuple[list[Row], list[Row]]:
 
 
 def render(measured: Measured) -> str:
-    facts = machine(REPOSITORY / "node_modules", None)
+    facts = machine(ROOT / "node_modules", None)
     return "\n".join(
         [
             "# Benchmarks: Aviso",

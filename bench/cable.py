@@ -12,17 +12,17 @@ import asyncio
 import base64
 import json
 import os
-import struct
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.load import Address, Client, Connection
-from bench.wire import HEAD_END, render
-from tests.conftest import Server
-from tests.e2e.stack import AwsLocal
+from devtools.load.client import Address, Client, Connection
+from devtools.load.frames import masked, unframed
+from devtools.load.wire import HEAD_END, render
+from devtools.local_aws.stack import AwsLocal
+from devtools.server import Server
 
 
 class Case(NamedTuple):
@@ -97,30 +97,6 @@ class Subscriber(Connection):
                 self._heard(frame, now)
             elif b"confirm_subscription" in frame:
                 self.subscribed.set_result(None)
-
-
-def unframed(held: bytes) -> tuple[list[bytes], bytes]:
-    """The frames that are whole, as a server sends them, and what is left."""
-    frames = []
-    while len(held) >= 2:
-        length, start = held[1], 2
-        if length == 126:
-            length, start = int.from_bytes(held[2:4]), 4
-        if len(held) < start + length:
-            break
-        frames.append(held[start : start + length])
-        held = held[start + length :]
-    return frames, held
-
-
-def masked(payload: bytes) -> bytes:
-    """A frame as a client sends it; a mask of zeros changes nothing."""
-    head = b"\x81" + (
-        struct.pack("!B", 0x80 | len(payload))
-        if len(payload) < 126
-        else struct.pack("!BH", 0x80 | 126, len(payload))
-    )
-    return head + bytes(4) + payload
 
 
 async def measure(address: Address, case: Case) -> tuple[list[float], float]:

@@ -8,38 +8,24 @@ disturb it least.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from bench.report import machine
-from bench.servers import REPOSITORY
-from scripts.package import LAYERS, build
+from devtools.cold_start import INIT, run
+from devtools.processes import ROOT
+from scripts.package import build
 
-PAGE = REPOSITORY / "docs" / "benchmarks-coldstart.md"
-PYTHON = REPOSITORY / ".engines" / "lambda" / "bin" / "python"
+PAGE = ROOT / "docs" / "benchmarks-coldstart.md"
 FACTS = ("machine", "system", "Tailrace", "date")
 
 GOALS = {"http": 400, "live": 350}
 """Milliseconds of CPU that the init of a function may take."""
-
-INIT = {
-    "http": "import handler",
-    "live": "import asgi_stream.runtime, handler; handler.app.started()",
-    "cable": "import handler",
-    "pulse": "import handler",
-    "dispatch": "import handler",
-    "rotate": "import handler",
-    "keys": "import handler",
-}
-"""What a function does in its init phase; the live function's runtime is ours, so it counts."""
 
 DEPENDENCIES = {
     "asyncio": "import asyncio",
@@ -79,51 +65,6 @@ MARKS = {
 }
 """The module by which one sees that a function has loaded a dependency."""
 
-CHILD = """
-import json, sys, time
-begun = time.process_time()
-{statement}
-print(json.dumps([(time.process_time() - begun) * 1000, sorted(sys.modules)]))
-"""
-
-
-class Init(NamedTuple):
-    milliseconds: float
-    modules: frozenset[str]
-
-
-def run(assets: Path, function: str, statement: str) -> Init:
-    """One fresh interpreter in the environment of a function."""
-    layers = [assets / "layers" / layer / "python" for layer in LAYERS[function]]
-    task = assets / "functions" / function
-    done = subprocess.run(
-        [PYTHON, "-B", "-c", CHILD.format(statement=statement)],
-        env={
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": os.pathsep.join(map(str, [task, *layers])),
-            "LAMBDA_TASK_ROOT": str(task),
-            "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9",
-            "AWS_LAMBDA_FUNCTION_NAME": function,
-            "AWS_REGION": "us-east-1",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": "none",
-            "AWS_SECRET_ACCESS_KEY": "none",
-            "TAILRACE_TABLE": "tailrace",
-            "TAILRACE_BUCKET": "tailrace",
-            "TAILRACE_ORIGIN_SECRET": "arn:none",
-            "TAILRACE_ACCESS_SECRET": "arn:none",
-            "TAILRACE_EDGE_KEYS": "arn:none",
-            "TAILRACE_DISTRIBUTION": "none",
-            "TAILRACE_CABLE_ENDPOINT": "https://none/cable",
-            "TAILRACE_PULSE": "none",
-        },
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    milliseconds, modules = json.loads(done.stdout.splitlines()[-1])
-    return Init(milliseconds, frozenset(modules))
-
 
 def median(assets: Path, function: str, statement: str, rounds: int) -> float:
     return statistics.median(run(assets, function, statement).milliseconds for _ in range(rounds))
@@ -142,12 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(page)
     if options.write:
         PAGE.write_text(page)
-        _say(f"wrote {PAGE.relative_to(REPOSITORY)}")
+        _say(f"wrote {PAGE.relative_to(ROOT)}")
     return 0
 
 
 def _page(assets: Path, source: Path, rounds: int) -> str:
-    known = machine(REPOSITORY / "node_modules", None)
+    known = machine(ROOT / "node_modules", None)
     load = f"{os.getloadavg()[0]:.1f}"
     lines = [
         "# Benchmarks: cold start",

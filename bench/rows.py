@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import NamedTuple, Self
 
-from bench.load import (
+from bench.servers import Server
+from bench.streams import BINARY, append, message, next_offset, read, streams_at, temporary
+from devtools.load.client import (
     PATIENCE,
     Address,
     Audience,
@@ -25,9 +27,7 @@ from bench.load import (
     closed_loop,
     open_readers,
 )
-from bench.servers import Server
-from bench.streams import BINARY, append, message, next_offset, read, streams_at, temporary
-from bench.wire import header_of
+from devtools.load.wire import header_of
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 READERS = 1000

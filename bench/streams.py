@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from bench.load import Address, Client, WrongAnswer
-from bench.wire import Response, render
+from devtools.load.client import Address, Client, WrongAnswer
+from devtools.load.wire import Response, render
 
 JSON = "application/json"
 BINARY = "application/octet-stream"

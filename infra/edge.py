@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudfront as cloudfront
@@ -40,7 +40,7 @@ LEEWAY_SECONDS: Final = 5
 IDLE_SECONDS: Final = 60
 """How long a connection to a function is kept for the next request."""
 
-Config = cloudfront.CfnDistribution
+Config: TypeAlias = cloudfront.CfnDistribution
 
 
 class Edge(Construct):

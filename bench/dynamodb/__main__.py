@@ -19,13 +19,13 @@ from bench.dynamodb.lab import Site, found_at, ministack
 from bench.dynamodb.measure import FULL, QUICK, measure, say
 from bench.dynamodb.report import Report, markdown
 from bench.report import machine
-from bench.servers import REPOSITORY, stop_cleanly_when_terminated
+from devtools.engines.ministack import PYTHON, Ministack
+from devtools.processes import ROOT, fresh_name, stop_cleanly_when_terminated
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
 from tailrace.store.dynamo.access import resolve
-from tests.engines import PYTHON, Ministack, fresh_name
 
-PAGE = REPOSITORY / "docs" / "benchmarks-dynamodb.md"
+PAGE = ROOT / "docs" / "benchmarks-dynamodb.md"
 FACTS = ("machine", "system", "Tailrace", "date")
 
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 runs.append(uvloop.run(measure(site, scale)))
     say("clients")
     spent = costs(scale.calls)
-    known = machine(REPOSITORY / "node_modules", None)
+    known = machine(ROOT / "node_modules", None)
     facts = {
         **{name: known[name] for name in FACTS},
         "engine": "; ".join(run.engine for run in runs),

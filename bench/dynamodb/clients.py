@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import uvloop
 
 from bench.dynamodb.lab import SMALL, entry_item
-from bench.servers import REPOSITORY
+from devtools.processes import ROOT
 from tailrace.settings import Settings
 from tailrace.store.dynamo.access import boto_client, resolve
 from tailrace.store.dynamo.client import Client
@@ -53,7 +53,7 @@ _LOOPS: dict[str, Loop] = {
 @contextmanager
 def _stub() -> Iterator[str]:
     command = [sys.executable, "-m", "bench.dynamodb.stub"]
-    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as stub:
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as stub:
         try:
             assert stub.stdout is not None
             yield f"http://127.0.0.1:{stub.stdout.readline().strip()}"

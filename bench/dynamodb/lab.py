@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.dynamodb.ledger import Ledger, Objects
+from devtools.engines.ministack import Engine, Ministack
 from tailrace.clock import system_clock
 from tailrace.log.append import Append, decide
 from tailrace.log.create import Create
@@ -24,7 +25,6 @@ from tailrace.store.dynamo.access import boto_client
 from tailrace.store.dynamo.provision import Backend
 from tailrace.store.dynamo.store import DynamoStore
 from tailrace.streams import Streams
-from tests.engines import Engine, Ministack
 
 BINARY = "application/octet-stream"
 SMALL = b"x" * 100

@@ -24,13 +24,14 @@ from bench.history.data import Made, Size, make
 from bench.history.memory import Peak
 from bench.history.page import PAGE, render
 from bench.history.reads import Reads, reads
+from devtools.engines.ministack import Engine, Ministack
+from devtools.processes import fresh_name
 from glue_jobs import compact_history
 from glue_jobs.shared import items
 from glue_jobs.shared.job import running
 from glue_jobs.shared.spark import session
 from tailrace.settings import Settings
 from tailrace.store.dynamo.provision import connect
-from tests.engines import Engine, Ministack, fresh_name
 
 SIZES = (Size(100_000, 1_000), Size(1_000_000, 10_000))
 QUICK = (Size(10_000, 100), Size(50_000, 500))

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bench.report import machine
-from bench.servers import REPOSITORY
+from devtools.processes import ROOT
 
 if TYPE_CHECKING:
     from bench.history.__main__ import Run
     from bench.history.reads import Reads
 
-PAGE = REPOSITORY / "docs" / "benchmarks-history.md"
+PAGE = ROOT / "docs" / "benchmarks-history.md"
 FACTS = ("machine", "system", "Tailrace", "date")
 GOAL = 0.4
 
 
 def render(runs: Sequence[Run], reads: Reads, cores: int) -> str:
-    facts = machine(REPOSITORY / "node_modules", None)
+    facts = machine(ROOT / "node_modules", None)
     small, large = runs[0], runs[-1]
     growth = (large.compact / small.compact) / (large.size.entries / small.size.entries)
     lines = [

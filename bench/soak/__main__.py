@@ -13,20 +13,15 @@ from dataclasses import replace
 
 import uvloop
 
-from bench.load import Address
-from bench.servers import (
-    REPOSITORY,
-    Server,
-    allow_many_connections,
-    kinds,
-    stop_cleanly_when_terminated,
-)
+from bench.servers import Server, kinds
 from bench.soak.churn import churn
 from bench.soak.health import SPARE_FILES, Health, Memory, files_settle
 from bench.soak.readers import follow
 from bench.soak.world import Ledger, World
 from bench.soak.writers import write
 from bench.streams import BINARY, streams_at
+from devtools.load.client import Address
+from devtools.processes import ROOT, allow_many_connections, stop_cleanly_when_terminated
 
 PROGRESS_SECONDS = 10.0
 FINISH_SECONDS = 90.0
@@ -47,14 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     allow_many_connections()
     stop_cleanly_when_terminated()
-    kind = kinds(REPOSITORY / "node_modules")["tailrace"]
+    kind = kinds(ROOT / "node_modules")["tailrace"]
     flags = [part for flag in SERVER_FLAGS.items() for part in flag]
-    server = Server.start(replace(kind, command=lambda data: [*kind.command(data), *flags]))
-    print(f"seed {options.seed}, server process {server.process.pid}, {options.minutes:g} minutes")
+    server = Server(replace(kind, command=lambda data: [*kind.command(data), *flags])).start()
+    print(f"seed {options.seed}, server process {server.pid}, {options.minutes:g} minutes")
     try:
         failures = uvloop.run(_soak(server, options))
     finally:
-        log = server.log_tail()
+        log = server.output()
         server.stop()
     for failure in failures:
         print(f"FAILED {failure}", file=sys.stderr)

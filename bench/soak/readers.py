@@ -8,10 +8,10 @@ import random
 import time
 from abc import ABC, abstractmethod
 
-from bench.load import Client, Connection, WrongAnswer
 from bench.soak.world import Follower, Ledger, World
 from bench.streams import next_offset, read
-from bench.wire import HEAD_END, ChunkDecoder, Event, EventDecoder
+from devtools.load.client import Client, Connection, WrongAnswer
+from devtools.load.wire import HEAD_END, ChunkDecoder, Event, EventDecoder
 
 RECENT_APPENDS = 50
 FROM_START = 0.05

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.load import Address
+from devtools.load.client import Address
 
 SHOWN_FAILURES = 20
 

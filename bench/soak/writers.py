@@ -7,10 +7,10 @@ import json
 import random
 import time
 
-from bench.load import Client, WrongAnswer
 from bench.soak.world import Acknowledged, World
 from bench.streams import append, next_offset
-from bench.wire import Response
+from devtools.load.client import Client, WrongAnswer
+from devtools.load.wire import Response
 
 SIZES = (40, 100, 300, 20_000, 300_000)
 SIZE_WEIGHTS = (300, 500, 190, 9, 1)
