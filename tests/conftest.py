@@ -1,136 +1,22 @@
-"""What tests share: the server as a real process, and the JavaScript tests run by vitest."""
+"""Fixtures of all tests: servers and engines, each one per process."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-import httpx
 import pytest
-from xdist.scheduler import LoadFileScheduling
 
-from tests.engines import Engine, aws_fixture, fresh_name, ministack_fixture  # noqa: F401
-from tests.seaweedfs import seaweedfs_fixture  # noqa: F401
+from devtools.engines.ministack import Engine, Ministack
+from devtools.engines.seaweedfs import MISSING, Seaweedfs
+from devtools.node import VitestTest
+from devtools.processes import Process, fresh_name
+from devtools.server import Server
 
-ROOT = Path(__file__).resolve().parent.parent
-ENGINES = ROOT / ".engines"
-READY = re.compile(r"ready on (http://127\.0\.0\.1:(\d+))")
-START_SECONDS = 20.0
-STOP_SECONDS = 20.0
-SHOWN_BYTES = 8_000
-
-
-class Server:
-    """One server process on loopback; its data directory outlives it.
-
-    `env` holds settings, such as `{"TAILRACE_LONG_POLL_TIMEOUT": "2"}`.
-    """
-
-    def __init__(self, data: Path, env: Mapping[str, str] | None = None) -> None:
-        self.data = data
-        self.env = dict(env or {})
-        self.log = data.with_name(f"{data.name}.log")
-        self.port = 0
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        return self._running.pid
-
-    def start(self) -> Self:
-        """Starts the server, on the same port as before, and returns when it answers."""
-        assert self._process is None, "the server is running already"
-        logged = self.log.stat().st_size if self.log.exists() else 0
-        command = [sys.executable, "-m", "tailrace", "serve"]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--port", str(self.port), "--data", str(self.data)],
-                env={**os.environ, **self.env},
-                cwd=self.data.parent,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers(logged):
-            ended = self._process.poll()
-            if ended is not None or time.monotonic() > deadline:
-                self.kill()
-                state = "is not ready" if ended is None else f"ended with {ended}"
-                raise AssertionError(f"the server {state}; its output:\n{self.output()}")
-            time.sleep(0.01)
-        return self
-
-    def stop(self) -> int:
-        """Ends the server as an operator would; returns its exit code."""
-        process = self._running
-        process.send_signal(signal.SIGTERM)
-        try:
-            code = process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(f"SIGTERM did not end the server:\n{self.output()}") from None
-        self._process = None
-        return code
-
-    def kill(self) -> None:
-        """Ends the server as a crash would; harmless when it has ended."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def restart(self) -> Self:
-        self.stop()
-        return self.start()
-
-    def output(self) -> str:
-        return self.log.read_bytes()[-SHOWN_BYTES:].decode(errors="replace")
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.kill()
-        if error is not None:
-            print(self.output())
-
-    @property
-    def _running(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None, "the server is not running"
-        return self._process
-
-    def _answers(self, logged: int) -> bool:
-        ready = READY.search(self.log.read_bytes()[logged:].decode(errors="replace"))
-        if ready is None:
-            return False
-        self.port = int(ready[2])
-        try:
-            return httpx.get(f"{self.url}/health", trust_env=False).is_success
-        except httpx.TransportError:
-            return False
-
+pytest_plugins = ["devtools.pytest_plugin"]
+# Not a test module, but its assertions are to explain themselves, too.
+pytest.register_assert_rewrite("tests.support.store_contract")
 
 ON_DYNAMODB = os.environ.get("TAILRACE_TEST_STORE") == "dynamodb"
 """Whether `make test-dynamodb` runs the tests of the HTTP server over the other store."""
@@ -180,105 +66,44 @@ def dynamodb_server(aws: Engine, tmp_path_factory: pytest.TempPathFactory) -> It
         yield shared
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Of tests with one name, only one would be run side by side with others."""
-    names = Counter(item.nodeid for item in session.items)
-    if len(names) < len(session.items):
-        raise pytest.UsageError(f"more than one test is called {names.most_common(1)[0][0]}")
+@pytest.fixture(scope="session")
+def ministack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
+    with Ministack(tmp_path_factory.mktemp("ministack")) as shared:
+        yield shared
 
 
-TOGETHER = ("tests/glue/", "tests/e2e/", "tests/infra/")
-"""Tests that share what takes long to make: a JVM with Spark, the whole path, the stacks."""
+@pytest.fixture(scope="session")
+def aws(ministack: Ministack) -> Engine:
+    """DynamoDB and S3 that the tests share; they keep apart by `fresh_name`.
 
-FIRST = (
-    "tests/glue/", "tests/e2e/", "tests/conformance/", "tests/infra/",
-    "tests/test_limits.py", "tests/test_settings.py", "tests/test_readme.py",
-    "tests/test_server.py", "tests/deploy/", "tests/package/", "tests/aws/", "tests/faults/",
-    "tests/cable/",
-)  # fmt: skip
-"""What takes longest, so that no process is left with it at the end. Each process gets two pieces
-of work at the beginning, so four that are small follow the four that are large."""
-
-
-class Shares(LoadFileScheduling):  # type: ignore[misc]
-    """A file of tests to a process at a time, but those that belong together to one."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        scope: str = super()._split_scope(nodeid)
-        return next((each for each in TOGETHER if scope.startswith(each)), scope)
+    `make test-dynamodb-local` names another endpoint for DynamoDB.
+    """
+    url = os.environ.get("TAILRACE_TEST_DYNAMODB")
+    if url:
+        return Engine("DynamoDB Local", url, ministack.url)
+    return Engine("ministack", ministack.url, ministack.url)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    if config.getoption("dist") != "loadfile":
-        return None
-    config.option.loadscopereorder = False
-    return Shares(config, log)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
-        places = (i for i, each in enumerate(FIRST) if item.nodeid.startswith(each))
-        return next(places, len(FIRST))
-
-    items.sort(key=place)
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweedfs]:
+    """S3 that checks signatures; tests keep apart by `fresh_name`."""
+    if MISSING.exists():
+        pytest.skip(f"without SeaweedFS: {MISSING.read_text().strip()}")
+    with Seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as shared:
+        yield shared
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds what the processes of a failed test have printed."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         for name, value in item.funcargs.items():
-            if isinstance(value, Server):
+            if isinstance(value, Process):
                 report.sections.append((f"output of {name}", value.output()))
     return report
-
-
-@dataclass(frozen=True, slots=True)
-class VitestTest:
-    name: str
-    status: str
-    messages: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return "\n".join([self.name, *(f"    {m}".replace("\n", "\n    ") for m in self.messages)])
-
-
-def find_node() -> str:
-    """The Node of set-up, or else the machine's own."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    node = shutil.which("node", path=path)
-    assert node is not None, "Node is missing; `make setup` brings it"
-    return node
-
-
-def run_vitest(
-    root: Path, report: Path, env: Mapping[str, str], *, seconds: float
-) -> list[VitestTest]:
-    """Runs the test files below `root`, each test's outcome in their order."""
-    vitest = ROOT / "node_modules" / "vitest" / "vitest.mjs"
-    assert vitest.exists(), "node_modules is missing; `make setup` brings it"
-    done = subprocess.run(
-        [find_node(), vitest, "run", "--root", root, "--reporter=json", f"--outputFile={report}"],
-        env={**os.environ, **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-    )
-    assert report.exists(), f"vitest wrote no report:\n{done.stdout}\n{done.stderr}"
-    results: dict[str, Any] = json.loads(report.read_bytes())
-    tests = [
-        VitestTest(test["fullName"], test["status"], tuple(test["failureMessages"]))
-        for file in results["testResults"]
-        for test in file["assertionResults"]
-    ]
-    failed = any(test.status == "failed" for test in tests)
-    # A file that cannot be loaded fails the run without any test of its own failing.
-    assert failed or done.returncode == 0, f"vitest failed:\n{done.stdout}\n{done.stderr}"
-    return tests
 
 
 def fail_with(tests: Iterable[VitestTest]) -> None:

@@ -1,21 +1,43 @@
-"""The path that the tests of this folder share; they keep apart by the names of their streams."""
+"""Local AWS stacks that the tests of this folder share; tests use streams of their own.
+
+A run starts two: one where everybody may do everything, and one where credentials count, with the
+settings of every protocol and event types of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
+import boto3
 import httpx
 import pytest
 
-from tests.e2e.private import ACCESS
-from tests.e2e.stack import AwsLocal, Missing
-from tests.engines import Ministack
+from devtools.engines.ministack import Ministack
+from devtools.local_aws.environments import REGION
+from devtools.local_aws.stack import AwsLocal, Missing
+from devtools.processes import ROOT, fresh_name
+from tests.e2e.private import ACCESS, GUARDED
+
+SECONDS = 300.0
+"""Time-out of a client: a safety net."""
 
 # Live reads are shorter than deployed ones, so that waiting for their end costs no minutes.
 VARIABLES = {
     "TAILRACE_LONG_POLL_TIMEOUT": "2",
     "TAILRACE_SSE_LIFETIME": "5",
     "TAILRACE_AVISO_MAX_DURATION": "3",
+}
+# Here they are as long as the function's time allows: tests that follow one must not race its end.
+CLOSED = {
+    "TAILRACE_LONG_POLL_TIMEOUT": "2",
+    "TAILRACE_SSE_LIFETIME": "50",
+    "TAILRACE_AVISO_MAX_DURATION": "50",
+    "TAILRACE_AVISO_ADMIN_ROLES": "ops=admin",
+    "TAILRACE_CABLE_READY": "true",
+    "TAILRACE_STREAMS_WHISPER": "true",
+    "TAILRACE_PING_INTERVAL": "1",
+    "TAILRACE_PRESENCE_TTL": "1",
+    "TAILRACE_EVENTS_LIFETIME": "3",
 }
 
 
@@ -30,18 +52,43 @@ def aws_local(ministack: Ministack) -> Iterator[AwsLocal]:
 
 @pytest.fixture(scope="session")
 def closed_local(ministack: Ministack) -> Iterator[AwsLocal]:
-    """The same, where credentials count."""
+    """The same, where credentials count; the schema of Aviso is an object in S3."""
+    variables = {**CLOSED, "TAILRACE_AVISO_SCHEMA": upload_schema(ministack)}
     try:
-        with AwsLocal(variables=VARIABLES, ministack=ministack, access=ACCESS) as stack:
+        with AwsLocal(variables=variables, ministack=ministack, access=ACCESS) as stack:
             yield stack
     except Missing as missing:
         pytest.skip(str(missing))
 
 
+def upload_schema(ministack: Ministack) -> str:
+    """Puts the schema that comes along, with one more event type, into a bucket."""
+    schema = ROOT / "layers/core/python/tailrace/aviso/schema.yaml"
+    bucket = fresh_name("schemas")
+    s3 = boto3.client(
+        "s3",
+        endpoint_url=ministack.url,
+        region_name=REGION,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+    s3.create_bucket(Bucket=bucket)
+    s3.put_object(Bucket=bucket, Key="own.yaml", Body=(schema.read_text() + GUARDED).encode())
+    s3.close()
+    return f"s3://{bucket}/own.yaml"
+
+
 @pytest.fixture
 def viewer(aws_local: AwsLocal) -> Iterator[httpx.Client]:
-    """Somebody in front of the edge."""
-    with httpx.Client(base_url=aws_local.url, timeout=30, trust_env=False) as client:
+    """A client of the edge."""
+    with httpx.Client(base_url=aws_local.url, timeout=SECONDS, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def guarded(closed_local: AwsLocal) -> Iterator[httpx.Client]:
+    """A client of the edge where credentials count."""
+    with httpx.Client(base_url=closed_local.url, timeout=SECONDS, trust_env=False) as client:
         yield client
 
 

@@ -1,4 +1,4 @@
-"""Credentials for the path with a closed door."""
+"""Credentials and event types of the local AWS where credentials count."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tailrace.auth.jws import made
+from tests.support.cable import SECRET
 
-OLD: Final = "the-old-secret-of-this-machine-and-no-other"
+OLD: Final = SECRET
 NEW: Final = "the-new-secret-of-this-machine-and-no-other"
 
-ACCESS: Final = {"secret": f"{OLD} {NEW}", "public_streams": "public/**"}
-"""What the access secret says at first."""
+ACCESS: Final = {"secret": f"{OLD} {NEW}", "public_streams": "public/**, open/**"}
+"""The access secret at first."""
+
+GUARDED: Final = """
+  guarded:
+    identifier: {name: {type: StringHandler, required: false}}
+    auth: {required: true, read_roles: {lab: ["*"]}, write_roles: {lab: [producer]}}
+"""
+"""An event type of Aviso for which roles count."""
 
 
 def bearer(scope: str, streams: str = "**", *, secret: str = OLD, **claims: Any) -> dict[str, str]:

@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.cable.test_load import check, hear_all
-from tests.cable.tools import KEY, SECRET, Cable, on_cable, pubsub, signed, token
-from tests.conftest import fail_with, run_vitest
-from tests.e2e.stack import AwsLocal, Missing
-from tests.engines import Ministack
+from devtools.local_aws.stack import AwsLocal
+from devtools.node import run_vitest
+from devtools.processes import ROOT
+from tests.conftest import fail_with
+from tests.support.cable import KEY, SECONDS, SECRET, Cable, on_cable, pubsub, signed, token
+from tests.support.cable_load import hear_all
 
-CLIENTS = Path(__file__).parent.parent / "cable" / "clients"
-
-SETTINGS = {
-    "TAILRACE_CABLE_READY": "true",
-    "TAILRACE_STREAMS_WHISPER": "true",
-    "TAILRACE_PING_INTERVAL": "1",
-    "TAILRACE_PRESENCE_TTL": "1",
-    "TAILRACE_EVENTS_LIFETIME": "3",
-}
+CLIENTS = ROOT / "tests/integration/cable/clients"
+PLAIN: dict[str, Any] = {"timeout": SECONDS, "trust_env": False}
 
 
-@pytest.fixture(scope="module")
-def aws(ministack: Ministack) -> Iterator[AwsLocal]:
-    access = {"secret": SECRET, "public_streams": "open/**"}
-    try:
-        with AwsLocal(variables=SETTINGS, ministack=ministack, access=access) as stack:
-            yield stack
-    except Missing as missing:
-        pytest.skip(str(missing))
-
-
-@pytest.fixture(autouse=True)
-def told(aws: AwsLocal) -> Iterator[None]:
-    """A test that fails shows what the functions said."""
-    yield
-    print(aws.output())
+@pytest.fixture
+def aws(closed_local: AwsLocal) -> AwsLocal:
+    return closed_local
 
 
 @pytest.fixture
@@ -57,12 +39,12 @@ def stream() -> str:
 def broadcast(aws: AwsLocal, stream: str, data: str, **meta: Any) -> None:
     asked = {"stream": stream, "data": data, "meta": meta}
     headers = {"authorization": f"Bearer {KEY}"}
-    answer = httpx.post(f"{aws.url}/_broadcast", json=asked, headers=headers, trust_env=False)
+    answer = httpx.post(f"{aws.url}/_broadcast", json=asked, headers=headers, **PLAIN)
     assert answer.status_code == 201, answer.text
 
 
 def read(aws: AwsLocal, stream: str) -> str:
-    return httpx.get(f"{aws.url}/v1/stream/{stream}?offset=-1", trust_env=False).text
+    return httpx.get(f"{aws.url}/v1/stream/{stream}?offset=-1", **PLAIN).text
 
 
 async def resumed(aws: AwsLocal, stream: str, place: dict[str, Any]) -> list[Any]:
@@ -77,9 +59,9 @@ async def resumed(aws: AwsLocal, stream: str, place: dict[str, Any]) -> list[Any
 
 def test_stock_clients(aws: AwsLocal, tmp_path: Path) -> None:
     env = {"SERVER_URL": aws.url, "SECRET": SECRET}
-    tests = run_vitest(CLIENTS, tmp_path / "report.json", env, seconds=200)
+    tests = run_vitest(CLIENTS, tmp_path / "report.json", env)
     fail_with(test for test in tests if test.status != "passed")
-    assert len(tests) > 40
+    assert len(tests) > 30
 
 
 async def test_the_bytes_that_were_appended_are_delivered(aws: AwsLocal, stream: str) -> None:
@@ -121,7 +103,7 @@ async def test_who_is_refused_is_told_why(aws: AwsLocal) -> None:
     for shown, reason in ((token(lasting=-9), "token_expired"), ("x.y.z", "unauthorized")):
         async with on_cable(aws, f"jid={shown}") as cable:
             assert cable.welcome == {"type": "disconnect", "reason": reason, "reconnect": False}
-            await asyncio.wait_for(cable.socket.wait_closed(), 10)
+            await asyncio.wait_for(cable.socket.wait_closed(), SECONDS)
 
 
 async def test_a_session_is_resumed_by_whom_the_token_names_and_by_nobody_else(
@@ -141,11 +123,12 @@ async def test_a_session_is_resumed_by_whom_the_token_names_and_by_nobody_else(
 
 
 async def test_pings_come_by_themselves(aws: AwsLocal) -> None:
+    begun = int(time.time())
     async with on_cable(aws) as cable:
         for _ in range(2):
-            ping = json.loads(await asyncio.wait_for(cable.socket.recv(), 10))
+            ping = json.loads(await asyncio.wait_for(cable.socket.recv(), SECONDS))
             assert ping["type"] == "ping"
-            assert abs(ping["message"] - time.time()) < 5
+            assert begun <= ping["message"] <= time.time() + 1
 
 
 async def test_who_drops_unnoticed_is_noticed(aws: AwsLocal, stream: str) -> None:
@@ -163,12 +146,13 @@ async def test_who_drops_unnoticed_is_noticed(aws: AwsLocal, stream: str) -> Non
         aws.cable.lose_disconnects = False
 
 
-@pytest.mark.parametrize("status", [429, 500, 410])
+@pytest.mark.parametrize("status", [429, 500])
 async def test_a_frame_that_api_gateway_fails_with_is_not_lost(
     aws: AwsLocal, stream: str, status: int
 ) -> None:
-    """It is sent again, or the client comes back for it."""
-    async with on_cable(aws) as cable:
+    """It is sent again, or the client is disconnected and comes back for it."""
+    # Without pings: one of them must not be the frame that fails.
+    async with on_cable(aws, "pi=0") as cable:
         await cable.subscribe(pubsub(stream))
         broadcast(aws, stream, "1")
         frame = await cable.hear()
@@ -185,60 +169,42 @@ async def test_a_frame_that_api_gateway_fails_with_is_not_lost(
         aws.cable.faults = fail
         try:
             broadcast(aws, stream, "2")
-            await asyncio.wait_for(failed.wait(), 15)
+            await asyncio.wait_for(failed.wait(), SECONDS)
         finally:
             aws.cable.faults = lambda _, __: None
         broadcast(aws, stream, "3")
-        heard = await _rest(cable, 2 if status == 429 else 0)
+        if status == 429:
+            heard = await cable.messages(2)
+        else:
+            heard = await messages_until_closed(cable)
     place = {**place, "offset": place["offset"] + len(heard)}
     assert heard + await resumed(aws, stream, place) == [2, 3]
 
 
-async def _rest(cable: Cable, number: int) -> list[Any]:
-    """So many messages, or those that come before the connection ends."""
+async def messages_until_closed(cable: Cable) -> list[Any]:
     heard: list[Any] = []
-    try:
-        while len(heard) < number or not number:
-            frame = json.loads(await asyncio.wait_for(cable.socket.recv(), 2))
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            frame = await cable.hear()
             if "stream_id" in frame:
                 heard.append(frame["message"])
-    except Exception:  # noqa: BLE001 - it was let go, or is silent
-        pass
     return heard
 
 
 def test_events_end_and_go_on(aws: AwsLocal, stream: str) -> None:
     broadcast(aws, stream, "1")
     url = f"{aws.url}/events?stream={stream}"
-    first = httpx.get(f"{url}&history_since=1", timeout=20, trust_env=False)
+    first = httpx.get(f"{url}&history_since=1", **PLAIN)
     assert first.headers["content-type"].startswith("text/event-stream")
     (id_,) = [line[4:] for line in first.text.splitlines() if line.startswith("id: ")]
     broadcast(aws, stream, "2")
-    again = httpx.get(url, headers={"last-event-id": id_}, timeout=20, trust_env=False)
+    again = httpx.get(url, headers={"last-event-id": id_}, **PLAIN)
     assert "data: 2\n" in again.text
     assert "data: 1\n" not in again.text
 
 
 async def test_clients_that_drop_and_come_back_miss_nothing(aws: AwsLocal, stream: str) -> None:
-    batches = [[stream] * random.choice((1, 1, 4)) for _ in range(12)]
-    listeners = await hear_all(aws, [stream], 12, batches, 3)
+    batches = [[stream] * random.choice((1, 1, 4)) for _ in range(8)]
+    listeners = await hear_all(aws, [stream], 6, batches, 2)
     assert {one.offset for one in listeners} == {sum(map(len, batches))}
     assert [fault for one in listeners for fault in one.faults] == []
-
-
-@pytest.mark.slow
-async def test_a_hundred_on_one_stream(aws: AwsLocal, stream: str) -> None:
-    batches = [[stream] * random.choice((1, 1, 4)) for _ in range(20)]
-    listeners = await hear_all(aws, [stream], 100, batches, 5)
-    assert {one.offset for one in listeners} == {sum(map(len, batches))}
-    check(listeners, 20 * 5)
-
-
-@pytest.mark.slow
-async def test_a_hundred_streams_with_one_each(aws: AwsLocal, stream: str) -> None:
-    names = [f"{stream}/{i}" for i in range(100)]
-    waiting = names * 3
-    random.shuffle(waiting)
-    batches = [waiting[at : at + 20] for at in range(0, len(waiting), 20)]
-    listeners = await hear_all(aws, names, 1, batches, 4)
-    assert {one.offset for one in listeners} == {3}

@@ -1,25 +1,17 @@
-"""An audience costs what one reader costs: the cache lets one long-poll of each cycle through."""
+"""Readers that wait at the same place share origin requests, and none of them misses a message."""
 
 from __future__ import annotations
 
-import pytest
+from devtools.load.audience import Result, measure, table
+from devtools.local_aws.stack import AwsLocal
 
-from tests.e2e.collapsing import Result, measure, table
-from tests.e2e.stack import AwsLocal
-
-MOST = 2
-"""Origin requests of one poll cycle: one, and one more for clients who come when the answer, which
-is kept for a second, has been forgotten."""
+SHARING = 5
+"""Polls that one origin request answers on average, at least. On a quiet machine it is about half
+of the readers: an answer is kept for a second, and readers that come later ask anew."""
 
 
-@pytest.mark.parametrize(
-    ("streams", "clients"), [(1, 1000), pytest.param(5, 200, marks=pytest.mark.slow)]
-)
-async def test_long_polls_collapse_and_nobody_misses_a_message(
-    aws_local: AwsLocal, streams: int, clients: int
-) -> None:
-    name = f"audience-{streams}"
-    result = await measure(aws_local, name, streams=streams, clients=clients, writes=12, idle=5)
+async def test_long_polls_collapse_and_nobody_misses_a_message(aws_local: AwsLocal) -> None:
+    result = await measure(aws_local, "audience", streams=1, clients=60, writes=6, idle=3)
     print(table([result]))
     assert_collapsed(result)
 
@@ -28,5 +20,4 @@ def assert_collapsed(result: Result) -> None:
     assert result.wrong == 0
     assert result.delivered == result.streams * result.clients * result.writes
     assert result.cycles > result.streams * result.writes
-    assert result.asked <= MOST * result.cycles
-    assert max(result.per_key) <= MOST
+    assert result.asked * SHARING <= result.polls

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.e2e.stack import AwsLocal
-from tests.engines import fresh_name
+from devtools.local_aws.stack import AwsLocal
+from devtools.processes import fresh_name
+from tests.e2e.conftest import SECONDS
+from tests.e2e.private import bearer
 
 BYTES = {"content-type": "application/octet-stream"}
 TEXT = {"content-type": "text/plain"}
@@ -22,6 +24,12 @@ MIB = 1 << 20
 def stream() -> str:
     """The path of a stream that nobody else has."""
     return f"/v1/stream/{fresh_name('path')}"
+
+
+@pytest.fixture
+def public() -> str:
+    """The path of a stream that everybody may read where credentials count."""
+    return f"/v1/stream/open/{fresh_name('path')}"
 
 
 def created(viewer: httpx.Client, path: str, kind: dict[str, str] = BYTES) -> httpx.Response:
@@ -55,40 +63,42 @@ def events(answer: httpx.Response) -> Iterator[tuple[str, str]]:
 
 def purged(aws_local: AwsLocal, tag: str) -> None:
     """Waits for the table's stream, the dispatch function and the invalidation."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS
     while tag not in aws_local.invalidations.purged:
         assert time.monotonic() < deadline, f"{tag} was not purged: {aws_local.output()}"
         time.sleep(0.05)
 
 
 def test_events_arrive_one_by_one_while_the_function_runs(
-    viewer: httpx.Client, stream: str
+    guarded: httpx.Client, public: str
 ) -> None:
-    created(viewer, stream, JSON)
-    with viewer.stream("GET", stream, params={"offset": "-1", "live": "sse"}) as answer:
+    writer = {**JSON, **bearer("write")}
+    created(guarded, public, writer)
+    with guarded.stream("GET", public, params={"offset": "-1", "live": "sse"}) as answer:
         assert answer.headers["content-type"] == "text/event-stream"
         arriving = events(answer)
         assert next(arriving)[0] == "control"
         for number in range(3):
-            append(viewer, stream, json.dumps({"n": number}).encode(), JSON)
+            append(guarded, public, json.dumps({"n": number}).encode(), writer)
             # It comes although the answer has not ended: the next one is not even written.
             assert json.loads(next(e for k, e in arriving if k == "data")) == [{"n": number}]
 
 
 def test_readers_of_events_do_not_share_an_answer(
-    viewer: httpx.Client, aws_local: AwsLocal, stream: str
+    guarded: httpx.Client, closed_local: AwsLocal, public: str
 ) -> None:
-    created(viewer, stream, TEXT)
+    writer = {**TEXT, **bearer("write")}
+    created(guarded, public, writer)
     params = {"offset": "-1", "live": "sse"}
     with (
-        viewer.stream("GET", stream, params=params) as one,
-        viewer.stream("GET", stream, params=params) as two,
+        guarded.stream("GET", public, params=params) as one,
+        guarded.stream("GET", public, params=params) as two,
     ):
         streams = events(one), events(two)
         assert [next(each)[0] for each in streams] == ["control", "control"]
-        append(viewer, stream, b"hello", TEXT)
+        append(guarded, public, b"hello", writer)
         assert [next(e for k, e in each if k == "data") for each in streams] == ["hello", "hello"]
-    assert reads(aws_local, stream) == 2
+    assert reads(closed_local, public) == 2
 
 
 def test_answers_without_a_body_have_none(viewer: httpx.Client, stream: str) -> None:
@@ -114,7 +124,7 @@ def test_a_missing_stream_is_not_remembered(viewer: httpx.Client, stream: str) -
 
 def test_what_was_written_can_be_read_at_once(viewer: httpx.Client, stream: str) -> None:
     created(viewer, stream, TEXT)
-    for number in range(20):
+    for number in range(6):
         append(viewer, stream, f"{number} ".encode(), TEXT)
         assert viewer.get(stream).text.split() == [str(each) for each in range(number + 1)]
 

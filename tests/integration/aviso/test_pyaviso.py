@@ -1,0 +1,248 @@
+"""The client of Aviso, library and command line, against a server process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pyaviso
+import pytest
+
+from devtools.server import Server
+from tests.support.aviso import SCHEMA, SQUARE, WORKING
+from tests.support.aviso_clients import SECONDS, CommandLine, listening, replayed
+
+SECRET = "a-secret-of-more-than-32-bytes-as-it-should-be"
+LASTS = 1.5
+"""Seconds that a watch lasts; a client comes back at once after one."""
+
+
+@pytest.fixture(scope="module")
+def aviso(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    env = {
+        "TAILRACE_AVISO_SCHEMA": str(SCHEMA),
+        "AVISOSERVER_WATCH_ENDPOINT__CONNECTION_MAX_DURATION_SEC": str(LASTS),
+        "TAILRACE_AVISO_HEARTBEAT": "0.5",
+    }
+    with Server(tmp_path_factory.mktemp("aviso") / "data", env) as server:
+        yield server
+
+
+@pytest.fixture
+def client(aviso: Server) -> Any:
+    fresh = pyaviso.AvisoClient(base_url=aviso.url)
+    fresh.wipe_all()
+    return fresh
+
+
+@pytest.fixture
+def first(client: Any) -> int:
+    """The sequence of the test's first notification: numbers go on after a wipe."""
+    client.notify(event_type="product", identifier=WORKING)
+    found = client.listen("product", filter={"time": "6"}, start_from=0, mode="replay_only")
+    return int(next(iter(found)).sequence) + 1
+
+
+def publish(client: Any, *steps: int) -> None:
+    for step in steps:
+        client.notify(
+            event_type="product", identifier={**WORKING, "step": step}, payload={"step": step}
+        )
+
+
+def test_a_notification_comes_back_as_it_is_kept(client: Any) -> None:
+    told = client.notify(event_type="product", identifier=WORKING, payload={"b": [1, None], "a": 2})
+    assert told.status == "success"
+    found = list(
+        client.listen("product", filter={"time": "0600"}, start_from=0, mode="replay_only")
+    )
+    assert len(found) == 1
+    assert found[0].event_type == "product"
+    assert found[0].payload == {"a": 2, "b": [1, None]}
+    assert found[0].identifier == {
+        "destination": "FOO", "date": "20260131", "time": "0600", "hazard": "storm",
+        "expver": "0001", "step": "12", "level": "42.5",
+    }  # fmt: skip
+
+
+def test_a_replay_has_all_or_what_passes(client: Any, first: int) -> None:
+    publish(client, 1, 2, 3, 4)
+    everything = [first, first + 1, first + 2, first + 3]
+    assert replayed(client, "product", start_from=first - 1) == everything
+    constraint = {"step": {"between": [2, 3]}}
+    assert replayed(client, "product", start_from=0, filter=constraint) == everything[1:3]
+    assert replayed(client, "product", start_from=first, until=first + 2) == everything[1:3]
+    assert replayed(client, "product", start_from=first + 99) == []
+
+
+def test_a_replay_begins_at_a_date(client: Any, first: int) -> None:
+    time.sleep(0.02)
+    moment = datetime.now(UTC).isoformat()
+    publish(client, 1, 2)
+    filtered = {"filter": {"time": "6"}}
+    assert replayed(client, "product", start_from=moment, **filtered) == [first, first + 1]
+    assert replayed(client, "product", start_from="2000-01-01T00:00:00Z", **filtered)[-2:] == [
+        first,
+        first + 1,
+    ]
+
+
+def test_a_listener_gets_what_comes(client: Any, first: int) -> None:
+    with (
+        listening(client, "product") as everything,
+        listening(
+            client, "product", filter={"step": {"gt": 5}, "hazard": {"in": ["STORM"]}}
+        ) as few,
+    ):
+        time.sleep(0.5)
+        publish(client, 5, 6, 7)
+        assert everything.next(3) == [first, first + 1, first + 2]
+        assert few.next(2) == [first + 1, first + 2]
+
+
+def test_a_listener_goes_on_from_its_start_and_across_connections(client: Any, first: int) -> None:
+    publish(client, 1, 2)
+    with (
+        listening(client, "product", start_from=first - 1) as everything,
+        listening(client, "product", start_from=first, filter={"step": {"gte": 2}}) as few,
+    ):
+        assert everything.next(2) == [first, first + 1]
+        assert few.next(1) == [first + 1]
+        end = time.monotonic() + 2 * LASTS
+        sent = first + 2
+        while time.monotonic() < end:
+            publish(client, 3)
+            assert everything.next(1) == [sent]
+            assert few.next(1) == [sent]
+            sent += 1
+            time.sleep(0.1)
+
+
+def test_a_listener_comes_back_to_a_server_that_was_started_anew(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", {"TAILRACE_AVISO_SCHEMA": str(SCHEMA)}) as server:
+        client = pyaviso.AvisoClient(base_url=server.url)
+        publish(client, 1)
+        with listening(client, "product", start_from=0) as listener:
+            assert listener.next(1) == [1]
+            server.kill()
+            server.start()
+            publish(client, 2)
+            assert listener.next(1) == [2]
+
+
+def test_shapes_pass_or_do_not(client: Any) -> None:
+    client.notify(event_type="area", identifier={"name": "text", "polygon": SQUARE})
+    ring = [[20, 20], [20, 30], [30, 30], [20, 20]]
+    client.notify(event_type="area", identifier={"name": "array", "polygon": ring})
+
+    def names(**asked: Any) -> list[str]:
+        found = client.listen("area", filter=asked, start_from=0, mode="replay_only")
+        return [notification.identifier["name"] for notification in found]
+
+    assert names(point="5,5") == ["text"]
+    assert names(point=[21, 29]) == ["array"]
+    assert names(polygon=[[5, 5], [5, 40], [40, 40], [5, 5]]) == ["text", "array"]
+    assert names(polygon="50,50,50,60,60,60,50,50") == []
+
+
+def test_schemas_are_told(client: Any) -> None:
+    assert set(client.schema().event_types) == {
+        "product", "area", "cloud", "strict", "latest", "capped",
+    }  # fmt: skip
+    assert client.schema_for("product").event_type == "product"
+    with pytest.raises(pyaviso.HttpError, match="404"):
+        client.schema_for("nothing")
+
+
+def test_an_admin_deletes(client: Any, first: int) -> None:
+    publish(client, 1, 2)
+    client.delete_notification(f"product@{first}")
+    everything = {"start_from": 0, "filter": {"time": "6"}}
+    assert replayed(client, "product", **everything) == [first - 1, first + 1]
+    client.wipe_stream("product")
+    assert replayed(client, "product", **everything) == []
+    publish(client, 3)
+    assert replayed(client, "product", **everything) == [first + 2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"event_type": "nothing", "identifier": {}}, "UNKNOWN_EVENT_TYPE"),
+        ({"event_type": "product", "identifier": {}}, "INVALID_NOTIFICATION_REQUEST"),
+        ({"event_type": "area", "identifier": {"point": "0,0"}}, "INVALID_NOTIFICATION_REQUEST"),
+    ],
+)
+def test_a_refusal_reaches_the_caller(client: Any, fields: dict[str, Any], code: str) -> None:
+    with pytest.raises(pyaviso.HttpError, match=code) as refusal:
+        client.notify(**fields)
+    assert refusal.value.status == 400
+
+
+def test_more_than_the_limit_is_a_gap(client: Any) -> None:
+    for _ in range(3):
+        client.notify(event_type="capped", identifier={"name": "a"})
+    found = client.listen("capped", filter={"name": "a"}, start_from=0, mode="replay_only")
+    with pytest.raises(pyaviso.HistoryGapError):
+        list(found)
+
+
+def test_tokens_open_the_door(tmp_path: Path) -> None:
+    def shown(**claims: Any) -> Any:
+        token = jwt.encode({"exp": time.time() + 60, **claims}, SECRET)
+        return pyaviso.AvisoClient(base_url=server.url, auth=pyaviso.Bearer(token))
+
+    env = {"TAILRACE_AVISO_SCHEMA": str(SCHEMA), "TAILRACE_SECRET": SECRET}
+    with Server(tmp_path / "data", env) as server:
+        writer = shown(scope="write", streams="aviso/prod")
+        reader = shown(scope="read", streams="aviso/**")
+        admin = shown(scope="admin")
+        publish(writer, 1)
+        assert replayed(reader, "product", start_from=0) == [1]
+        with pytest.raises(pyaviso.AvisoError, match="403"):
+            publish(reader, 2)
+        with pytest.raises(pyaviso.AvisoError, match="401"):
+            publish(pyaviso.AvisoClient(base_url=server.url), 2)
+        with pytest.raises(pyaviso.AvisoError, match="403"):
+            replayed(writer, "product", start_from=0)
+        with pytest.raises(pyaviso.AvisoError, match="403"):
+            writer.wipe_all()
+        admin.wipe_all()
+        assert pyaviso.AvisoClient(base_url=server.url).schema().total_schemas == 6
+
+
+# The command line
+
+
+def test_the_command_line_does_all_of_it(aviso: Server, client: Any, tmp_path: Path) -> None:
+    identifier = {**WORKING, "date": "20260131"}
+    parameters = ",".join(f"{name}={value}" for name, value in identifier.items())
+
+    command = CommandLine(tmp_path, aviso.url)
+
+    def steps() -> list[str]:
+        said = command.says(
+            "replay", "--event", "product", "--identifiers", '{"time":"6"}', "--from", "0",
+            "--json",
+        )  # fmt: skip
+        return [line for line in said.splitlines() if '"product"' in line or "product@" in line]
+
+    assert "success" in command.says("notify", f'event=product,{parameters},data={{"x":1}}')
+    assert len(steps()) == 1
+    assert "product" in command.says("schema", "list")
+    assert "StringHandler" in command.says("schema", "get", "product")
+    with command.saying(
+        "listen", "--event", "product", "--identifiers", '{"time":"6"}', "--no-state-store",
+        "--json",
+    ) as lines:  # fmt: skip
+        time.sleep(0.8)
+        publish(client, 77)
+        said = ""
+        while '"77"' not in said:
+            said += lines.get(timeout=SECONDS)
+    command.says("admin", "wipe-stream", "--yes", "product")
+    assert steps() == []

@@ -1,0 +1,39 @@
+"""The stock JavaScript client against the server, over either store."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import jwt
+import pytest
+
+from devtools.node import run_vitest
+from devtools.server import Server
+from tailrace.auth.signing import sign
+from tests.conftest import fail_with
+
+
+@pytest.mark.parametrize("store", ["sqlite", "dynamodb"])
+def test_javascript_client(request: pytest.FixtureRequest, tmp_path: Path, store: str) -> None:
+    name = "server" if store == "sqlite" else "dynamodb_server"
+    server: Server = request.getfixturevalue(name)
+    tests = run_vitest(Path(__file__).parent, tmp_path / "report.json", {"SERVER_URL": server.url})
+    fail_with(test for test in tests if test.status != "passed")
+    assert tests
+
+
+def test_javascript_client_at_a_closed_door(tmp_path: Path) -> None:
+    secret = "a-secret-of-more-than-32-bytes-as-it-should-be"
+    claims = {"scope": "read write", "streams": "chat/*", "exp": time.time() + 60}
+    with Server(tmp_path / "data", {"TAILRACE_SECRET": secret}) as server:
+        shown = {
+            "SERVER_URL": server.url,
+            "TOKEN": jwt.encode(claims, secret),
+            "STREAM": "chat/room-1",
+            "SIGNED": sign("chat/room-1", secret),
+        }
+        folder = Path(__file__).parent / "door"
+        tests = run_vitest(folder, tmp_path / "report.json", shown)
+    fail_with(test for test in tests if test.status != "passed")
+    assert tests

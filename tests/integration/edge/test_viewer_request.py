@@ -1,0 +1,32 @@
+"""The viewer-request function, run by vitest as CloudFront would run it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from devtools.node import find_node, run_vitest
+from infra.viewer_request import MAX_BYTES, code
+from tests.conftest import fail_with
+
+FOLDER = Path(__file__).parent
+
+
+def test_the_function_and_the_stand_in_for_its_runtime(tmp_path: Path) -> None:
+    tests = run_vitest(FOLDER, tmp_path / "report.json", {})
+    fail_with(test for test in tests if test.status != "passed")
+    assert tests
+
+
+def test_the_function_leaves_room_for_more() -> None:
+    assert len(code().encode()) < MAX_BYTES * 0.95
+
+
+@pytest.mark.parametrize("access", ["open", "closed"])
+def test_what_vitest_runs_is_what_is_deployed(access: str) -> None:
+    script = f"import {{ code }} from './code.mjs'; process.stdout.write(code('{access}'))"
+    command = [find_node(), "--input-type=module", "--eval", script]
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True)
+    assert done.stdout == code(access)

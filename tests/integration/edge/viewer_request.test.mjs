@@ -1,0 +1,498 @@
+// The viewer-request function as CloudFront would run it: npx vitest run --root tests/edge
+import fc from "fast-check"
+import { createHmac } from "node:crypto"
+import { describe, expect, it } from "vitest"
+
+import { code } from "./code.mjs"
+import { fromRequest, toEvent } from "../../../devtools/local_aws/viewer_event.mjs"
+import { loadFunction } from "../../../devtools/local_aws/viewer_runtime.mjs"
+
+const open = loadFunction(code("open"), { origins: ["http", "live"] })
+
+const HOST = "streams.example.com"
+const TOKEN = "0000000000000007_0000000000000123"
+const STREAM = "/v1/stream/a/b"
+
+/** What CloudFront goes on with: method, path, query, headers by name, and the origin's id. */
+async function edge(target, { method = "GET", headers = {}, id = "request-1", through = open } = {}) {
+  const [path, ...rest] = target.split("?")
+  const query = rest.join("?")
+  const given = Object.entries({ host: HOST, ...headers }).flatMap(([name, value]) =>
+    [value].flat().map((each) => [name, each]),
+  )
+  const event = toEvent({ method, path, query, headers: given }, { requestId: id })
+  const { request, origin = "http", response } = await through.run(event)
+  if (response) return { response }
+  const sent = fromRequest(request, event, query)
+  const url = sent.query === "" ? sent.path : `${sent.path}?${sent.query}`
+  return { url, origin, headers: Object.fromEntries(sent.headers) }
+}
+
+const urlOf = async (target, options) => (await edge(target, options)).url
+const queryOf = async (query) => (await urlOf(`${STREAM}?${query}`)).slice(STREAM.length)
+
+describe("the query of a read", () => {
+  it.each([
+    ["has offset, live and cursor in this order", `cursor=12&live=sse&offset=${TOKEN}`, `?offset=${TOKEN}&live=sse&cursor=12`],
+    ["loses every other parameter", `a=1&offset=${TOKEN}&signed=x--y&jid=z&b`, `?offset=${TOKEN}`],
+    ["keeps no cursor of a catch-up read", `offset=${TOKEN}&cursor=12`, `?offset=${TOKEN}`],
+    ["keeps no cursor where live is unknown", "offset=-1&live=ws&cursor=12", "?offset=-1&live=ws"],
+    ["keeps a cursor of 18 digits", `offset=now&live=long-poll&cursor=${"9".repeat(18)}`, `?offset=now&live=long-poll&cursor=${"9".repeat(18)}`],
+    ["loses a cursor of 19 digits", `offset=now&live=long-poll&cursor=${"9".repeat(19)}`, "?offset=now&live=long-poll"],
+    ["loses a cursor that is no number", "offset=now&live=long-poll&cursor=x1", "?offset=now&live=long-poll"],
+    ["loses a cursor of other digits than 0 to 9", "offset=now&live=sse&cursor=%D9%A3", "?offset=now&live=sse"],
+    ["loses an empty cursor", "offset=now&live=sse&cursor=", "?offset=now&live=sse"],
+    ["loses an empty live", `offset=${TOKEN}&live=`, `?offset=${TOKEN}`],
+    ["loses a live without =", `offset=${TOKEN}&live`, `?offset=${TOKEN}`],
+    ["loses the offset -1 of a catch-up read", "offset=-1", ""],
+    ["keeps the offset -1 of a live read", "offset=-1&live=long-poll", "?offset=-1&live=long-poll"],
+    ["keeps an empty offset, which the app refuses", "offset=", "?offset="],
+    ["keeps repeated offsets, which the app refuses", "offset=-1&live=sse&offset=now", "?offset=-1&offset=now&live=sse"],
+    ["keeps the offset -1 where it is repeated", "offset=-1&offset=-1", "?offset=-1&offset=-1"],
+    ["takes the last live", "offset=now&live=sse&live=long-poll", "?offset=now&live=long-poll"],
+    ["takes the last live even if it is empty", "offset=now&live=sse&live=", "?offset=now"],
+    ["takes the last cursor", "cursor=1&offset=now&live=sse&cursor=2", "?offset=now&live=sse&cursor=2"],
+    ["has one spelling of a value", "offset=%6Eow&live=long%2Dpoll&cursor=%31", "?offset=now&live=long-poll&cursor=1"],
+    ["has one spelling of a name", "%6Fffset=now", "?offset=now"],
+    ["keeps a broken encoding broken", "offset=%zz&live=%", "?offset=%25zz&live=%25"],
+    ["survives names that every object has", "constructor=1&__proto__=2&hasOwnProperty=3", ""],
+  ])("%s", async (_, given, wanted) => {
+    expect(await queryOf(given)).toBe(wanted)
+  })
+
+  const values = {
+    offset: fc.constantFrom("-1", "now", TOKEN, "", "7", "%2D1", "n%6Fw", "%zz", "a+b"),
+    live: fc.constantFrom("sse", "long-poll", "", "ws", "%73se", "long%2dpoll"),
+    cursor: fc.constantFrom("1", "123456", "x", "", "9".repeat(19), "%31"),
+    other: fc.constantFrom("1", "", "offset", "%26"),
+  }
+  const parameter = fc
+    .constantFrom("offset", "live", "cursor", "signed", "toString")
+    .chain((name) => {
+      const of = Object.hasOwn(values, name) ? values[name] : values.other
+      return of.map((value) => `${name}=${value}`)
+    })
+  const queries = fc.array(parameter, { maxLength: 6 })
+  const holds = (property) => fc.assert(property, { numRuns: 500 })
+
+  it("is normalised once and for all", () =>
+    holds(
+      fc.asyncProperty(queries, async (parts) => {
+        const once = await queryOf(parts.join("&"))
+        expect(await queryOf(once.slice(1))).toBe(once)
+      }),
+    ))
+
+  it("does not depend on the order in which different parameters came", () =>
+    holds(
+      fc.asyncProperty(
+        fc.uniqueArray(parameter, { selector: (part) => part.split("=")[0] }),
+        fc.infiniteStream(fc.nat()),
+        async (parts, ranks) => {
+          const shuffled = parts
+            .map((part) => [ranks.next().value, part])
+            .sort(([a], [b]) => a - b)
+            .map(([, part]) => part)
+          expect(await queryOf(shuffled.join("&"))).toBe(await queryOf(parts.join("&")))
+        },
+      ),
+    ))
+
+  it("is the same where the app would answer alike, and only there", () =>
+    holds(
+      fc.asyncProperty(queries, queries, async (one, other) => {
+        const [first, second] = [one.join("&"), other.join("&")]
+        const alike = asTheAppReads(first) === asTheAppReads(second)
+        expect((await queryOf(first)) === (await queryOf(second))).toBe(alike)
+      }),
+    ))
+
+  it("means the same to the app as what the viewer sent", () =>
+    holds(
+      fc.asyncProperty(queries, async (parts) => {
+        const given = parts.join("&")
+        expect(asTheAppReads((await queryOf(given)).slice(1))).toBe(asTheAppReads(given))
+      }),
+    ))
+})
+
+/** The rules of `tailrace.http.routes`, as text: equal for two queries with one answer. */
+function asTheAppReads(query) {
+  const found = new URLSearchParams(query)
+  const offsets = found.getAll("offset")
+  const live = found.getAll("live").at(-1) ?? ""
+  const cursor = found.getAll("cursor").at(-1) ?? ""
+  const waits = live === "long-poll" || live === "sse"
+  return JSON.stringify({
+    offsets: !live && offsets.join() === "-1" ? [] : offsets,
+    live,
+    cursor: waits && /^[0-9]{1,18}$/.test(cursor) ? cursor : "",
+  })
+}
+
+describe("other methods", () => {
+  it.each(["POST", "PUT", "DELETE", "OPTIONS"])("%s has no query and keeps its path", async (method) => {
+    expect(await urlOf("/ds/a?offset=now&x=1", { method })).toBe("/ds/a")
+    expect(await urlOf("/v1/stream/a?offset=now", { method })).toBe("/v1/stream/a")
+  })
+
+  it.each(["POST", "PUT", "DELETE"])("%s goes to http whatever it asks for", async (method) => {
+    const { origin, headers } = await edge(`${STREAM}?offset=-1&live=sse`, { method })
+    expect(origin).toBe("http")
+    expect(headers).not.toHaveProperty("x-tailrace-reader")
+  })
+
+  it("keeps what the app reads of a write", async () => {
+    const given = { "content-type": "text/plain", "stream-seq": "7", "accept-encoding": "gzip" }
+    expect((await edge(STREAM, { method: "POST", headers: given })).headers).toMatchObject(given)
+  })
+})
+
+describe("the alias", () => {
+  it.each(["GET", "HEAD"])("is the same stream for %s", async (method) => {
+    expect(await urlOf("/ds/a%2Fb/c", { method })).toBe("/v1/stream/a%2Fb/c")
+  })
+
+  it("is replaced only where the path begins with it", async () => {
+    expect(await urlOf("/v1/stream/ds/a")).toBe("/v1/stream/ds/a")
+    expect(await urlOf("/dsx/a?b=1")).toBe("/dsx/a?b=1")
+  })
+})
+
+describe("the origin", () => {
+  it("is live for server-sent events", async () => {
+    expect((await edge(`${STREAM}?live=sse&offset=now`)).origin).toBe("live")
+    expect((await edge(`/ds/a?live=%73se&offset=now`)).origin).toBe("live")
+  })
+
+  it.each([`${STREAM}?offset=now&live=long-poll`, STREAM, "/health?live=sse"])("is http for %s", async (url) => {
+    expect((await edge(url)).origin).toBe("http")
+  })
+
+  it("is http for HEAD", async () => {
+    expect((await edge(`${STREAM}?live=sse&offset=now`, { method: "HEAD" })).origin).toBe("http")
+  })
+
+  it.each([
+    ["POST", "/api/v1/watch"],
+    ["POST", "/api/v1/replay"],
+    ["GET", "/events"],
+    ["POST", "/events"],
+  ])("is live for %s %s, whose answer goes on", async (method, path) => {
+    const { url, origin } = await edge(`${path}?a=1&b=%20`, { method })
+    expect(origin).toBe("live")
+    expect(url).toBe(`${path}?a=1&b=%20`)
+  })
+
+  it.each([
+    ["GET", "/api/v1/watch"],
+    ["OPTIONS", "/api/v1/watch"],
+    ["OPTIONS", "/api/v1/replay"],
+    ["POST", "/api/v1/notification"],
+    ["POST", "/api/v1/watch/"],
+    ["POST", "/x/api/v1/watch"],
+    ["POST", "/api/v1/watchman"],
+    ["GET", "/api/v1/schema"],
+    ["DELETE", "/api/v1/admin/all"],
+    ["HEAD", "/events"],
+    ["OPTIONS", "/events"],
+    ["GET", "/events/"],
+    ["GET", "/api-docs/openapi.json"],
+    ["GET", "/ready"],
+    ["POST", "/_broadcast"],
+    ["POST", "/v1/stream/events"],
+  ])("is http for %s %s", async (method, path) => {
+    expect((await edge(path, { method })).origin).toBe("http")
+  })
+
+  it.each(["open", "closed"])("of a WebSocket is that of its behaviour, which is %s", async (access) => {
+    const through = loadFunction(code(access), { origins: ["http", "live", "cable"] })
+    const upgrade = { "sec-websocket-key": "a", "sec-websocket-version": "13", "sec-websocket-protocol": "b" }
+    const event = toEvent(
+      { method: "GET", path: "/cable", query: "jid=x%20y", headers: [["host", HOST], ...Object.entries(upgrade)] },
+      { requestId: "request-1" },
+    )
+    const { request, origin } = await through.run(event)
+    const sent = fromRequest(request, event, "jid=x%20y")
+    expect(origin).toBeUndefined()
+    expect(sent).toMatchObject({ path: "/cable", query: "jid=x%20y" })
+    expect(Object.fromEntries(sent.headers)).toMatchObject({ ...upgrade, "x-forwarded-host": HOST })
+  })
+})
+
+describe("the headers", () => {
+  const all = {
+    cookie: "a=1; b=2",
+    "accept-encoding": "br, gzip",
+    "if-none-match": '"tag"',
+    "if-modified-since": "Mon, 16 Nov 2026 00:00:00 GMT",
+    "if-range": '"tag"',
+    range: "bytes=0-9",
+    authorization: "Bearer secret",
+  }
+  const kept = async (target, options) => {
+    const { headers } = await edge(target, { headers: all, ...options })
+    return Object.keys(all).filter((name) => name in headers)
+  }
+
+  it("of a catch-up read: what the app or the cache understands", async () => {
+    expect(await kept(STREAM)).toEqual(["accept-encoding", "if-none-match", "authorization"])
+  })
+
+  it.each(["long-poll", "sse"])("of live=%s: nothing that would part those who wait", async (live) => {
+    expect(await kept(`${STREAM}?offset=now&live=${live}`)).toEqual(["authorization"])
+  })
+
+  it.each(["GET", "HEAD", "POST"])("of a %s have no cookies", async (method) => {
+    expect(await kept(STREAM, { method })).not.toContain("cookie")
+  })
+
+  it("name the host that the viewer asked, and no other", async () => {
+    for (const target of [STREAM, "/health"]) {
+      const { headers } = await edge(target, { headers: { "x-forwarded-host": ["evil", "evil"] } })
+      expect(headers).toMatchObject({ host: HOST, "x-forwarded-host": HOST })
+    }
+  })
+
+  it.each([STREAM, "/health"])("of %s cannot forge ours", async (target) => {
+    const forged = { "x-tailrace-origin": "x", "X-Tailrace-Reader": ["y", "z"], "x-tailrace-": "" }
+    const { headers } = await edge(target, { headers: forged })
+    expect(Object.keys(headers).sort()).toEqual(["host", "x-forwarded-host", "x-tailrace-viewer"])
+  })
+})
+
+describe("x-tailrace-reader", () => {
+  const reader = async (target, options) => (await edge(target, options)).headers["x-tailrace-reader"]
+
+  it("keeps readers apart whose answer is for one only", async () => {
+    for (const [target, method] of [
+      [`${STREAM}?offset=now&live=sse`, "GET"],
+      [`${STREAM}?offset=now`, "GET"],
+      [STREAM, "HEAD"],
+    ]) {
+      expect(await reader(target, { method, id: "one" })).toBe("one")
+      expect(await reader(target, { method, id: "two" })).toBe("two")
+    }
+  })
+
+  it.each([STREAM, `${STREAM}?offset=${TOKEN}`, `${STREAM}?offset=now&live=long-poll`, "/health"])(
+    "is not on %s",
+    async (target) => {
+      const forged = { "x-tailrace-reader": "forged" }
+      expect(await reader(target, { headers: forged })).toBeUndefined()
+    },
+  )
+
+  it("cannot be chosen by a viewer", async () => {
+    const forged = { "x-tailrace-reader": "forged" }
+    expect(await reader(`${STREAM}?offset=now&live=sse`, { headers: forged })).toBe("request-1")
+  })
+})
+
+describe("other paths", () => {
+  it.each(["/health", "/v1/streams?prefix=a%20b&limit=2&after=", "/docs?x", "/openapi.json?b=2&a=1", "/v1/stream", "/ds"])(
+    "%s stays as it is",
+    async (target) => {
+      const { url, headers } = await edge(target, {
+        headers: { cookie: "a=1; b=2", "accept-encoding": "br", range: "bytes=0-1" },
+      })
+      expect(url).toBe(target)
+      expect(headers).toMatchObject({ cookie: "a=1; b=2", "accept-encoding": "br", range: "bytes=0-1" })
+    },
+  )
+})
+
+describe("access", () => {
+  const SECRET = "a secret of more than 32 bytes, as it should be".replaceAll(" ", "-")
+  const NOW = 1_800_000_000
+  const DOOR = {
+    signed: [SECRET],
+    tokens: [SECRET],
+    bearer: true,
+    audience: "",
+    issuer: "",
+    age: 3600,
+    param: "jid",
+    identify: true,
+    enforce: false,
+    public: true,
+    proof: "the key of passes",
+  }
+  const closed = (door = {}, store = { public: "news/* status/**" }) =>
+    loadFunction(code("closed"), {
+      origins: ["http", "live"],
+      store: () => ({ door: JSON.stringify({ ...DOOR, ...door }), ...store }),
+      now: () => NOW * 1000,
+    })
+  const mac = (key, text, encoding) => createHmac("sha256", key).update(text).digest(encoding)
+  const segment = (value) => Buffer.from(JSON.stringify(value)).toString("base64url")
+  const token = (claims, { key = SECRET, header = { alg: "HS256", typ: "JWT" } } = {}) => {
+    const signing = `${segment(header)}.${segment({ scope: "read", streams: "a/*", exp: NOW + 60, ext: "{}", ...claims })}`
+    return `${signing}.${mac(key, signing, "base64url")}`
+  }
+  const signed = (name, key = SECRET) => {
+    const encoded = Buffer.from(JSON.stringify(name)).toString("base64")
+    return `${encoded}--${mac(key, encoded, "hex")}`
+  }
+  const bearer = (claims, options) => ({ authorization: `Bearer ${token(claims, options)}` })
+  const sent = (target, options = {}) => edge(target, { through: closed(), ...options })
+  const passes = async (target, options) => "x-tailrace-pass" in (await sent(target, options)).headers
+  const PLAIN = ["host", "x-forwarded-host", "x-tailrace-pass", "x-tailrace-viewer"]
+
+  it("gives those who may read one request, whatever they show", async () => {
+    const shown = [
+      sent(STREAM, { headers: bearer() }),
+      sent(STREAM, { headers: bearer({ sub: "ada" }) }),
+      sent(STREAM, { headers: { "x-signed": signed("a/b") } }),
+      sent(`${STREAM}?signed=${encodeURIComponent(signed("a/b"))}&x=1`),
+      sent("/ds/a/b", { headers: { ...bearer(), "x-signed": signed("a/b"), "x-jid": token() } }),
+    ]
+    const proof = mac(DOOR.proof, `pass\n${STREAM}`, "hex")
+    for (const { url, headers } of await Promise.all(shown)) {
+      expect(url).toBe(STREAM)
+      expect(Object.keys(headers).sort()).toEqual(PLAIN)
+      expect(headers["x-tailrace-pass"]).toBe(proof)
+    }
+  })
+
+  it("lets others go to the origin by themselves, with all that they show", async () => {
+    const given = { ...bearer({}, { key: "wrong" }), "x-signed": "a--b", "x-jid": "c" }
+    const { url, headers } = await sent(`${STREAM}?offset=now&live=long-poll&signed=d%2F&x=%20&jid`, { headers: given })
+    expect(url).toBe(`${STREAM}?offset=now&live=long-poll`)
+    expect(headers).toEqual({
+      host: HOST,
+      "x-forwarded-host": HOST,
+      "x-signed": "a--b",
+      "x-jid": "c",
+      "x-tailrace-authorization": given.authorization,
+      "x-tailrace-query": "signed=d%2F&x=%20&jid=",
+      "x-tailrace-reader": "request-1",
+      "x-tailrace-viewer": "127.0.0.1",
+    })
+  })
+
+  it.each([
+    ["nothing", {}],
+    ["another stream's name", { "x-signed": signed("a/c") }],
+    ["a name signed with another key", { "x-signed": signed("a/b", "other") }],
+    ["an expired token", bearer({ exp: NOW })],
+    ["a token that lasts too long", bearer({ exp: NOW + 3601 })],
+    ["a token without an end", bearer({ exp: undefined })],
+    ["a token for later", bearer({ nbf: NOW + 31 })],
+    ["a token of the future", bearer({ iat: NOW + 31 })],
+    ["a token for others", bearer({ aud: "others" })],
+    ["a token of others", bearer({ iss: "others" })],
+    ["a token for other streams", bearer({ streams: ["b/**", "a"] })],
+    ["a token that may write", bearer({ scope: "write" })],
+    ["a token with a fraction of a second", bearer({ exp: NOW + 1.5 })],
+    ["a token that is not all ASCII", bearer({ sub: "é" })],
+    ["a token of no algorithm", bearer({}, { header: { alg: "none" } })],
+    ["a token with its own key", bearer({}, { header: { alg: "HS256", jwk: {} } })],
+    ["a bad token beside a good name", { ...bearer({ exp: 1 }), "x-signed": signed("a/b") }],
+    ["a good token beside a bad name", { ...bearer(), "x-signed": signed("a/c") }],
+    ["a bad identification beside a good token", { ...bearer(), "x-jid": token({ nbf: NOW + 1 }) }],
+    ["a name twice", { "x-signed": [signed("a/b"), signed("a/b")] }],
+    ["another scheme", { authorization: "Basic YTpi" }],
+  ])("does not verify %s", async (_, headers) => {
+    const result = await sent(STREAM, { headers })
+    expect(result.headers).not.toHaveProperty("x-tailrace-pass")
+    expect(result.headers["x-tailrace-reader"]).toBe("request-1")
+  })
+
+  it("takes both keys of a rotation", async () => {
+    const through = closed({ signed: ["new", SECRET], tokens: ["new", SECRET] })
+    for (const key of ["new", SECRET]) {
+      expect(await passes(STREAM, { through, headers: bearer({}, { key }) })).toBe(true)
+      expect(await passes(STREAM, { through, headers: { "x-signed": signed("a/b", key) } })).toBe(true)
+    }
+  })
+
+  it("asks for audience and issuer as the door does", async () => {
+    const through = closed({ audience: "us", issuer: "them" })
+    expect(await passes(STREAM, { through, headers: bearer({ aud: ["x", "us"], iss: "them" }) })).toBe(true)
+    expect(await passes(STREAM, { through, headers: bearer({ aud: "us" }) })).toBe(false)
+    expect(await passes(STREAM, { through, headers: bearer() })).toBe(false)
+  })
+
+  it("knows public streams, but lets nobody in with a bad credential", async () => {
+    expect(await passes("/v1/stream/news/today")).toBe(true)
+    expect(await passes("/v1/stream/status/a/b")).toBe(true)
+    expect(await passes("/v1/stream/news/2026/may")).toBe(false)
+    expect(await passes("/v1/stream/news/today", { headers: bearer({ exp: 1 }) })).toBe(false)
+  })
+
+  it("wants an identification where it is enforced", async () => {
+    const through = closed({ enforce: true })
+    const named = { "x-signed": signed("a/b") }
+    expect(await passes(STREAM, { through, headers: named })).toBe(false)
+    expect(await passes(STREAM, { through, headers: { ...named, "x-jid": token() } })).toBe(true)
+    expect(await passes(`${STREAM}?jid=${token()}`, { through, headers: named })).toBe(true)
+    expect(await passes(STREAM, { through, headers: bearer() })).toBe(true)
+  })
+
+  it.each([
+    ["no store", loadFunction(code("closed"), { origins: ["http"] })],
+    ["an empty store", loadFunction(code("closed"), { origins: ["http"], store: () => ({}) })],
+    ["nonsense in the store", closed({}, { door: "nonsense" })],
+    ["no public streams where there should be", closed({}, {})],
+    ["keys for another algorithm", closed({ bearer: false })],
+  ])("verifies nothing with %s", async (_, through) => {
+    const { headers } = await sent("/v1/stream/news/today", { through, headers: bearer({ streams: "x" }) })
+    expect(headers["x-tailrace-reader"]).toBe("request-1")
+    expect(headers["x-tailrace-authorization"]).toMatch(/^Bearer /)
+  })
+
+  it.each(["a%2Fb", "%61/b", "a//b", "a/./b", "a/", "__ds/b", `a/${"b".repeat(1023)}`])("does not judge the path %s", async (path) => {
+    expect(await passes(`/v1/stream/${path}`, { headers: bearer({ streams: "**" }) })).toBe(false)
+  })
+
+  it.each(["PUT", "POST", "DELETE", "OPTIONS"])("of a %s is the origin's to judge", async (method) => {
+    const { url, headers } = await sent(`${STREAM}?offset=1&signed=x`, { method, headers: bearer() })
+    expect(url).toBe(STREAM)
+    expect(headers).not.toHaveProperty("x-tailrace-pass")
+    expect(headers).not.toHaveProperty("x-tailrace-reader")
+    expect(headers).not.toHaveProperty("authorization")
+    expect(headers["x-tailrace-authorization"]).toBe(bearer().authorization)
+    expect(headers["x-tailrace-query"]).toBe("signed=x")
+  })
+
+  it("of other paths is the origin's to judge, and their query stays", async () => {
+    const { url, headers } = await sent("/v1/streams?prefix=a&jid=x", { headers: bearer() })
+    expect(url).toBe("/v1/streams?prefix=a&jid=x")
+    expect(headers["x-tailrace-authorization"]).toBe(bearer().authorization)
+    expect(headers).not.toHaveProperty("x-tailrace-query")
+  })
+
+  it.each([
+    ["POST", "/api/v1/watch", "live"],
+    ["POST", "/api/v1/replay", "live"],
+    ["POST", "/api/v1/notification", "http"],
+    ["GET", "/events", "live"],
+    ["POST", "/events", "live"],
+    ["GET", "/cable", "http"],
+  ])("of %s %s gets to the origin %s", async (method, path, wanted) => {
+    const given = { ...bearer(), "x-signed": "a--b", "x-jid": "c" }
+    const { url, origin, headers } = await sent(`${path}?jid=x`, { method, headers: given })
+    expect([url, origin]).toEqual([`${path}?jid=x`, wanted])
+    expect(headers).toEqual({
+      host: HOST,
+      "x-forwarded-host": HOST,
+      "x-signed": "a--b",
+      "x-jid": "c",
+      "x-tailrace-authorization": given.authorization,
+      "x-tailrace-viewer": "127.0.0.1",
+    })
+  })
+
+  it.each(["HEAD", "GET"])("of a %s for one reader is verified, too", async (method) => {
+    const { headers } = await sent(`${STREAM}?offset=now`, { method, headers: bearer() })
+    expect(headers).toMatchObject({ "x-tailrace-reader": "request-1", "x-tailrace-pass": expect.any(String) })
+  })
+
+  it("cannot be forged by a viewer", async () => {
+    const forged = { "x-tailrace-pass": "x", "x-tailrace-authorization": "y", "x-tailrace-query": "z" }
+    const { headers } = await sent(STREAM, { headers: forged })
+    const ours = ["host", "x-forwarded-host", "x-tailrace-reader", "x-tailrace-viewer"]
+    expect(Object.keys(headers).sort()).toEqual(ours)
+  })
+})

@@ -1,0 +1,167 @@
+"""POST: what is checked in which order, Stream-Seq, and many writers at once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.support.wire import CLOSE, JSON, START, TEXT, Connection, error_of, producer, target
+
+NONE: dict[str, str] = {}
+
+
+def test_an_append(client: httpx.Client, path: str) -> None:
+    client.put(path, headers=TEXT)
+    answer = client.post(path, content=b"hello", headers=TEXT)
+    assert answer.status_code == 204
+    assert answer.headers["stream-next-offset"] == f"{1:016d}_{5:016d}"
+    unwanted = ("content-type", "content-length", "stream-closed", "producer-seq", "etag")
+    assert not [name for name in unwanted if name in answer.headers]
+    assert client.get(path).content == b"hello"
+
+
+STREAMS: dict[str, list[tuple[str, dict[str, str], bytes]]] = {
+    "missing": [],
+    "open": [
+        ("PUT", JSON, b""),
+        ("POST", JSON | producer("p", 3, 0) | {"stream-seq": "m"}, b"0"),
+        ("POST", JSON | producer("p", 3, 1), b"1"),
+    ],
+    "closed": [
+        ("PUT", JSON, b""),
+        ("POST", JSON | producer("p", 3, 0) | {"stream-seq": "m"}, b"0"),
+        ("POST", JSON | producer("p", 3, 1) | CLOSE, b"1"),
+    ],
+}
+
+ORDER: list[tuple[str, dict[str, str], bytes, int, str | None]] = [
+    # Producer headers that no state could make right, before anything else.
+    ("missing", {"producer-id": "p"}, b"1", 400, "BAD_HEADER"),
+    ("closed", JSON | producer("p", 3, 2) | {"producer-epoch": "x"}, b"1", 400, "BAD_HEADER"),
+    # Then whether there is a stream.
+    ("missing", CLOSE, b"", 404, "STREAM_NOT_FOUND"),
+    ("missing", JSON | producer("p", 0, 5), b"{", 404, "STREAM_NOT_FOUND"),
+    # Then whether there is a body.
+    ("open", NONE, b"", 400, "EMPTY_BODY"),
+    ("open", TEXT | producer("p", 1, 9), b"", 400, "EMPTY_BODY"),
+    # Then whether it has a type.
+    ("open", NONE, b"1", 400, "BAD_HEADER"),
+    # Then what the log says of it, in the order that is tested with the log.
+    ("closed", JSON | {"stream-seq": "a"}, b"{", 409, "STREAM_CLOSED"),
+    ("closed", JSON | producer("p", 3, 1), b"1", 204, None),
+    ("open", TEXT | producer("p", 1, 0), b"1", 409, "CONTENT_TYPE_CONFLICT"),
+    ("open", JSON | producer("p", 3, 1) | {"stream-seq": "a"}, b"{", 204, None),
+    ("open", JSON | producer("p", 3, 2) | {"stream-seq": "m"}, b"{", 409, "SEQUENCE_CONFLICT"),
+    ("open", JSON | producer("p", 3, 2) | {"stream-seq": "z"}, b"{", 400, "INVALID_JSON"),
+]
+
+
+@pytest.mark.parametrize(("stream", "headers", "body", "status", "code"), ORDER)
+def test_the_order_of_the_checks(
+    client: httpx.Client,
+    path: str,
+    stream: str,
+    headers: dict[str, str],
+    body: bytes,
+    status: int,
+    code: str | None,
+) -> None:
+    for method, sent, content in STREAMS[stream]:
+        assert client.request(method, path, headers=sent, content=content).is_success
+    before = client.head(path).headers.get("stream-next-offset")
+    answer = client.post(path, headers=headers, content=body)
+    assert answer.status_code == status
+    if code is not None:
+        assert error_of(answer)["code"] == code
+    assert client.head(path).headers.get("stream-next-offset") == before
+    if stream == "open":
+        # Whatever was wrong has changed neither the producer, nor the sequence, nor the data.
+        next_one = JSON | producer("p", 3, 2) | {"stream-seq": "n"}
+        assert client.post(path, headers=next_one, content=b"2").status_code == 200
+        assert client.get(path).content == b"[0,1,2]"
+
+
+@pytest.mark.parametrize(
+    ("sequence", "accepted"),
+    [
+        (["1", "2", "10"], [True, True, False]),
+        (["B", "a", "a "], [True, True, False]),
+        (["a", "\xe9", "z"], [True, True, False]),
+    ],
+)
+def test_stream_seq_is_compared_as_bytes(
+    wire: Connection, path: str, sequence: list[str], accepted: list[bool]
+) -> None:
+    wire.ask("PUT", target(path), TEXT)
+    for seq, good in zip(sequence, accepted, strict=True):
+        answer = wire.ask("POST", target(path), TEXT | {"stream-seq": seq}, b"x")
+        assert answer.status == (204 if good else 409)
+        if not good:
+            assert answer.code == "SEQUENCE_CONFLICT"
+    assert len(wire.ask("GET", target(path)).body) == sum(accepted)
+
+
+def test_a_sequence_may_be_too_long(client: httpx.Client, path: str) -> None:
+    client.put(path, headers=TEXT)
+    answer = client.post(path, content=b"x", headers=TEXT | {"stream-seq": "a" * 257})
+    assert (answer.status_code, error_of(answer)["code"]) == (400, "BAD_HEADER")
+
+
+def test_of_many_with_one_sequence_one_is_accepted(client: httpx.Client, path: str) -> None:
+    client.put(path, headers=TEXT)
+    with ThreadPoolExecutor(8) as pool:
+        answers = pool.map(
+            lambda n: client.post(path, content=b"%d" % n, headers=TEXT | {"stream-seq": "1"}),
+            range(8),
+        )
+    assert sorted(answer.status_code for answer in answers) == [204] + [409] * 7
+    assert len(client.get(path).content) == 1
+
+
+def test_many_plain_appends_at_once_all_succeed(client: httpx.Client, path: str) -> None:
+    client.put(path, headers=TEXT)
+    bodies = [b"<%d>" % n for n in range(20)]
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda body: client.post(path, content=body, headers=TEXT), bodies))
+    assert {answer.status_code for answer in answers} == {204}
+    data = client.get(path).content
+    assert len(data) == len(b"".join(bodies))
+    ends = {
+        answer.headers["stream-next-offset"]: body
+        for answer, body in zip(answers, bodies, strict=True)
+    }
+    assert len(ends) == 20
+    for offset, body in ends.items():
+        assert data[: int(offset[17:])].endswith(body)
+
+
+def test_more_streams_than_are_held_open(cramped_client: httpx.Client, path: str) -> None:
+    names = [f"{path}/{n}" for n in range(32)]
+
+    def write(name: str) -> list[int]:
+        answers = [cramped_client.put(name, headers=TEXT)]
+        answers += [
+            cramped_client.post(name, content=b"%d," % n, headers=TEXT | producer("p", 0, n))
+            for n in range(6)
+        ]
+        return [answer.status_code for answer in answers]
+
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(write, names)) == [[201] + [200] * 6] * 32
+    assert {cramped_client.get(name).content for name in names} == {b"0,1,2,3,4,5,"}
+
+
+def test_what_was_acknowledged_is_read_at_once(client: httpx.Client, path: str) -> None:
+    client.put(path, headers=TEXT)
+    offset, expected = START, b""
+    for n in range(20):
+        body = b"%d," % n
+        expected += body
+        acknowledged = client.post(path, content=body, headers=TEXT)
+        read = client.get(path, params={"offset": offset})
+        assert read.content == body
+        offset = read.headers["stream-next-offset"]
+        assert offset == acknowledged.headers["stream-next-offset"]
+    assert client.get(path).content == expected

@@ -1,0 +1,267 @@
+"""The distribution: what it keeps, passes on and adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.viewer_request import MAX_BYTES, code
+from tailrace.aws.door import SECRET_HEADER
+from tailrace.http.paths import PREFIXES
+from tailrace.http.wire import ALLOWED_HEADERS, METHODS, PREFLIGHT_HEADERS, RESPONSE_HEADERS
+from tailrace.settings import Settings
+from tests.integration.infra.stacks import Resource, Stacks
+
+CACHING_DISABLED = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
+"""AWS's own policy of that name."""
+
+
+def behaviors(stacks: Stacks) -> list[Resource]:
+    config = stacks.distribution
+    return [config["DefaultCacheBehavior"], *config["CacheBehaviors"]]
+
+
+def stream_behavior(stacks: Stacks) -> Resource:
+    found: Resource = stacks.distribution["CacheBehaviors"][0]
+    return found
+
+
+def policy(stacks: Stacks, kind: str, reference: Resource) -> Resource:
+    properties = stacks.resources(f"AWS::CloudFront::{kind}")[reference["Ref"]]
+    found: Resource = properties[f"{kind}Config"]
+    return found
+
+
+# Origins
+
+
+def origins(stacks: Stacks) -> dict[str, Resource]:
+    return {origin["Id"]: origin for origin in stacks.distribution["Origins"]}
+
+
+def test_the_origins_have_the_names_that_the_viewer_function_knows(
+    dev: Stacks, bare: Stacks
+) -> None:
+    assert list(origins(dev)) == ["http", "live", "cable"]
+    assert list(origins(bare)) == ["http", "live"]
+    assert "selectRequestOriginById('live')" in code()
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("http", 30), ("live", 60), ("cable", 30)])
+def test_an_origin_is_asked_once_and_waited_for_as_long_as_it_may_take(
+    dev: Stacks, name: str, seconds: int
+) -> None:
+    origin = origins(dev)[name]
+    config = origin["CustomOriginConfig"]
+    assert origin["ConnectionAttempts"] == 1
+    assert dev.function(name)["Timeout"] == seconds
+    assert seconds < config["OriginReadTimeout"] <= seconds + 5
+    assert config["OriginProtocolPolicy"] == "https-only"
+    assert config["OriginSSLProtocols"] == ["TLSv1.2"]
+
+
+def test_requests_meet_in_the_region_of_the_functions_before_http(
+    dev: Stacks, afar: Stacks, bare: Stacks
+) -> None:
+    def shield(stacks: Stacks, name: str) -> Any:
+        return origins(stacks)[name]["OriginShield"].get("OriginShieldRegion")
+
+    assert shield(dev, "http") == {"Ref": "AWS::Region"}
+    assert shield(afar, "http") == "eu-west-1"
+    assert shield(bare, "http") is None
+    assert not any(shield(stacks, "live") for stacks in (dev, afar, bare))
+    assert not any(shield(stacks, "cable") for stacks in (dev, afar))
+
+
+@pytest.mark.parametrize("name", ["http", "live", "cable"])
+def test_an_origin_is_shown_the_secret_that_only_cloudformation_looks_up(
+    dev: Stacks, name: str
+) -> None:
+    (header,) = origins(dev)[name]["OriginCustomHeaders"]
+    before, secret, after = header["HeaderValue"]["Fn::Join"][1]
+    assert header["HeaderName"] == SECRET_HEADER.decode()
+    assert before + after == "{{resolve:secretsmanager::SecretString:::}}"
+    assert secret["Ref"].startswith("OriginSecret")
+    assert secret["Ref"] in dev.resources("AWS::SecretsManager::Secret")
+
+
+# Behaviours
+
+
+def test_streams_are_below_the_paths_of_the_application(dev: Stacks, bare: Stacks) -> None:
+    streams = [f"{prefix}*" for prefix in PREFIXES]
+    for stacks, wanted in ((dev, [*streams, Settings().cable_path]), (bare, streams)):
+        behaviors = stacks.distribution["CacheBehaviors"]
+        assert [behavior["PathPattern"] for behavior in behaviors] == wanted
+
+
+def test_every_request_passes_the_viewer_function(dev: Stacks) -> None:
+    (function,) = dev.resources("AWS::CloudFront::Function")
+    for behavior in behaviors(dev):
+        (association,) = behavior["FunctionAssociations"]
+        assert association["EventType"] == "viewer-request"
+        assert association["FunctionARN"]["Fn::GetAtt"][0] == function
+
+
+def test_every_method_gets_to_the_application(dev: Stacks) -> None:
+    for behavior in behaviors(dev)[:-1]:
+        assert set(METHODS.split(", ")) <= set(behavior["AllowedMethods"])
+        assert behavior["CachedMethods"] == ["GET", "HEAD"]
+        assert behavior["TargetOriginId"] == "http"
+
+
+def test_a_websocket_gets_to_the_stage_of_its_api_as_it_came(dev: Stacks) -> None:
+    *others, behavior = behaviors(dev)
+    stage = dev.only("AWS::ApiGatewayV2::Stage")["StageName"]
+    assert behavior["PathPattern"] == f"/{stage}"
+    assert behavior["TargetOriginId"] == "cable"
+    assert behavior["CachePolicyId"] == CACHING_DISABLED
+    assert behavior["OriginRequestPolicyId"] == others[0]["OriginRequestPolicyId"]
+    assert behavior["AllowedMethods"] == ["GET", "HEAD"]
+    # Nothing is added to an answer that is not one.
+    assert "ResponseHeadersPolicyId" not in behavior
+    assert behavior["Compress"] is False
+
+
+def test_the_origin_of_websockets_is_their_api(dev: Stacks, afar: Stacks) -> None:
+    def host(stacks: Stacks) -> list[Any]:
+        joined: list[Any] = origins(stacks)["cable"]["DomainName"]["Fn::Join"][1]
+        return joined
+
+    api, region, suffix = ({"Ref": name} for name in ("CableApi", "AWS::Region", "AWS::URLSuffix"))
+    assert host(dev) == [api, ".execute-api.", region, ".", suffix]
+    assert host(afar) == [api, ".execute-api.eu-west-1.", suffix]
+
+
+@pytest.mark.parametrize("access", ["closed", "open"])
+def test_the_viewer_function_is_the_file(dev: Stacks, bare: Stacks, access: str) -> None:
+    function = {"closed": dev, "open": bare}[access].only("AWS::CloudFront::Function")
+    assert function["FunctionCode"] == code(access)
+    assert f"const ACCESS = '{access}';" in function["FunctionCode"]
+    assert len(function["FunctionCode"].encode()) <= MAX_BYTES
+    assert function["FunctionConfig"]["Runtime"] == "cloudfront-js-2.0"
+    assert function["AutoPublish"] is True
+
+
+def test_nothing_travels_in_the_clear(dev: Stacks) -> None:
+    default, *others = behaviors(dev)
+    assert default["ViewerProtocolPolicy"] == "redirect-to-https"
+    assert [behavior["ViewerProtocolPolicy"] for behavior in others] == ["https-only"] * 3
+
+
+def test_answers_about_streams_are_told_apart_by_what_matters(dev: Stacks) -> None:
+    config = policy(dev, "CachePolicy", stream_behavior(dev)["CachePolicyId"])
+    assert config["ParametersInCacheKeyAndForwardedToOrigin"] == {
+        "CookiesConfig": {"CookieBehavior": "none"},
+        "EnableAcceptEncodingBrotli": True,
+        "EnableAcceptEncodingGzip": True,
+        "HeadersConfig": {"HeaderBehavior": "whitelist", "Headers": ["x-tailrace-reader"]},
+        "QueryStringsConfig": {
+            "QueryStringBehavior": "whitelist",
+            "QueryStrings": ["offset", "live", "cursor"],
+        },
+    }
+
+
+def test_an_answer_is_kept_as_long_as_it_says(dev: Stacks) -> None:
+    config = policy(dev, "CachePolicy", stream_behavior(dev)["CachePolicyId"])
+    assert (config["MinTTL"], config["DefaultTTL"]) == (0, 0)
+    assert config["MaxTTL"] == 365 * 86_400
+
+
+def test_the_rest_is_not_kept(dev: Stacks) -> None:
+    assert dev.distribution["DefaultCacheBehavior"]["CachePolicyId"] == CACHING_DISABLED
+
+
+@pytest.mark.parametrize(("index", "query"), [(0, "all"), (1, "none")])
+def test_functions_get_every_header_but_host_and_no_cookie(
+    dev: Stacks, index: int, query: str
+) -> None:
+    reference = behaviors(dev)[index]["OriginRequestPolicyId"]
+    config = policy(dev, "OriginRequestPolicy", reference)
+    assert config["HeadersConfig"] == {"HeaderBehavior": "allExcept", "Headers": ["host"]}
+    assert config["CookiesConfig"] == {"CookieBehavior": "none"}
+    assert config["QueryStringsConfig"] == {"QueryStringBehavior": query}
+
+
+def test_a_stage_can_be_in_two_regions(dev: Stacks) -> None:
+    for kind in ("CachePolicy", "OriginRequestPolicy", "ResponseHeadersPolicy"):
+        for properties in dev.resources(f"AWS::CloudFront::{kind}").values():
+            assert {"Ref": "AWS::Region"} in properties[f"{kind}Config"]["Name"]["Fn::Join"][1]
+
+
+# Answers
+
+
+def test_pages_of_every_site_may_use_streams(dev: Stacks) -> None:
+    (used,) = {behavior["ResponseHeadersPolicyId"]["Ref"] for behavior in behaviors(dev)[:-1]}
+    cors = policy(dev, "ResponseHeadersPolicy", {"Ref": used})["CorsConfig"]
+    assert cors["AccessControlAllowOrigins"]["Items"] == ["*"]
+    assert cors["AccessControlAllowMethods"]["Items"] == METHODS.split(", ")
+    assert cors["AccessControlAllowHeaders"]["Items"] == list(ALLOWED_HEADERS)
+    assert cors["AccessControlExposeHeaders"]["Items"] == list(RESPONSE_HEADERS)
+    assert cors["AccessControlAllowCredentials"] is False
+    assert (b"access-control-max-age", b"%d" % cors["AccessControlMaxAgeSec"]) in PREFLIGHT_HEADERS
+
+
+def test_pages_of_some_sites_only_may_use_streams_and_send_credentials(
+    afar: Stacks,
+) -> None:
+    reference = stream_behavior(afar)["ResponseHeadersPolicyId"]
+    cors = policy(afar, "ResponseHeadersPolicy", reference)["CorsConfig"]
+    assert cors["AccessControlAllowOrigins"]["Items"] == [
+        "https://app.example.org",
+        "http://*.staff.example.org",
+        "https://*.staff.example.org",
+    ]
+    assert cors["AccessControlAllowCredentials"] is True
+
+
+def test_answers_have_the_headers_that_browsers_are_careful_by(dev: Stacks) -> None:
+    reference = stream_behavior(dev)["ResponseHeadersPolicyId"]
+    security = policy(dev, "ResponseHeadersPolicy", reference)["SecurityHeadersConfig"]
+    assert security["ContentTypeOptions"] == {"Override": True}
+    assert security["StrictTransportSecurity"]["AccessControlMaxAgeSec"] == 365 * 86_400
+    assert security["FrameOptions"]["FrameOption"] == "DENY"
+    assert security["ReferrerPolicy"]["ReferrerPolicy"] == "no-referrer"
+
+
+def test_no_failure_sticks(dev: Stacks) -> None:
+    kept = {
+        response["ErrorCode"]: response["ErrorCachingMinTTL"]
+        for response in dev.distribution["CustomErrorResponses"]
+    }
+    assert kept == dict.fromkeys([404, 405, 414, 500, 501, 502, 503, 504], 0)
+
+
+def test_answers_can_be_forgotten_by_their_tag(dev: Stacks) -> None:
+    assert dev.distribution["CacheTagConfig"] == {"HeaderName": "cache-tag"}
+
+
+# The rest
+
+
+def test_the_edge_is_up_to_date(dev: Stacks) -> None:
+    assert dev.distribution["HttpVersion"] == "http2and3"
+    assert dev.distribution["IPV6Enabled"] is True
+
+
+def test_by_stage_the_edge_is_near_or_everywhere(dev: Stacks, prod: Stacks) -> None:
+    assert dev.distribution["PriceClass"] == "PriceClass_100"
+    assert prod.distribution["PriceClass"] == "PriceClass_All"
+
+
+def test_a_name_of_ones_own_comes_with_its_certificate(dev: Stacks, afar: Stacks) -> None:
+    assert "Aliases" not in dev.distribution
+    assert afar.distribution["Aliases"] == ["streams.example.org"]
+    assert afar.distribution["ViewerCertificate"] == {
+        "AcmCertificateArn": "arn:aws:acm:us-east-1:123456789012:certificate/0a1b",
+        "MinimumProtocolVersion": "TLSv1.2_2021",
+        "SslSupportMethod": "sni-only",
+    }
+
+
+def test_only_prod_pays_for_more_metrics(dev: Stacks, prod: Stacks) -> None:
+    assert not dev.resources("AWS::CloudFront::MonitoringSubscription")
+    assert prod.resources("AWS::CloudFront::MonitoringSubscription")

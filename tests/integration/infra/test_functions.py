@@ -1,0 +1,271 @@
+"""The functions of a deployment: what each is, knows and may do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from infra.functions import ANSWERING
+from scripts.package import LAYERS, PYTHON_VERSION
+from tailrace.settings import Settings, variable
+from tests.integration.infra.stacks import Resource, Stacks
+
+FUNCTIONS = list(LAYERS)
+
+LOGS = {"logs:CreateLogStream", "logs:PutLogEvents"}
+TRACES = {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}
+CHANGE = {
+    "dynamodb:BatchWriteItem",
+    "dynamodb:ConditionCheckItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+    "dynamodb:Query",
+    "dynamodb:UpdateItem",
+}
+CONNECTIONS = "execute-api:ManageConnections"
+MAY = {
+    "http": {
+        "dynamodb:BatchWriteItem",
+        "dynamodb:DeleteItem",
+        "dynamodb:GetItem",
+        "dynamodb:PutItem",
+        "dynamodb:Query",
+        "dynamodb:UpdateItem",
+        "s3:GetObject",
+        "s3:PutObject",
+        "secretsmanager:GetSecretValue",
+        CONNECTIONS,
+    },
+    "live": {
+        "dynamodb:GetItem",
+        "dynamodb:Query",
+        "s3:GetObject",
+        "secretsmanager:GetSecretValue",
+    },
+    "cable": {
+        *CHANGE,
+        "lambda:InvokeFunction",
+        "s3:GetObject",
+        "secretsmanager:GetSecretValue",
+        CONNECTIONS,
+    },
+    "pulse": {*CHANGE, "lambda:InvokeFunction", CONNECTIONS},
+    "dispatch": {
+        *CHANGE,
+        "cloudfront:CreateInvalidation",
+        "dynamodb:DescribeStream",
+        "dynamodb:GetRecords",
+        "dynamodb:GetShardIterator",
+        "dynamodb:ListStreams",
+        "s3:GetObject",
+        "sqs:SendMessage",
+        CONNECTIONS,
+    },
+    "rotate": {
+        "cloudfront:GetDistribution",
+        "cloudfront:GetDistributionConfig",
+        "cloudfront:UpdateDistribution",
+        "secretsmanager:DescribeSecret",
+        "secretsmanager:GetSecretValue",
+        "secretsmanager:PutSecretValue",
+        "secretsmanager:UpdateSecretVersionStage",
+        "wafv2:GetWebACL",
+    },
+    "keys": {
+        "cloudfront-keyvaluestore:DescribeKeyValueStore",
+        "cloudfront-keyvaluestore:ListKeys",
+        "cloudfront-keyvaluestore:UpdateKeys",
+        "secretsmanager:GetSecretValue",
+    },
+}
+"""The permissions of each function, beside its log and its traces: all of them."""
+
+
+def deployed(stacks: Stacks) -> list[str]:
+    return [
+        name
+        for name in FUNCTIONS
+        if f"{name.capitalize()}Function" in stacks.resources("AWS::Lambda::Function")
+    ]
+
+
+def actions(statement: Resource) -> set[str]:
+    named = statement["Action"]
+    return {named} if isinstance(named, str) else set(named)
+
+
+def resources(statement: Resource) -> list[Any]:
+    named = statement["Resource"]
+    return named if isinstance(named, list) else [named]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_may_do_what_it_needs_and_nothing_else(dev: Stacks, name: str) -> None:
+    allowed = set[str]().union(*(actions(statement) for statement in dev.statements(name)))
+    assert allowed == MAY[name] | LOGS | TRACES
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_only_traces_go_to_no_resource_in_particular(dev: Stacks, name: str) -> None:
+    for statement in dev.statements(name):
+        for resource in resources(statement):
+            if actions(statement) == TRACES:
+                assert resource == "*"
+            elif actions(statement) == {"s3:PutObject"}:
+                assert resource["Fn::Join"][1][1] == "/bodies/*"
+            elif actions(statement) == {"s3:GetObject"}:
+                assert resource["Fn::Join"][1][1] in ("/bodies/*", "/segments/*")
+            elif actions(statement) == {CONNECTIONS}:
+                assert resource["Fn::Join"][1][-1] in (
+                    "/cable/POST/@connections/*",
+                    "/cable/DELETE/@connections/*",
+                )
+            else:
+                assert "*" not in json.dumps(resource), statement
+
+
+def test_without_cables_nobody_may_more_than_before(bare: Stacks) -> None:
+    allowed = {
+        name: set[str]().union(*map(actions, bare.statements(name))) - LOGS - TRACES
+        for name in ("http", "dispatch")
+    }
+    assert allowed == {
+        "http": MAY["http"] - {"dynamodb:BatchWriteItem", CONNECTIONS},
+        "dispatch": MAY["dispatch"] - CHANGE - {"s3:GetObject", CONNECTIONS},
+    }
+
+
+def test_without_a_firewall_nobody_reads_one(bare: Stacks) -> None:
+    assert "wafv2" not in json.dumps(bare.statements("rotate"))
+
+
+def test_the_index_is_for_nobody_who_answers_requests(dev: Stacks) -> None:
+    asking = [name for name in FUNCTIONS if "index" in json.dumps(dev.statements(name))]
+    assert asking == ["pulse"]
+
+
+def test_every_function_has_a_role_of_its_own_without_managed_policies(dev: Stacks) -> None:
+    roles = [dev.function(name)["Role"]["Fn::GetAtt"][0] for name in FUNCTIONS]
+    assert len(set(roles)) == len(FUNCTIONS)
+    for role in roles:
+        properties = dev.resources("AWS::IAM::Role")[role]
+        assert "ManagedPolicyArns" not in properties
+        assert "Policies" not in properties
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_runs_on_lambdas_python_and_cheaper_processor(dev: Stacks, name: str) -> None:
+    function = dev.function(name)
+    assert function["Runtime"] == f"python{PYTHON_VERSION}"
+    assert function["Architectures"] == ["arm64"]
+    assert len(function["Layers"]) == len(LAYERS[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "handler", "seconds", "megabytes"),
+    [
+        ("http", "handler.handler", 30, 1024),
+        ("live", "handler.app", 60, 512),
+        ("cable", "handler.handler", 30, 512),
+        ("pulse", "handler.handler", 300, 256),
+        ("dispatch", "handler.handler", 60, 512),
+        ("rotate", "handler.handler", 900, 256),
+        ("keys", "handler.handler", 30, 256),
+    ],
+)
+def test_a_function_is_bounded(
+    dev: Stacks, name: str, handler: str, seconds: int, megabytes: int
+) -> None:
+    function = dev.function(name)
+    assert function["Handler"] == handler
+    assert function["Timeout"] == seconds
+    assert function["MemorySize"] == megabytes
+
+
+@pytest.mark.parametrize(("stage", "days"), [("dev", 7), ("prod", 90)])
+def test_logs_are_kept_for_a_while(dev: Stacks, prod: Stacks, stage: str, days: int) -> None:
+    stacks = {"dev": dev, "prod": prod}[stage]
+    groups = stacks.resources("AWS::Logs::LogGroup")
+    for name in FUNCTIONS:
+        logging = stacks.function(name)["LoggingConfig"]
+        assert groups[logging["LogGroup"]["Ref"]]["RetentionInDays"] == days
+        assert stacks.function(name)["TracingConfig"] == {"Mode": "Active"}
+
+
+# Settings
+
+
+def variables(stacks: Stacks, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = stacks.function(name)["Environment"]["Variables"]
+    return found
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_variable_is_a_setting_that_takes_the_value(dev: Stacks, name: str) -> None:
+    settings = {
+        key: value
+        for key, value in variables(dev, name).items()
+        if key.startswith("TAILRACE_") and isinstance(value, str)
+    }
+    known = {variable(knob) for knob in fields(Settings)}
+    assert settings.keys() <= known
+    Settings.from_env(settings)
+
+
+def test_an_answer_ends_before_its_function_does(dev: Stacks) -> None:
+    assert float(ANSWERING["TAILRACE_LONG_POLL_TIMEOUT"]) + 5 <= dev.function("http")["Timeout"]
+    known = variables(dev, "live")
+    for name in ("SSE_LIFETIME", "EVENTS_LIFETIME", "AVISO_MAX_DURATION"):
+        assert float(known[f"TAILRACE_{name}"]) + 5 <= dev.function("live")["Timeout"]
+
+
+def test_a_body_fits_into_an_event_and_a_chunk_into_an_answer() -> None:
+    most = 6 * 1024 * 1024
+    for name in ("TAILRACE_MAX_BODY_BYTES", "TAILRACE_CHUNK_BYTES"):
+        assert int(ANSWERING[name]) * 4 / 3 < most
+    # A chunk ends at the first entry past its size.
+    together = int(ANSWERING["TAILRACE_MAX_BODY_BYTES"]) + int(ANSWERING["TAILRACE_CHUNK_BYTES"])
+    assert together * 4 / 3 < most
+
+
+def test_who_answers_knows_the_table_the_bucket_and_the_secret(dev: Stacks) -> None:
+    for name in ("http", "live", "cable"):
+        known = variables(dev, name)
+        assert known.items() >= (ANSWERING.items() if name != "cable" else {}.items())
+        assert "Log" in known["TAILRACE_TABLE"]["Fn::ImportValue"]
+        assert "History" in known["TAILRACE_BUCKET"]["Fn::ImportValue"]
+        assert "OriginSecret" in known["TAILRACE_ORIGIN_SECRET"]["Fn::GetAtt"][0]
+
+
+def test_only_live_streams(dev: Stacks) -> None:
+    wrapped = {name: "AWS_LAMBDA_EXEC_WRAPPER" in variables(dev, name) for name in FUNCTIONS}
+    assert [name for name in FUNCTIONS if wrapped[name]] == ["live"]
+    assert variables(dev, "live")["AWS_LAMBDA_EXEC_WRAPPER"] == "/opt/asgi-stream"
+
+
+def test_who_tells_the_edge_knows_which(dev: Stacks) -> None:
+    for name in ("dispatch", "rotate"):
+        assert variables(dev, name)["TAILRACE_DISTRIBUTION"] == {"Ref": "Distribution"}
+
+
+# Concurrency and snapshots
+
+
+def test_readers_cannot_take_the_room_of_writers(dev: Stacks, prod: Stacks) -> None:
+    for name, small, large in (("http", 50, 300), ("live", 50, 500)):
+        assert dev.function(name)["ReservedConcurrentExecutions"] == small
+        assert prod.function(name)["ReservedConcurrentExecutions"] == large
+
+
+def test_a_small_account_has_nothing_to_reserve(bare: Stacks) -> None:
+    for name in deployed(bare):
+        assert "ReservedConcurrentExecutions" not in bare.function(name)
+
+
+def test_only_http_starts_from_a_snapshot_unless_told_otherwise(dev: Stacks, bare: Stacks) -> None:
+    assert [name for name in FUNCTIONS if "SnapStart" in dev.function(name)] == ["http"]
+    assert not [name for name in deployed(bare) if "SnapStart" in bare.function(name)]

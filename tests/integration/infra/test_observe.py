@@ -1,0 +1,142 @@
+"""Alarms and the dashboard."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from glue_jobs.shared.job import METRICS as JOB_METRICS
+from tailrace.aws.observe import METRICS
+from tests.integration.infra.stacks import Resource, Stacks
+
+ALARM = "AWS::CloudWatch::Alarm"
+
+EVERYWHERE = {
+    "HttpErrors",
+    "HttpThrottles",
+    "HttpDuration",
+    "LiveErrors",
+    "LiveThrottles",
+    "LiveDuration",
+    "DispatchLag",
+    "DispatchFailed",
+    "RotationFailed",
+    "TableReadThrottles",
+    "TableReadErrors",
+    "TableWriteThrottles",
+    "TableWriteErrors",
+}
+
+
+CABLE = {"CableErrors", "CableThrottles", "PulseFailed"}
+
+HISTORY = {
+    "HistoryProblems": "ignore",
+    "HistoryWaiting": "ignore",
+    "CompactionLate": "breaching",
+}
+"""The alarms of the jobs, and what they make of silence: between two runs nothing changes."""
+
+
+def alarms(stacks: Stacks) -> dict[str, Resource]:
+    """By the names that they have in the code."""
+    return {
+        name.removeprefix("Alarms")[:-8]: alarm for name, alarm in stacks.resources(ALARM).items()
+    }
+
+
+def test_there_is_an_alarm_for_all_that_somebody_has_to_look_at(
+    dev: Stacks, bare: Stacks, afar: Stacks
+) -> None:
+    history = HISTORY.keys()
+    assert alarms(dev).keys() == EVERYWHERE | CABLE | history | {
+        "EdgeErrors",
+        "LiveConcurrency",
+        "KeysFailed",
+    }
+    assert alarms(bare).keys() == EVERYWHERE | {"EdgeErrors"}
+    assert alarms(afar).keys() == EVERYWHERE | CABLE | history | {"LiveConcurrency", "KeysFailed"}
+
+
+def test_the_pulse_may_miss_some_beats(dev: Stacks) -> None:
+    failed = alarms(dev)["PulseFailed"]
+    assert (failed["MetricName"], failed["Threshold"], failed["Period"]) == ("Errors", 5, 300)
+    assert failed["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": "PulseFunction"}}]
+
+
+def test_who_waits_for_dispatch_is_named(dev: Stacks, bare: Stacks) -> None:
+    assert "cables" in alarms(dev)["DispatchLag"]["AlarmDescription"]
+    assert "cables" not in alarms(bare)["DispatchLag"]["AlarmDescription"]
+
+
+def test_every_alarm_reaches_the_topic_and_says_what_it_is_about(prod: Stacks) -> None:
+    (topic,) = prod.resources("AWS::SNS::Topic")
+    for name, alarm in alarms(prod).items():
+        assert alarm["AlarmActions"] == [{"Ref": topic}]
+        assert alarm["AlarmDescription"].endswith(".")
+        assert alarm["TreatMissingData"] == HISTORY.get(name, "notBreaching")
+
+
+def test_only_alarms_and_events_may_tell_the_topic(dev: Stacks, bare: Stacks) -> None:
+    alarms, events = ({"Service": f"{name}.amazonaws.com"} for name in ("cloudwatch", "events"))
+    for stacks, wanted in ((dev, [alarms, events]), (bare, [alarms])):
+        statements = stacks.only("AWS::SNS::TopicPolicy")["PolicyDocument"]["Statement"]
+        allowed = [each for each in statements if each["Effect"] == "Allow"]
+        assert [each["Principal"] for each in allowed] == wanted
+
+
+def test_somebody_can_get_mail(dev: Stacks, afar: Stacks) -> None:
+    assert not dev.resources("AWS::SNS::Subscription")
+    subscription = afar.only("AWS::SNS::Subscription")
+    assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "somebody@example.org")
+
+
+def test_alarms_sound_before_the_limit_is_reached(prod: Stacks) -> None:
+    for name in ("http", "live"):
+        duration = alarms(prod)[f"{name.capitalize()}Duration"]
+        assert duration["Threshold"] == prod.function(name)["Timeout"] * 1000 * 0.9
+    reserved = prod.function("live")["ReservedConcurrentExecutions"]
+    assert alarms(prod)["LiveConcurrency"]["Threshold"] == reserved * 0.9
+
+
+# The dashboard
+
+
+def graphed(stacks: Stacks) -> set[tuple[str, str]]:
+    """Namespace and name of every metric on the dashboard."""
+    body = stacks.only("AWS::CloudWatch::Dashboard")["DashboardBody"]
+    text = "".join(each if isinstance(each, str) else "x" for each in body["Fn::Join"][1])
+    widgets: list[dict[str, Any]] = json.loads(text)["widgets"]
+    return {
+        (metric[0], metric[1]) for widget in widgets for metric in widget["properties"]["metrics"]
+    }
+
+
+def test_the_dashboard_shows_only_metrics_that_are_published(dev: Stacks) -> None:
+    own = {name for namespace, name in graphed(dev) if namespace == "Tailrace"}
+    assert own <= METRICS.keys() | JOB_METRICS.keys()
+
+
+def test_the_dashboard_shows_every_reader(dev: Stacks) -> None:
+    own = {name for namespace, name in graphed(dev) if namespace == "Tailrace"}
+    assert own >= {name for name in METRICS if name.startswith("ds_")}
+
+
+def test_the_dashboard_goes_from_the_edge_to_the_table(
+    dev: Stacks, prod: Stacks, bare: Stacks
+) -> None:
+    wanted = {
+        ("AWS/CloudFront", "Requests"),
+        ("AWS/Lambda", "ConcurrentExecutions"),
+        ("AWS/Lambda", "IteratorAge"),
+        ("AWS/DynamoDB", "ConsumedReadCapacityUnits"),
+        ("AWS/DynamoDB", "ConsumedWriteCapacityUnits"),
+    }
+    assert graphed(dev) >= wanted | {
+        ("AWS/ApiGateway", "ConnectCount"),
+        ("AWS/ApiGateway", "MessageCount"),
+        ("Tailrace", "cable_posts_total"),
+        ("Tailrace", "cable_gone_total"),
+    }
+    assert not {namespace for namespace, _ in graphed(bare)} & {"AWS/ApiGateway"}
+    assert graphed(prod) >= wanted | {("AWS/CloudFront", "CacheHitRate")}

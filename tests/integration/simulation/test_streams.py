@@ -1,0 +1,263 @@
+"""Any schedule: whatever happens, what was acknowledged is there, once, for everybody.
+
+A seed is a story. TAILRACE_SEED is the first one, TAILRACE_SEEDS how many are tried in all;
+tests/slow has thousands.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+
+from devtools.dynamodb_simulator.loop import run
+from tailrace.errors import (
+    ForkOutOfRange,
+    OffsetTrimmed,
+    OutcomeUnknown,
+    ProducerFenced,
+    ProducerGap,
+    SequenceConflict,
+    StoreUnavailable,
+    StreamClosed,
+    StreamConflict,
+    StreamGone,
+    StreamNotFound,
+)
+from tailrace.history import merging
+from tailrace.history.reader import Manifest
+from tailrace.log import producers
+from tailrace.log.state import Fork, State
+from tailrace.store.dynamo import actions, layout, segments, trimming
+from tailrace.store.dynamo.chain import LOSSES, Chain
+from tailrace.store.dynamo.failures import Item
+from tailrace.store.dynamo.store import DynamoStore
+from tailrace.store.dynamo.table import Action, Table
+from tests.integration.simulation.actors import MIXES
+from tests.integration.simulation.rules import judge
+from tests.integration.simulation.truth import Truth
+from tests.integration.simulation.world import Make, World
+
+FIRST = int(os.environ.get("TAILRACE_SEED", "0"))
+SEEDS = int(os.environ.get("TAILRACE_SEEDS", "60"))
+STORIES = range(FIRST, FIRST + max(1, SEEDS // len(MIXES)))
+"""An equal share of the seeds for every mix."""
+STEPS = 60_000
+"""Far more than any run takes: whoever needs them is going round in circles."""
+SHOWN = 80
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Few partitions to sweep, producers that spill soon, segments that are merged soon, no log of
+    faults that are meant to be."""
+    monkeypatch.setattr(layout, "NAME_SHARDS", 2)
+    monkeypatch.setattr(producers, "PRODUCER_BUDGET", 90)
+    monkeypatch.setattr(merging, "MERGE_SEGMENTS", 2)
+    caplog.set_level(logging.CRITICAL, "tailrace")
+
+
+def play(mix: str, seed: int, make: Make = DynamoStore) -> Truth:
+    world = World(MIXES[mix], seed, make)
+    try:
+        return run(seed, lambda: judge(world), steps=STEPS)
+    except Exception as error:
+        story = [str(event) for event in world.table.trace() if event.at <= world.ended]
+        again = f'TAILRACE_SEED={seed} TAILRACE_SEEDS=1 make test ARGS="-k promise[{mix}]"'
+        message = [f"{mix}, seed {seed}: {error}", *story[-SHOWN:], f"Again: {again}"]
+        raise AssertionError("\n".join(message)) from error
+
+
+class Told(NamedTuple):
+    """What is left of a run that kept every promise."""
+
+    story: str
+    seen: frozenset[str]
+
+
+@cache
+def told(mix: str, seed: int) -> Told:
+    truth = play(mix, seed)
+    return Told(truth.world.table.story(), frozenset(happenings(truth)))
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_every_schedule_keeps_every_promise(mix: str) -> None:
+    for seed in STORIES:
+        told(mix, seed)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_one_seed_is_one_story(mix: str) -> None:
+    again = play(mix, FIRST).world.table.story()
+    assert again == told(mix, FIRST).story != told(mix, FIRST + 1).story
+
+
+def test_the_worlds_are_eventful() -> None:
+    seen = {what for mix in MIXES for seed in range(6) for what in told(mix, seed).seen}
+    assert seen >= {
+        *(f"{verb} fine" for verb in ("create", "append", "delete", "find", "read", "sweep")),
+        *(f"{verb} unheard" for verb in ("create", "append", "delete", "read")),
+        *(f"{verb} {OutcomeUnknown.code}" for verb in ("create", "append")),
+        *(f"{verb} {StreamNotFound.code}" for verb in ("append", "delete", "find", "read")),
+        *(f"{verb} {StreamGone.code}" for verb in ("append", "delete", "read")),
+        *(f"append {kind.code}" for kind in (ProducerFenced, ProducerGap, SequenceConflict)),
+        *(f"append {kind.code}" for kind in (StreamClosed, StoreUnavailable)),
+        f"create {StreamConflict.code}", f"create {ForkOutOfRange.code}",
+        f"read {OffsetTrimmed.code}",
+        "lost", "recovered", "spilled", "large", "expired", "trimmed", "erased",
+        "a fork", "a fork within an append", "a fork of a fork", "kept for a fork",
+        "archived", "merged", "archived for a fork", "read from a segment", "a segment is gone",
+    }  # fmt: skip
+
+
+def happenings(truth: Truth) -> Iterator[str]:
+    world = truth.world
+    yield from (f"{call.verb} {call.outcome}" for call in world.calls)
+    yield from (outcome for process in world.processes for outcome in process.store.outcomes)
+    yield from ("large" for key in world.objects.ever if key.startswith("bodies/"))
+    yield from ("a segment is gone" for key in world.objects.gone if key in truth.segments)
+    histories = (process.store._history for process in world.processes)
+    yield from ("read from a segment" for history in histories if history and history._used)
+    for change in world.table.changes:
+        if change.key[0][0] == "S" and change.after:
+            yield "merged" if change.before else "archived"
+            past = truth.pasts[layout.manifest_of(change.after).chain]
+            yield "archived for a fork" if past.died < change.at else "archived"
+    for at, past, _ in truth.removed:
+        yield "trimmed" if at < past.died else "erased"
+    for past in truth.pasts.values():
+        fork = past.stream.config.fork
+        if past.expires and past.died < world.ended:
+            yield "expired"
+        if past.died < past.released:
+            yield "kept for a fork"
+        if past.last.spilled:
+            yield "spilled"
+        if fork is not None:
+            yield "a fork within an append" if fork.sub_offset else "a fork"
+            yield "a fork of a fork" if truth.pasts[fork.parent].stream.config.fork else "a fork"
+
+
+# The simulation notices a store that is wrong on purpose
+
+
+class IgnoresItsAttempts(DynamoStore):
+    """Takes its own entry, of which only the answer was lost, for that of somebody else."""
+
+    def _won(self, *given: Any) -> bool:
+        chain, error, _, begun = given
+        return super()._won(chain, error, "of somebody else", begun)
+
+
+class BelievesItsMemory(DynamoStore):
+    """Answers from a remembered tail without asking whether it is still the tail."""
+
+    async def settle(self, *_: Any) -> bool:
+        return True
+
+
+class KeepsTheName(DynamoStore):
+    """Reads a chain that it knows without asking whether the name still stands for it."""
+
+    async def _confirm(self, *_: Any) -> bool:
+        return True
+
+
+def caught(mix: str, violation: str, make: Make = DynamoStore) -> None:
+    """Within so many seeds, of which it mostly takes one or two."""
+    for seed in range(60):
+        try:
+            play(mix, seed, make)
+        except AssertionError as error:
+            if violation in str(error):
+                return
+    pytest.fail("nobody noticed")
+
+
+def test_a_lost_answer_taken_for_a_lost_race_is_noticed() -> None:
+    caught("faulty", "stored in slots", IgnoresItsAttempts)
+
+
+def test_an_entry_put_without_a_condition_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def put(table: Table, item: Item) -> None:
+        await table._call("PutItem", Item=item)
+
+    monkeypatch.setattr(Table, "put_new", put)
+    caught("calm", "acknowledged, but not in")
+
+
+def test_a_write_into_a_removed_slot_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trusted(chain: Chain, _: float) -> bool:
+        return chain.losses < LOSSES
+
+    def first_kept(state: State, archived: int, *_: int) -> int:
+        return min(archived, state.n - 1)
+
+    monkeypatch.setattr(Chain, "trusted", trusted)
+    monkeypatch.setattr(trimming, "first_kept", first_kept)
+    monkeypatch.setattr(trimming, "_ripe", lambda manifests, *_: manifests)
+    caught("retention", "was filled again")
+
+
+def test_a_segment_that_is_let_go_while_readers_may_know_it_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replace = segments.replace
+
+    async def hasty(table: Table, olds: Sequence[Manifest], merged: Manifest, _: int) -> bool:
+        return await replace(table, olds, merged, 0)
+
+    monkeypatch.setattr(segments, "replace", hasty)
+    caught("history", "but was in use until")
+
+
+def test_a_body_that_goes_with_its_entry_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = actions.claim
+    monkeypatch.setattr(
+        trimming, "_release", lambda table, item, _: table.transact(
+            [{"Delete": {"Key": layout.key_of(item)}}, claim(item["k"]["S"], 0)]
+        ),
+    )  # fmt: skip
+    caught("history", "but was in use until")
+
+
+def test_data_of_a_deleted_stream_is_noticed() -> None:
+    caught("deletes", "saw what had been deleted", KeepsTheName)
+
+
+def test_a_rejection_from_memory_is_noticed() -> None:
+    caught("calm", "rejected for a gap that is not there", BelievesItsMemory)
+
+
+def test_a_duplicate_from_memory_is_noticed() -> None:
+    caught("retention", "acknowledged, but there was no such stream", BelievesItsMemory)
+
+
+def test_a_source_that_was_let_go_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = actions._count_forks
+
+    def uncounted(fork: Fork, _: int, *given: Any) -> Action:
+        return count(fork, 0, *given)
+
+    monkeypatch.setattr(actions, "_count_forks", uncounted)
+    caught("forks", "lacks slots")
+
+
+def test_a_stream_that_expired_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def touch(*_: Any) -> None:
+        return
+
+    monkeypatch.setattr(DynamoStore, "touch", touch)
+    caught("expiry", "expired at")
+
+
+def test_a_body_that_was_swept_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        actions, "take_body", lambda key: actions.put_new(layout.claim_key(key + "."))
+    )
+    caught("crashing", "has lost bodies/")

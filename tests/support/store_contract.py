@@ -1,0 +1,1012 @@
+"""What every store must do, whatever it is made of.
+
+A store's own test module derives from `StoreContract` and gives it a fixture `make`: a function
+that makes stores, unopened, over the same data. Nothing here knows how anything is stored, nor the
+rules: entries are made by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tailrace.errors import SlotTrimmed
+from tailrace.log.content import DEFAULT_TYPE
+from tailrace.log.expiry import renewal_slack
+from tailrace.log.state import (
+    NO_PRODUCERS,
+    Ancestor,
+    Config,
+    Entry,
+    Fork,
+    Producer,
+    Producers,
+    State,
+    Stream,
+)
+from tailrace.store.base import Chunk, Stamp, Store, Tail
+
+Make = Callable[[], Store]
+
+NOW = 1_700_000_000_000
+PLENTY = 1 << 30
+"""A chunk size that nothing here fills."""
+SAFETY_SECONDS = 60
+"""How long to wait for what must happen; far more than it takes on a busy machine."""
+
+_ids = itertools.count((1 << 61) + 1)
+
+
+# What tests are written in
+
+
+def stream(path: str, config: Config | None = None) -> Stream:
+    return Stream(path, next(_ids), config or Config("text/plain", NOW))
+
+
+def forked(path: str, source: Stream, state: State, **config: Any) -> Stream:
+    """A fork at the tail of its source."""
+    fork = source.config.fork
+    lineage = (*(fork.lineage if fork else ()), Ancestor(source.id, state.tail))
+    base = (state.tail, state.offset, state.size)
+    return stream(
+        path,
+        Config("text/plain", NOW, base=base, own_expiry=False, **config)._replace(
+            fork=Fork(source.path, source.id, state.tail, 0, lineage)
+        ),
+    )
+
+
+def entry(state: State, body: bytes | None, spill: Producers = NO_PRODUCERS, **after: Any) -> Entry:
+    """The entry that follows a state."""
+    length = len(body or b"")
+    following = state._replace(
+        n=state.n + 1, offset=state.offset + length, size=state.size + length
+    )
+    return Entry(state.n, body, following._replace(**after), spill)
+
+
+def following(made: Stream, contents: Sequence[bytes]) -> list[Entry]:
+    """The first entries of a new stream."""
+    entries: list[Entry] = []
+    state = made.config.initial_state()
+    for body in contents:
+        entries.append(entry(state, body))
+        state = entries[-1].state
+    return entries
+
+
+def closing(state: State) -> Entry:
+    return entry(state, None, end=state.n)
+
+
+async def create(store: Store, path: str, *bodies: bytes, config: Config | None = None) -> Tail:
+    """A new stream with these bodies."""
+    tail = await store.create(stream(path, config), [])
+    assert tail is not None
+    for body in bodies:
+        await append(store, tail, body)
+    return tail
+
+
+async def fork(store: Store, path: str, source: Tail, *bodies: bytes) -> Tail:
+    tail = await store.create(forked(path, source.stream, source.settled), [])
+    assert tail is not None
+    for body in bodies:
+        await append(store, tail, body)
+    return tail
+
+
+async def append(store: Store, tail: Tail, body: bytes | None, **after: Any) -> None:
+    assert await store.put(tail, entry(tail.state, body, **after))
+
+
+async def find(store: Store, path: str) -> Tail:
+    tail = await store.tail(path)
+    assert tail is not None
+    return tail
+
+
+async def bodies(store: Store, tail: Tail) -> list[bytes]:
+    """All data of a chain itself, without what a fork inherits."""
+    n, stop = tail.stream.config.base[0], tail.settled.tail
+    if n == stop:
+        return []
+    chunk = await store.read(tail.stream.id, n, stop, PLENTY)
+    assert chunk.n == stop
+    return list(chunk.bodies)
+
+
+@asynccontextmanager
+async def opened(make: Make) -> AsyncIterator[Store]:
+    store = make()
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+class Waiting:
+    """A wait under way."""
+
+    def __init__(self, store: Store, tail: Tail, n: int) -> None:
+        self._task = asyncio.ensure_future(store.wait(tail, n, 10 * SAFETY_SECONDS))
+
+    async def goes_on(self, seconds: float = 0.1) -> bool:
+        done, _ = await asyncio.wait([self._task], timeout=seconds)
+        return not done
+
+    async def ends(self) -> bool:
+        """By itself, long before its time is up."""
+        done, _ = await asyncio.wait([self._task], timeout=SAFETY_SECONDS)
+        if not done:
+            self._task.cancel()
+        return bool(done) and self._task.exception() is None
+
+    async def leave(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+
+# Tables
+
+
+CONFIGS: dict[str, Config] = {
+    "plain": Config(DEFAULT_TYPE, NOW),
+    "parameters": Config('text/plain; charset="utf-8"', NOW),
+    "ttl": Config("text/plain", NOW, ttl=2**53 - 1),
+    "ttl 0": Config("text/plain", NOW, ttl=0),
+    "expires": Config("text/plain", NOW, expires_at=NOW + 1),
+    "expired": Config("text/plain", NOW, expires_at=-1),
+}
+
+STATES: dict[str, dict[str, Any]] = {
+    "open": {},
+    "later": {"at": NOW + 123_456},
+    "Stream-Seq": {"seq": "0001"},
+    "empty Stream-Seq": {"seq": ""},
+    "latin Stream-Seq": {"seq": 'ä"\\\x80'},
+    "closed with data": {"end": 1},
+    "closed by a producer": {"end": 1, "closer": Producer("p", 3, 2**53 - 1)},
+    "producers": {"producers": {"z": (0, 0), "a": (2**53 - 1, 7), 'ä"\\': (1, 2)}},
+    "spilled": {"producers": {"p": (1, 1)}, "spilled": 7},
+    "everything": {
+        "at": NOW + 1, "end": 1, "closer": Producer("p", 1, 1), "seq": "x",
+        "producers": {"p": (1, 1)}, "spilled": 1,
+    },
+}  # fmt: skip
+
+SHAPES: dict[str, Sequence[int]] = {
+    "on the boundary": [64] * 5,
+    "larger than a chunk": [200, 1, 1, 64, 300, 63, 1, 1],
+    "any": [random.Random(5).randint(1, 150) for _ in range(20)],
+}
+
+PATHS = [
+    "A", "a", "a/1", "a/10", "a/2", "a0", "a_b", "ab", "b", "b/%", "b/%20x", "b/x", "é", "z",
+]  # fmt: skip
+
+
+# The contract
+
+
+class StoreContract:
+    @pytest.fixture
+    async def store(self, make: Make) -> AsyncIterator[Store]:
+        async with opened(make) as store:
+            yield store
+
+    # Names
+
+    async def test_where_nothing_was_created_nothing_is(self, store: Store) -> None:
+        assert await store.tail("a") is None
+
+    async def test_a_new_stream_is_empty(self, store: Store) -> None:
+        made = stream("a/b")
+        created = await store.create(made, [])
+        assert created is not None
+        tail = await find(store, "a/b")
+        assert tail.stream == made
+        assert tail.state == tail.settled == made.config.initial_state()
+        assert not tail.soft
+        assert not tail.watched
+        assert tail.accessed == NOW
+
+    async def test_a_new_stream_has_its_first_entries(self, store: Store) -> None:
+        made = stream("a")
+        first = entry(made.config.initial_state(), b"one")
+        second = entry(first.state, b"two", end=2)
+        created = await store.create(made, [first, second])
+        assert created is not None
+        assert created.state == created.settled == second.state
+        tail = await find(store, "a")
+        assert tail.settled == second.state
+        assert await bodies(store, tail) == [b"one", b"two"]
+
+    async def test_a_new_stream_may_be_closed_and_empty(self, store: Store) -> None:
+        made = stream("a")
+        end = closing(made.config.initial_state())
+        created = await store.create(made, [end])
+        assert created is not None
+        assert created.settled == end.state
+        assert created.settled.tail == 0
+
+    async def test_a_path_is_any_text(self, store: Store) -> None:
+        paths = ["b", "a/b/c", "UPPER", "with%20space", "dots.-_~", "%", "_", "x" * 1000, "a'b"]
+        for path in paths:
+            await create(store, path, b"x")
+        for path in paths:
+            assert (await find(store, path)).stream.path == path
+            assert await store.tail(path + "x") is None
+            assert await store.tail(path.swapcase() if path.isalpha() else path[:-1]) is None
+
+    async def test_a_name_is_claimed_once(self, store: Store) -> None:
+        tail = await create(store, "a", b"mine")
+        assert await store.create(stream("a"), []) is None
+        state = Config("text/plain", NOW).initial_state()
+        assert await store.create(stream("a"), [entry(state, b"theirs")]) is None
+        current = await find(store, "a")
+        assert current.stream == tail.stream
+        assert await bodies(store, current) == [b"mine"]
+
+    async def test_of_many_who_claim_a_name_at_once_one_gets_it(self, store: Store) -> None:
+        claims = [stream("a") for _ in range(20)]
+        tails = await asyncio.gather(*(store.create(claim, []) for claim in claims))
+        winners = [claim for claim, tail in zip(claims, tails, strict=True) if tail is not None]
+        assert len(winners) == 1
+        assert (await find(store, "a")).stream == winners[0]
+
+    async def test_a_configuration_is_kept(self, make: Make) -> None:
+        streams = [stream(name, config) for name, config in CONFIGS.items()]
+        async with opened(make) as store:
+            for made in streams:
+                assert await store.create(made, []) is not None
+                assert (await find(store, made.path)).stream == made
+        async with opened(make) as store:
+            for made in streams:
+                assert (await find(store, made.path)).stream == made
+
+    async def test_the_configuration_of_a_fork_is_kept(self, make: Make) -> None:
+        async with opened(make) as store:
+            root = await create(store, "root", b"1", b"2")
+            child = await fork(store, "child", root, b"3")
+            grandchild = await fork(store, "grandchild", child)
+            expected = grandchild.stream
+        async with opened(make) as store:
+            tail = await find(store, "grandchild")
+            assert tail.stream == expected
+            assert tail.state == expected.config.initial_state()
+            assert tail.state.n == 3
+
+    # Slots
+
+    async def test_an_entry_fills_its_slot(self, store: Store) -> None:
+        tail = await create(store, "a")
+        first = entry(tail.state, b"one", at=NOW + 1)
+        assert await store.put(tail, first)
+        assert tail.state == tail.settled == first.state
+        assert (await find(store, "a")).settled == first.state
+        assert await bodies(store, tail) == [b"one"]
+
+    async def test_a_filled_slot_is_not_filled_again(self, store: Store) -> None:
+        mine, theirs = await create(store, "a"), await find(store, "a")
+        before = mine.state
+        won, lost = entry(before, b"won"), entry(before, b"lost")
+        assert await store.put(mine, won)
+        assert not await store.put(theirs, lost)
+        assert theirs.state == won.state, "who lost knows the state to go on from"
+        assert await store.put(theirs, entry(theirs.state, b"second"))
+        assert await bodies(store, await find(store, "a")) == [b"won", b"second"]
+
+    async def test_of_many_who_race_for_a_slot_one_gets_it(self, store: Store) -> None:
+        tail = await create(store, "a")
+        before = tail.state
+        racers = [entry(before, b"%d" % number) for number in range(20)]
+        won = await asyncio.gather(*(store.put(tail, racer) for racer in racers))
+        assert won.count(True) == 1
+        assert await bodies(store, await find(store, "a")) == [racers[won.index(True)].body]
+
+    async def test_who_lost_tries_again_and_nothing_is_lost(self, store: Store) -> None:
+        await create(store, "a")
+
+        async def write(number: int) -> int:
+            while True:
+                tail = await find(store, "a")
+                mine = entry(tail.state, b"<%d>" % number)
+                if await store.put(tail, mine):
+                    return mine.n
+                await asyncio.sleep(random.uniform(0, 0.01))
+
+        slots = await asyncio.gather(*map(write, range(16)))
+        assert sorted(slots) == list(range(16))
+        stored = await bodies(store, await find(store, "a"))
+        assert stored == [b"<%d>" % slots.index(n) for n in range(16)]
+
+    async def test_streams_do_not_disturb_each_other(self, store: Store) -> None:
+        tails = [await create(store, f"s{number}") for number in range(5)]
+
+        async def fill(tail: Tail) -> None:
+            for number in range(5):
+                await append(store, tail, b"%s %d" % (tail.stream.path.encode(), number))
+
+        await asyncio.gather(*map(fill, tails))
+        for tail in tails:
+            path = tail.stream.path.encode()
+            assert await bodies(store, tail) == [b"%s %d" % (path, n) for n in range(5)]
+
+    async def test_an_entrys_state_is_the_streams_state(self, make: Make) -> None:
+        expected: dict[str, State] = {}
+        async with opened(make) as store:
+            for path, after in STATES.items():
+                tail = await create(store, path)
+                await append(store, tail, b"data", **after)
+                expected[path] = tail.settled
+                assert (await find(store, path)).settled == expected[path]
+        async with opened(make) as store:
+            for path, state in expected.items():
+                reopened = await find(store, path)
+                assert reopened.state == reopened.settled == state, path
+                assert list(reopened.state.producers) == list(state.producers), "coldest first"
+
+    async def test_a_closing_mark_holds_no_data(self, make: Make) -> None:
+        async with opened(make) as store:
+            tail = await create(store, "a", b"one")
+            assert await store.put(tail, closing(tail.state))
+        async with opened(make) as store:
+            tail = await find(store, "a")
+            assert tail.settled.closed
+            assert tail.settled.tail == 1
+            assert await bodies(store, tail) == [b"one"]
+
+    async def test_all_that_was_put_is_there_after_opening_again(self, make: Make) -> None:
+        expected = [b"%d" % number for number in range(40)]
+        async with opened(make) as store:
+            await create(store, "a", *expected[:20])
+        async with opened(make) as store:
+            tail = await find(store, "a")
+            assert await bodies(store, tail) == expected[:20]
+            for body in expected[20:]:
+                await append(store, tail, body)
+            assert await bodies(store, tail) == expected
+        async with opened(make) as store:
+            assert await bodies(store, await find(store, "a")) == expected
+
+    async def test_a_body_of_any_size_is_kept(self, make: Make) -> None:
+        lengths = [1, 1024, 65_536, 65_537, 300_000, 1_100_000]
+        expected = {
+            f"{length}": [b"before", random.Random(length).randbytes(length), b"after"]
+            for length in lengths
+        }
+        async with opened(make) as store:
+            for path, contents in expected.items():
+                tail = await create(store, path, *contents)
+                assert await bodies(store, tail) == contents
+        async with opened(make) as store:
+            for path, contents in expected.items():
+                assert await bodies(store, await find(store, path)) == contents
+
+    async def test_a_large_body_may_be_the_first_entry(self, store: Store) -> None:
+        made, body = stream("a"), random.Random(1).randbytes(200_000)
+        tail = await store.create(made, [entry(made.config.initial_state(), body)])
+        assert tail is not None
+        assert await bodies(store, tail) == [body]
+
+    async def test_after_settling_the_state_is_committed(self, store: Store) -> None:
+        tail = await create(store, "a")
+        putting = asyncio.ensure_future(store.put(tail, entry(tail.state, b"x")))
+        await asyncio.sleep(0)
+        await store.settle(tail)
+        assert tail.state == tail.settled
+        assert await putting
+        assert (await find(store, "a")).settled.n == 1
+
+    # Spilled producers
+
+    async def test_a_producer_is_unknown_until_it_is_spilled(self, store: Store) -> None:
+        tail = await create(store, "a", b"x")
+        assert await store.producer(tail, "p") is None
+
+    async def test_a_spilled_producer_is_found(self, make: Make) -> None:
+        async with opened(make) as store:
+            tail = await create(store, "a")
+            spill = {"p": (1, 2), "ä": (2**53 - 1, 2**53 - 1), "": (0, 0)}
+            spilling = entry(tail.state, b"x", spill, spilled=1)
+            assert await store.put(tail, spilling)
+            assert await store.producer(tail, "p") == (1, 2)
+            assert await store.producer(tail, "q") is None
+        async with opened(make) as store:
+            tail = await find(store, "a")
+            for name, last in spill.items():
+                assert await store.producer(tail, name) == last
+
+    async def test_a_producer_that_spills_again_is_replaced(self, store: Store) -> None:
+        tail = await create(store, "a")
+        for seq in (3, 4):
+            spilling = entry(tail.state, b"x", {"p": (0, seq), f"q{seq}": (0, 0)}, spilled=1)
+            assert await store.put(tail, spilling)
+        assert await store.producer(tail, "p") == (0, 4)
+        assert await store.producer(tail, "q3") == (0, 0)
+
+    async def test_producers_belong_to_one_incarnation(self, store: Store) -> None:
+        tail, other = await create(store, "a"), await create(store, "b")
+        assert await store.put(tail, entry(tail.state, b"x", {"p": (0, 1)}, spilled=1))
+        assert await store.producer(other, "p") is None
+        assert await store.drop(tail)
+        again = await create(store, "a")
+        assert await store.producer(again, "p") is None
+
+    async def test_a_lost_race_spills_nothing(self, store: Store) -> None:
+        tail = await create(store, "a")
+        before = tail.state
+        await append(store, tail, b"won")
+        assert not await store.put(tail, entry(before, b"lost", {"p": (0, 1)}, spilled=1))
+        assert await store.producer(tail, "p") is None
+
+    # Deleting
+
+    async def test_a_dropped_stream_is_gone(self, make: Make) -> None:
+        async with opened(make) as store:
+            tail = await create(store, "a", b"x")
+            await create(store, "b", b"y")
+            assert await store.drop(tail)
+            assert await store.tail("a") is None
+            assert await bodies(store, await find(store, "b")) == [b"y"]
+        async with opened(make) as store:
+            assert await store.tail("a") is None
+            assert await bodies(store, await find(store, "b")) == [b"y"]
+
+    async def test_a_stream_is_dropped_once(self, store: Store) -> None:
+        tail = await create(store, "a", b"x")
+        dropped = await asyncio.gather(*(store.drop(tail) for _ in range(10)))
+        assert dropped.count(True) == 1
+        assert not await store.drop(tail)
+
+    async def test_a_dropped_stream_takes_no_entry(self, store: Store) -> None:
+        tail = await create(store, "a", b"x")
+        late = entry(tail.state, b"late")
+        assert await store.drop(tail)
+        assert not await store.put(tail, late)
+        assert await store.tail("a") is None
+
+    async def test_an_entry_and_a_drop_at_once_agree(self, store: Store) -> None:
+        """An acknowledged entry came before the drop; it is never written into the void."""
+        for number in range(10):
+            tail = await create(store, f"s{number}")
+            put, dropped = await asyncio.gather(
+                store.put(tail, entry(tail.state, b"x")), store.drop(tail)
+            )
+            if dropped:
+                assert await store.tail(f"s{number}") is None
+            else:
+                assert put
+                assert await bodies(store, await find(store, f"s{number}")) == [b"x"]
+
+    async def test_a_path_created_again_never_meets_its_old_data(self, make: Make) -> None:
+        async with opened(make) as store:
+            old = await create(store, "a", b"old", b"older")
+            assert await store.drop(old)
+            new = await create(store, "a")
+            assert new.state.n == 0
+            assert await bodies(store, new) == []
+            await append(store, new, b"new")
+            # The old incarnation's tail is no way in.
+            assert not await store.put(old, entry(old.state, b"zombie"))
+            assert not await store.drop(old)
+            assert await bodies(store, await find(store, "a")) == [b"new"]
+        async with opened(make) as store:
+            assert await bodies(store, await find(store, "a")) == [b"new"]
+
+    # Forks
+
+    async def test_a_fork_begins_at_its_base(self, store: Store) -> None:
+        source = await create(store, "a", b"one", b"two")
+        tail = await fork(store, "f", source)
+        assert tail.state.n == 2
+        await append(store, tail, b"three")
+        await append(store, source, b"drei")
+        assert await bodies(store, tail) == [b"three"]
+        assert await bodies(store, source) == [b"one", b"two", b"drei"]
+        assert tail.settled.next_offset == "0000000000000003_0000000000000011"
+
+    async def test_a_source_with_forks_is_kept_soft_deleted(self, make: Make) -> None:
+        async with opened(make) as store:
+            source = await create(store, "a", b"one")
+            await fork(store, "f", source, b"two")
+            assert await store.drop(source)
+            assert (await find(store, "a")).soft
+        async with opened(make) as store:
+            source = await find(store, "a")
+            assert source.soft
+            assert not await store.drop(source)
+            assert await store.create(stream("a"), []) is None
+            chunk = await store.read(source.stream.id, 0, 1, PLENTY)
+            assert list(chunk.bodies) == [b"one"]
+            assert await bodies(store, await find(store, "f")) == [b"two"]
+
+    async def test_a_soft_deleted_source_cannot_be_forked(self, store: Store) -> None:
+        source = await create(store, "a", b"one")
+        await fork(store, "f", source)
+        assert await store.drop(source)
+        assert await store.create(forked("g", source.stream, source.settled), []) is None
+        assert await store.tail("g") is None
+
+    async def test_a_dropped_source_cannot_be_forked(self, store: Store) -> None:
+        source = await create(store, "a", b"one")
+        assert await store.drop(source)
+        assert await store.create(forked("f", source.stream, source.settled), []) is None
+        assert await store.tail("f") is None
+
+    async def test_a_source_created_again_is_not_the_one_that_was_to_be_forked(
+        self, store: Store
+    ) -> None:
+        source = await create(store, "a", b"one")
+        wanted = forked("f", source.stream, source.settled)
+        assert await store.drop(source)
+        await create(store, "a", b"other")
+        assert await store.create(wanted, []) is None
+        assert await store.tail("f") is None
+
+    async def test_a_drop_and_a_fork_at_once_exclude_each_other(self, store: Store) -> None:
+        """Either the fork keeps the source, or there is no fork: never a fork without data."""
+        for number in range(10):
+            source = await create(store, f"a{number}", b"one")
+            wanted = forked(f"f{number}", source.stream, source.settled)
+            racers = [store.create(wanted, []), store.drop(source)]
+            if number % 2:
+                racers.reverse()
+            await asyncio.gather(*racers)
+            tail, kept = await store.tail(f"f{number}"), await store.tail(f"a{number}")
+            if tail is not None:
+                assert kept is not None
+                chunk = await store.read(source.stream.id, 0, 1, PLENTY)
+                assert list(chunk.bodies) == [b"one"]
+            else:
+                assert kept is None
+
+    async def test_a_fork_that_was_not_created_leaves_no_reference(self, store: Store) -> None:
+        source = await create(store, "a", b"one")
+        await create(store, "taken")
+        assert await store.create(forked("taken", source.stream, source.settled), []) is None
+        assert await store.drop(source)
+        assert await store.tail("a") is None
+
+    async def test_dropping_a_fork_leaves_a_live_source(self, store: Store) -> None:
+        source = await create(store, "a", b"one")
+        tail = await fork(store, "f", source, b"two")
+        assert await store.drop(tail)
+        assert await store.tail("f") is None
+        assert not (await find(store, "a")).soft
+        assert await bodies(store, source) == [b"one"]
+        assert await store.drop(source)
+        assert await store.tail("a") is None
+
+    async def test_the_last_fork_takes_a_soft_deleted_source_with_it(self, make: Make) -> None:
+        async with opened(make) as store:
+            source = await create(store, "a", b"one")
+            first, second = await fork(store, "f", source), await fork(store, "g", source)
+            assert await store.drop(source)
+            assert await store.drop(first)
+            assert (await find(store, "a")).soft
+            assert await store.drop(second)
+            assert await store.tail("a") is None
+            assert await store.create(stream("a"), []) is not None
+        async with opened(make) as store:
+            assert (await find(store, "a")).settled.n == 0
+
+    async def test_a_cascade_goes_up_through_everything_soft_deleted(self, store: Store) -> None:
+        chain = [await create(store, "0", b"0")]
+        for level in range(1, 5):
+            chain.append(await fork(store, f"{level}", chain[-1], b"%d" % level))
+        # 0 stays alive; 1, 2 and 3 are kept only for 4.
+        for level in (2, 1, 3):
+            assert await store.drop(chain[level])
+            assert (await find(store, f"{level}")).soft
+        assert await store.drop(chain[4])
+        for level in (1, 2, 3, 4):
+            assert await store.tail(f"{level}") is None
+        assert not (await find(store, "0")).soft
+        assert await bodies(store, chain[0]) == [b"0"]
+
+    async def test_a_cascade_stops_where_another_fork_needs_the_data(self, store: Store) -> None:
+        root = await create(store, "root", b"1")
+        middle = await fork(store, "middle", root, b"2")
+        leaf, other = await fork(store, "leaf", middle), await fork(store, "other", middle)
+        assert await store.drop(root)
+        assert await store.drop(middle)
+        assert await store.drop(leaf)
+        assert (await find(store, "middle")).soft
+        assert (await find(store, "root")).soft
+        assert await store.drop(other)
+        assert await store.tail("middle") is None
+        assert await store.tail("root") is None
+
+    async def test_a_cascade_works_for_streams_that_are_not_held_open(self, make: Make) -> None:
+        async with opened(make) as store:
+            root = await create(store, "root", b"1")
+            middle = await fork(store, "middle", root, b"2")
+            await fork(store, "leaf", middle, b"3")
+            assert await store.drop(middle)
+            assert await store.drop(root)
+        async with opened(make) as store:
+            assert await store.drop(await find(store, "leaf"))
+            for path in ("leaf", "middle", "root"):
+                assert await store.tail(path) is None
+
+    # Reading
+
+    @pytest.mark.parametrize("sizes", SHAPES.values(), ids=SHAPES.keys())
+    async def test_a_chunk_ends_at_the_first_multiple_passed(
+        self, make: Make, sizes: Sequence[int]
+    ) -> None:
+        contents = [b"%c" % (65 + n % 26) * size for n, size in enumerate(sizes)]
+        ends = list(itertools.accumulate(sizes))
+        total = len(sizes)
+
+        def expected(n: int, stop: int, chunk_bytes: int) -> Chunk:
+            begin = ends[n - 1] if n else 0
+            boundary = (begin // chunk_bytes + 1) * chunk_bytes
+            last = next((m for m in range(n, stop) if ends[m] >= boundary), stop - 1)
+            return Chunk(contents[n : last + 1], last + 1, ends[last], ends[last])
+
+        async def check(store: Store, chain: int) -> None:
+            for chunk_bytes, n in itertools.product([7, 64, 1024], range(total)):
+                for stop in {(n + total) // 2 + 1, total}:
+                    chunk = await store.read(chain, n, stop, chunk_bytes)
+                    # Where a chunk comes from is the only thing about it that may differ.
+                    found = chunk._replace(bodies=list(chunk.bodies), cold=False)
+                    assert found == expected(n, stop, chunk_bytes)
+
+        async with opened(make) as store:
+            made = stream("a")
+            assert await store.create(made, following(made, contents)) is not None
+            await check(store, made.id)
+        async with opened(make) as store:
+            await check(store, made.id)
+
+    @pytest.mark.parametrize("chunk_bytes", [50, 333])
+    async def test_readers_meet_at_the_same_boundaries_wherever_they_began(
+        self, store: Store, chunk_bytes: int
+    ) -> None:
+        chance = random.Random(chunk_bytes)
+        made = stream("a")
+        contents = [b"x" * chance.randint(1, 120) for _ in range(30)]
+        assert await store.create(made, following(made, contents)) is not None
+        ends = [(await store.read(made.id, n, 30, chunk_bytes)).n for n in range(30)]
+
+        def walk(n: int) -> list[int]:
+            boundaries = []
+            while n < 30:
+                n = ends[n]
+                boundaries.append(n)
+            return boundaries
+
+        whole = walk(0)
+        assert len(whole) > 4
+        for n in range(30):
+            steps = walk(n)
+            assert steps == whole[-len(steps) :], f"from slot {n}"
+
+    async def test_a_growing_log_keeps_its_boundaries(self, store: Store) -> None:
+        """A chunk that was full once is the same for ever: caches keep it."""
+        chance = random.Random(9)
+        tail = await create(store, "a")
+        full: dict[int, int] = {}
+        for _ in range(20):
+            await append(store, tail, b"x" * chance.randint(1, 90))
+            n = 0
+            while n < tail.settled.tail:
+                chunk = await store.read(tail.stream.id, n, tail.settled.tail, 100)
+                if chunk.n < tail.settled.tail:
+                    assert full.setdefault(n, chunk.n) == chunk.n
+                n = chunk.n
+        assert len(full) > 4
+
+    async def test_a_position_is_what_lies_before_a_slot(self, make: Make) -> None:
+        sizes = [3, 1, 4, 1, 5]
+        ends = list(itertools.accumulate(sizes))
+        async with opened(make) as store:
+            tail = await create(store, "a")
+            for size in sizes:
+                state = tail.state
+                # Messages and bytes count differently in JSON.
+                await append(store, tail, b"x" * size, offset=state.offset + 2)
+            source = tail.stream.id
+            for n in range(1, 6):
+                assert tuple(await store.position(source, n)) == (2 * n, ends[n - 1])
+            child = await fork(store, "f", tail, b"sixth")
+            assert tuple(await store.position(child.stream.id, 6)) == (15, 19)
+        async with opened(make) as store:
+            for n in range(1, 6):
+                assert tuple(await store.position(source, n)) == (2 * n, ends[n - 1])
+
+    async def test_a_stamp_is_the_offset_after_a_slot_and_its_time(self, make: Make) -> None:
+        async with opened(make) as store:
+            tail = await create(store, "a")
+            for n in range(5):
+                offset = tail.state.offset + 2
+                await append(store, tail, b"x", offset=offset, at=NOW + 10 * n)
+            child = await fork(store, "f", tail, b"sixth")
+            source, fork_id = tail.stream.id, child.stream.id
+        async with opened(make) as store:
+            for n in range(5):
+                assert await store.stamp(source, n) == Stamp(2 * n + 2, NOW + 10 * n)
+            assert (await store.stamp(fork_id, 5)).offset == 15
+            for chain, n in ((source, 5), (fork_id, 4), (fork_id, 6)):
+                with pytest.raises(SlotTrimmed):
+                    await store.stamp(chain, n)
+
+    async def test_a_read_shows_offsets_as_the_entries_have_them(self, store: Store) -> None:
+        tail = await create(store, "a")
+        await append(store, tail, b"1,2", offset=2)
+        await append(store, tail, b"3", offset=3)
+        chunk = await store.read(tail.stream.id, 0, 2, PLENTY)
+        assert chunk._replace(bodies=list(chunk.bodies)) == Chunk([b"1,2", b"3"], 2, 3, 4)
+        chunk = await store.read(tail.stream.id, 0, 1, PLENTY)
+        assert chunk._replace(bodies=list(chunk.bodies)) == Chunk([b"1,2"], 1, 2, 3)
+
+    # Waiting
+
+    async def test_a_wait_ends_with_data(self, store: Store) -> None:
+        tail = await create(store, "a", b"one")
+        waiting = Waiting(store, tail, 1)
+        assert await waiting.goes_on()
+        await append(store, tail, b"two")
+        assert await waiting.ends()
+        assert (await find(store, "a")).settled.tail == 2
+
+    async def test_all_who_wait_get_it(self, store: Store) -> None:
+        tail = await create(store, "a")
+        waits = [Waiting(store, tail, 0) for _ in range(20)]
+        assert await waits[0].goes_on()
+        await append(store, tail, b"one")
+        assert all([await waiting.ends() for waiting in waits])
+
+    async def test_a_wait_for_what_is_there_is_none(self, store: Store) -> None:
+        tail = await create(store, "a", b"one", b"two")
+        for n in (0, 1):
+            assert await Waiting(store, tail, n).ends()
+
+    async def test_a_wait_ends_with_the_stream(self, store: Store) -> None:
+        tail = await create(store, "a", b"one")
+        waiting = Waiting(store, tail, 1)
+        assert await waiting.goes_on()
+        assert await store.put(tail, closing(tail.state))
+        assert await waiting.ends()
+        assert await Waiting(store, tail, 1).ends(), "nothing comes after the end"
+
+    async def test_a_wait_ends_when_the_stream_is_dropped(self, store: Store) -> None:
+        tail = await create(store, "a", b"one")
+        waiting = Waiting(store, tail, 1)
+        assert await waiting.goes_on()
+        assert await store.drop(tail)
+        assert await waiting.ends()
+        assert await Waiting(store, tail, 1).ends()
+
+    async def test_a_wait_ends_when_the_stream_is_soft_deleted(self, store: Store) -> None:
+        tail = await create(store, "a", b"one")
+        await fork(store, "f", tail)
+        waiting = Waiting(store, tail, 1)
+        assert await waiting.goes_on()
+        assert await store.drop(tail)
+        assert await waiting.ends()
+
+    async def test_a_wait_ends_when_the_path_changes_hands(self, store: Store) -> None:
+        tail = await create(store, "a", b"one")
+        waiting = Waiting(store, tail, 1)
+        assert await waiting.goes_on()
+        assert await store.drop(tail)
+        await create(store, "a")
+        assert await waiting.ends()
+
+    async def test_a_wait_ends_when_time_is_up(self, store: Store) -> None:
+        tail = await create(store, "a", b"one")
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        await store.wait(tail, 1, 0.2)
+        assert loop.time() - begin >= 0.19
+        assert not tail.watched
+
+    async def test_every_wait_ends_at_once_when_woken(self, store: Store) -> None:
+        tails = [await create(store, path) for path in "abc"]
+        waits = [Waiting(store, tail, 0) for tail in tails for _ in range(3)]
+        assert await waits[-1].goes_on()
+        store.wake()
+        assert all([await waiting.ends() for waiting in waits])
+
+    async def test_a_wait_is_not_disturbed_by_other_streams(self, store: Store) -> None:
+        source, other = await create(store, "a", b"one"), await create(store, "b")
+        tail = await fork(store, "f", source)
+        waiting = Waiting(store, tail, 1)
+        await append(store, other, b"x")
+        await append(store, source, b"two")
+        assert await waiting.goes_on(0.2)
+        await append(store, tail, b"zwei")
+        assert await waiting.ends()
+
+    async def test_a_stream_is_watched_while_somebody_waits(self, store: Store) -> None:
+        tail = await create(store, "a")
+        first, second = Waiting(store, tail, 0), Waiting(store, tail, 0)
+        assert await first.goes_on()
+        assert tail.watched
+        await first.leave()
+        assert tail.watched
+        await second.leave()
+        assert not tail.watched
+
+    # Listing
+
+    async def test_a_listing_has_what_begins_with_the_prefix_in_order(self, store: Store) -> None:
+        await asyncio.gather(*(create(store, path, path.encode()) for path in PATHS))
+        prefixes = ["", "a", "a/", "a/1", "A", "b/", "b/%", "%", "_", "a_", "é", "zz", "a/10/"]
+        for prefix in prefixes:
+            listed = await store.list(prefix, "", 100, NOW)
+            expected = sorted(path for path in PATHS if path.startswith(prefix))
+            assert [each.stream.path for each in listed] == expected
+            for each in listed:
+                tail = await find(store, each.stream.path)
+                assert (each.stream, each.state) == (tail.stream, tail.settled)
+
+    async def test_pages_have_every_stream_once(self, store: Store) -> None:
+        await asyncio.gather(*(create(store, path) for path in PATHS))
+        for prefix, limit in (("", 5), ("", 14), ("", 100), ("a", 2), ("b/", 1)):
+            seen: list[str] = []
+            after = ""
+            while page := await store.list(prefix, after, limit, NOW):
+                assert len(page) <= limit
+                seen += [each.stream.path for each in page]
+                after = seen[-1]
+            assert seen == sorted(path for path in PATHS if path.startswith(prefix))
+
+    async def test_a_page_begins_after_any_text(self, store: Store) -> None:
+        for path in ("a", "c", "e"):
+            await create(store, path)
+        assert [each.stream.path for each in await store.list("", "b", 10, NOW)] == ["c", "e"]
+        assert [each.stream.path for each in await store.list("c", "a", 10, NOW)] == ["c"]
+        assert await store.list("a", "b", 10, NOW) == []
+
+    async def test_a_listing_has_no_deleted_streams(self, store: Store) -> None:
+        source = await create(store, "soft", b"1")
+        await fork(store, "fork", source)
+        gone = await create(store, "gone")
+        assert await store.drop(source)
+        assert await store.drop(gone)
+        assert [each.stream.path for each in await store.list("", "", 10, NOW)] == ["fork"]
+
+    async def test_a_listing_has_no_expired_streams(self, store: Store) -> None:
+        await create(store, "ever")
+        await create(store, "fixed", config=Config("text/plain", NOW, expires_at=NOW + 500))
+        await create(store, "idle", config=Config("text/plain", NOW, ttl=1))
+
+        async def listed(now: int) -> list[str]:
+            return [each.stream.path for each in await store.list("", "", 10, now)]
+
+        assert await listed(NOW + 499) == ["ever", "fixed", "idle"]
+        assert await listed(NOW + 500) == ["ever", "idle"]
+        assert await listed(NOW + 999) == ["ever", "idle"]
+        assert await listed(NOW + 1_000 + renewal_slack(1)) == ["ever"]
+
+    # Expiry
+
+    async def test_a_stream_that_never_expires_is_never_expiring(self, store: Store) -> None:
+        await create(store, "a")
+        assert await store.expiring(NOW * 100) == []
+
+    async def test_a_fixed_instant_is_exact(self, store: Store) -> None:
+        await create(store, "a", config=Config("text/plain", NOW, expires_at=NOW + 500))
+        assert await store.expiring(NOW + 499) == []
+        assert await store.expiring(NOW + 500) == ["a"]
+
+    async def test_an_idle_window_ends_never_early_and_a_slack_late_at_most(
+        self, store: Store
+    ) -> None:
+        ttls = [0, 1, 60, 86_400]
+        for ttl in ttls:
+            await create(store, f"{ttl}", config=Config("text/plain", NOW, ttl=ttl))
+        for ttl in ttls:
+            end = NOW + ttl * 1000
+            assert f"{ttl}" not in await store.expiring(end - 1)
+            assert f"{ttl}" in await store.expiring(end + renewal_slack(ttl))
+
+    async def test_an_access_moves_the_window(self, store: Store) -> None:
+        tail = await create(store, "a", config=Config("text/plain", NOW, ttl=60))
+        await store.touch(tail, NOW + 50_000)
+        # A store that others use, too, may have to allow for what it has not heard of.
+        for seen in (tail, await find(store, "a")):
+            assert 0 <= seen.accessed - NOW - 50_000 <= renewal_slack(60)
+        # A touch may return at once; something that waits for the store comes after it.
+        await append(store, tail, b"x")
+        assert await store.expiring(NOW + 110_000 - 1) == []
+        assert await store.expiring(NOW + 110_000 + renewal_slack(60)) == ["a"]
+
+    async def test_the_clock_survives_opening_again(self, make: Make) -> None:
+        walks = {
+            "1": [1], "5999": [5_999], "6000": [6_000], "6001": [6_001], "50000": [50_000],
+            "few": [1_000, 2_000, 3_000], "many": [*range(0, 59_000, 700)],
+        }  # fmt: skip
+        async with opened(make) as store:
+            for path, touches in walks.items():
+                tail = await create(store, path, config=Config("text/plain", NOW, ttl=60))
+                for touch in touches:
+                    await store.touch(tail, NOW + touch)
+        async with opened(make) as store:
+            for path, touches in walks.items():
+                accessed = (await find(store, path)).accessed
+                assert 0 <= accessed - NOW - touches[-1] <= renewal_slack(60), path
+                assert path not in await store.expiring(NOW + touches[-1] + 60_000 - 1)
+
+    async def test_an_append_counts_as_an_access_after_opening_again(self, make: Make) -> None:
+        async with opened(make) as store:
+            tail = await create(store, "a", config=Config("text/plain", NOW, ttl=60))
+            await append(store, tail, b"x", at=NOW + 3_000)
+        async with opened(make) as store:
+            assert (await find(store, "a")).accessed >= NOW + 3_000
+
+    async def test_what_was_deleted_is_not_expiring(self, store: Store) -> None:
+        brief = Config("text/plain", NOW, ttl=1)
+        source, gone = (
+            await create(store, "a", b"1", config=brief),
+            await create(store, "b", config=brief),
+        )
+        await fork(store, "f", source)
+        assert await store.drop(source)
+        assert await store.drop(gone)
+        assert await store.expiring(NOW * 2) == []
+
+    # Sweeping
+
+    async def test_a_sweep_removes_only_what_is_deleted(self, make: Make) -> None:
+        large = random.Random(3).randbytes(200_000)
+        async with opened(make) as store:
+            kept = await create(store, "kept", b"1", large)
+            gone = await create(store, "gone", b"2", large)
+            source = await create(store, "source", b"3", large)
+            await fork(store, "fork", source, b"4", large)
+            assert await store.drop(gone)
+            assert await store.drop(source)
+            for _ in range(2):
+                await store.sweep()
+                assert await bodies(store, kept) == [b"1", large]
+                assert list((await store.read(source.stream.id, 0, 2, PLENTY)).bodies) == [
+                    b"3",
+                    large,
+                ]
+                assert await bodies(store, await find(store, "fork")) == [b"4", large]
+                assert await store.tail("gone") is None
+        async with opened(make) as store:
+            await store.sweep()
+            assert await bodies(store, await find(store, "kept")) == [b"1", large]
+            assert await bodies(store, await find(store, "fork")) == [b"4", large]
+            assert (await find(store, "source")).soft
+
+    async def test_a_sweep_leaves_the_new_incarnation_of_a_path(self, store: Store) -> None:
+        assert await store.drop(await create(store, "a", b"old"))
+        new = await create(store, "a", b"new")
+        await store.sweep()
+        assert await bodies(store, new) == [b"new"]
+        await append(store, new, b"more")
+        assert await bodies(store, await find(store, "a")) == [b"new", b"more"]
+
+    async def test_writing_goes_on_during_sweeps(self, store: Store) -> None:
+        tail = await create(store, "busy")
+        for number in range(10):
+            await create(store, f"gone{number}", b"x", b"y")
+
+        async def sweep() -> None:
+            for number in range(10):
+                assert await store.drop(await find(store, f"gone{number}"))
+                await store.sweep()
+
+        async def write() -> None:
+            for number in range(40):
+                await append(store, tail, b"%d" % number)
+
+        await asyncio.gather(sweep(), write())
+        assert await bodies(store, tail) == [b"%d" % number for number in range(40)]
+        assert [each.stream.path for each in await store.list("", "", 100, NOW)] == ["busy"]

@@ -1,0 +1,132 @@
+"""What these tests are written in: streams over the embedded store, a client, and a clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tailrace.errors import StreamGone, StreamNotFound
+from tailrace.log.append import Accepted, Append
+from tailrace.log.content import joined
+from tailrace.log.create import Create, ForkFrom
+from tailrace.log.offsets import parse
+from tailrace.log.state import Producer
+from tailrace.settings import Settings
+from tailrace.store.sqlite import SqliteStore
+from tailrace.streams import Created, Streams, View
+
+T = TypeVar("T")
+
+START = 1_700_000_000_000
+
+
+class Clock:
+    """Time stands still until a test says how much of it passes."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_ms(self, milliseconds: int) -> None:
+        self.now += milliseconds
+
+    def pass_s(self, seconds: float) -> None:
+        self.now += int(seconds * 1000)
+
+
+@asynccontextmanager
+async def serving(data: Path, clock: Clock, **settings: Any) -> AsyncIterator[Streams]:
+    """Streams over a directory; opened again, they find what was there."""
+    chosen = Settings(data=str(data), **settings)
+    store = SqliteStore(chosen)
+    await store.open()
+    try:
+        yield Streams(store, chosen, clock)
+    finally:
+        await store.close()
+
+
+class Client:
+    """Short words for what a test does to streams."""
+
+    def __init__(self, streams: Streams) -> None:
+        self.streams = streams
+
+    async def create(
+        self,
+        path: str,
+        body: bytes = b"",
+        content_type: str | None = "text/plain",
+        **more: Any,
+    ) -> Created:
+        return await self.streams.create(path, Create(body, content_type, **more))
+
+    async def fork(
+        self,
+        path: str,
+        source: str,
+        at: int | None = None,
+        sub_offset: int = 0,
+        body: bytes = b"",
+        **more: Any,
+    ) -> Created:
+        request = Create(body, fork=ForkFrom(source, at, sub_offset), **more)
+        return await self.streams.create(path, request)
+
+    async def append(
+        self, path: str, *bodies: bytes, content_type: str = "text/plain", **more: Any
+    ) -> Accepted:
+        for body in bodies:
+            accepted = await self.streams.append(path, Append(body, content_type, **more))
+        return accepted
+
+    async def produce(
+        self, path: str, producer: str, epoch: int, seq: int, body: bytes | None = None
+    ) -> Accepted:
+        body = body or f"{producer}.{epoch}.{seq};".encode()
+        who = Producer(producer, epoch, seq)
+        return await self.streams.append(path, Append(body, "text/plain", producer=who))
+
+    async def close(self, path: str) -> Accepted:
+        return await self.streams.append(path, Append(b"", close=True))
+
+    async def views(self, path: str, position: int = 0) -> list[View]:
+        """All the chunks from a slot to the end, as a client that follows the offsets gets them."""
+        views = [await self.streams.view(path, position)]
+        while not views[-1].up_to_date:
+            assert parse(views[-1].next_offset) == views[-1].end
+            views.append(await self.streams.view(path, views[-1].end))
+        return views
+
+    async def read(self, path: str, position: int = 0) -> bytes:
+        """Everything from a slot on."""
+        views = await self.views(path, position)
+        mode = views[0].tail.stream.config.mode
+        return joined(mode, [body for view in views for body in view.bodies])
+
+    async def status(self, path: str) -> str:
+        """As HEAD sees it: without an access."""
+        try:
+            await self.streams.find(path)
+        except StreamNotFound:
+            return "missing"
+        except StreamGone:
+            return "gone"
+        return "there"
+
+
+async def begun(work: Coroutine[Any, Any, T], seconds: float = 0.02) -> asyncio.Task[T]:
+    """Something under way that is not to end by itself."""
+    task = asyncio.ensure_future(work)
+    await asyncio.sleep(seconds)
+    assert not task.done()
+    return task
+
+
+async def ended(task: asyncio.Task[T]) -> T:
+    return await asyncio.wait_for(task, 120)

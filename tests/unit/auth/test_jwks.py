@@ -1,0 +1,472 @@
+"""Public keys: from a file or over HTTP, which of them count, and how often they are read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+
+from tailrace.auth import jwks as module
+from tailrace.auth.credentials import Credentials
+from tailrace.auth.jwks import KEEP, PAUSE, RETRY, STALE
+from tailrace.auth.keys import Keys
+from tailrace.auth.policy import Door, Operation
+from tailrace.auth.tokens import Tokens
+from tailrace.errors import BadCredentials, KeysUnavailable, TokenExpired
+from tailrace.limits import JWKS_BYTES
+from tailrace.settings import Settings
+from tests.support.auth import CLAIMS, NOW, SECONDS, by_hand
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "RS256": lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048),
+    "ES256": lambda: ec.generate_private_key(ec.SECP256R1()),
+    "EdDSA": ed25519.Ed25519PrivateKey.generate,
+}
+
+
+@pytest.fixture(scope="module")
+def private() -> dict[str, Any]:
+    return {algorithm: make() for algorithm, make in MAKERS.items()}
+
+
+@pytest.fixture(scope="module")
+def other() -> dict[str, Any]:
+    return {algorithm: make() for algorithm, make in MAKERS.items()}
+
+
+def public(private: Any, algorithm: str = "EdDSA", **more: Any) -> dict[str, Any]:
+    kind: Any = jwt.get_algorithm_by_name(algorithm)
+    return {**json.loads(kind.to_jwk(private.public_key())), "kid": "1", **more}
+
+
+def signed(private: Any, algorithm: str = "EdDSA", kid: str | None = "1", **claims: Any) -> str:
+    # Far ahead, so that the keys and not the token grow old here.
+    lasting = CLAIMS | {"exp": SECONDS + 100 * 86_400} | claims
+    return jwt.encode(lasting, private, algorithm, None if kid is None else {"kid": kid})
+
+
+@dataclass
+class Endpoint:
+    """Where keys are published, on loopback."""
+
+    url: str
+    keys: list[dict[str, Any]] = field(default_factory=list)
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    answers: threading.Event = field(default_factory=threading.Event)
+    """Nothing is answered while this is not set."""
+    asked: int = 0
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            here.asked += 1
+            body = json.dumps({"keys": here.keys}).encode() if here.body is None else here.body
+            here.answers.wait()
+            self.send_response(here.status)
+            for name, value in here.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            with suppress(ConnectionError):  # who asked had enough
+                self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    here = Endpoint(f"http://127.0.0.1:{server.server_port}/keys")
+    here.answers.set()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield here
+    here.answers.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def tokens(source: object, algorithm: str = "EdDSA") -> Tokens:
+    settings = Settings(jwt_algorithm=algorithm, jwks=str(source), jwt_max_age=315_360_000)
+    return Tokens(settings, Keys.of(settings))
+
+
+def of(tmp_path: Path, *keys: dict[str, Any], algorithm: str = "EdDSA") -> Tokens:
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": keys}))
+    return tokens(file, algorithm)
+
+
+# What verifies
+
+
+@pytest.mark.parametrize("algorithm", MAKERS)
+def test_a_token_of_a_published_key_is_taken(
+    private: dict[str, Any], other: dict[str, Any], tmp_path: Path, algorithm: str
+) -> None:
+    ours = of(tmp_path, public(private[algorithm], algorithm), algorithm=algorithm)
+    assert ours.grant(signed(private[algorithm], algorithm), NOW).subject == "ada"
+    with pytest.raises(BadCredentials, match="signature"):
+        ours.grant(signed(other[algorithm], algorithm), NOW)
+
+
+@pytest.mark.parametrize("algorithm", MAKERS)
+def test_a_change_of_the_token_is_noticed(
+    private: dict[str, Any], tmp_path: Path, algorithm: str
+) -> None:
+    ours = of(tmp_path, public(private[algorithm], algorithm), algorithm=algorithm)
+    token = signed(private[algorithm], algorithm)
+    header, claims, signature = token.split(".")
+    forged = signed(MAKERS[algorithm](), algorithm, scope="admin").split(".")[1]
+    for changed in (
+        f"{header}.{forged}.{signature}",
+        f"{header}.{claims}.{signature[:-4]}",
+        f"{header}.{claims}.{signature[::-1]}",
+        f"{header}.{claims}.AAAA",
+    ):
+        with pytest.raises(BadCredentials):
+            ours.grant(changed, NOW)
+
+
+@pytest.mark.parametrize("algorithm", MAKERS)
+def test_claims_are_checked_as_those_of_secrets_are(
+    private: dict[str, Any], tmp_path: Path, algorithm: str
+) -> None:
+    ours = of(tmp_path, public(private[algorithm], algorithm), algorithm=algorithm)
+    with pytest.raises(TokenExpired):
+        ours.grant(signed(private[algorithm], algorithm, exp=SECONDS), NOW)
+    with pytest.raises(BadCredentials, match="aud"):
+        ours.grant(signed(private[algorithm], algorithm, aud="other"), NOW)
+
+
+def test_the_key_is_the_one_that_the_token_names(
+    private: dict[str, Any], other: dict[str, Any], tmp_path: Path
+) -> None:
+    a, b = private["EdDSA"], other["EdDSA"]
+    ours = of(tmp_path, public(a, kid="a"), public(b, kid="b"))
+    assert ours.grant(signed(a, kid="a"), NOW)
+    assert ours.grant(signed(b, kid="b"), NOW)
+    for token in (signed(a, kid="b"), signed(a, kid="c"), signed(a, kid=None)):
+        with pytest.raises(BadCredentials, match="signature"):
+            ours.grant(token, NOW)
+
+
+def test_a_token_need_not_name_the_only_key(private: dict[str, Any], tmp_path: Path) -> None:
+    ours = of(tmp_path, public(private["EdDSA"]))
+    assert ours.grant(signed(private["EdDSA"], kid=None), NOW)
+
+
+def test_the_only_key_need_not_have_a_name(private: dict[str, Any], tmp_path: Path) -> None:
+    key = public(private["EdDSA"])
+    del key["kid"]
+    ours = of(tmp_path, key)
+    assert ours.grant(signed(private["EdDSA"], kid=None), NOW)
+    with pytest.raises(BadCredentials):
+        ours.grant(signed(private["EdDSA"], kid="1"), NOW)
+
+
+@pytest.mark.parametrize("kid", [1, ["1"], {"1": "1"}, True])
+def test_the_name_of_a_key_is_text(private: dict[str, Any], tmp_path: Path, kid: object) -> None:
+    ours = of(tmp_path, public(private["EdDSA"]))
+    with pytest.raises(BadCredentials):
+        ours.grant(by_hand({"alg": "EdDSA", "kid": kid}, CLAIMS), NOW)
+
+
+# Which keys count
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"use": "enc"}, {"alg": "HS256"}, {"alg": "RS256"}, {"key_ops": ["sign"]}, {"key_ops": 5},
+     {"kty": "oct"}, {"crv": "Ed448"}, {"kid": 1}, {"x": "AAAA"}, {"x": 1}],
+)  # fmt: skip
+def test_a_key_for_something_else_does_not_count(
+    private: dict[str, Any], other: dict[str, Any], tmp_path: Path, more: dict[str, Any]
+) -> None:
+    good, odd = private["EdDSA"], other["EdDSA"]
+    ours = of(tmp_path, public(good, kid="good"), public(odd, **({"kid": "odd"} | more)))
+    assert ours.grant(signed(good, kid="good"), NOW)
+    with pytest.raises(BadCredentials, match="signature"):
+        ours.grant(signed(odd, kid="odd"), NOW)
+
+
+@pytest.mark.parametrize(
+    "more", [{"use": "sig"}, {"alg": "EdDSA"}, {"alg": "Ed25519"}, {"key_ops": ["verify"]}]
+)
+def test_a_key_may_say_what_it_is_for(
+    private: dict[str, Any], tmp_path: Path, more: dict[str, Any]
+) -> None:
+    assert of(tmp_path, public(private["EdDSA"], **more)).grant(signed(private["EdDSA"]), NOW)
+
+
+def test_a_secret_among_public_keys_does_not_count(tmp_path: Path) -> None:
+    """Whoever may read the set could make tokens with it."""
+    oct_key = {"kty": "oct", "kid": "1", "k": "c2VjcmV0", "alg": "EdDSA"}
+    with pytest.raises(KeysUnavailable):
+        of(tmp_path, oct_key).grant(signed(MAKERS["EdDSA"]()), NOW)
+
+
+def test_a_private_key_among_public_ones_does_not_count(
+    private: dict[str, Any], tmp_path: Path
+) -> None:
+    """Whoever may read the set could make tokens with it."""
+    kind: Any = jwt.get_algorithm_by_name("EdDSA")
+    leaked = {**json.loads(kind.to_jwk(private["EdDSA"])), "kid": "1"}
+    assert "d" in leaked
+    with pytest.raises(KeysUnavailable):
+        of(tmp_path, leaked).grant(signed(private["EdDSA"]), NOW)
+
+
+def test_a_short_rsa_key_does_not_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    short = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    with pytest.warns(jwt.InsecureKeyLengthWarning):
+        token = signed(short, "RS256")
+    with pytest.raises(KeysUnavailable):
+        of(tmp_path, public(short, "RS256"), algorithm="RS256").grant(token, NOW)
+    assert "less than 2048 bits" in caplog.text
+
+
+def test_a_key_of_another_curve_does_not_count(tmp_path: Path) -> None:
+    wide = ec.generate_private_key(ec.SECP384R1())
+    with pytest.raises(KeysUnavailable):
+        of(tmp_path, public(wide, "ES384"), algorithm="ES256").grant(
+            signed(MAKERS["ES256"](), "ES256"), NOW
+        )
+    larger = ed448.Ed448PrivateKey.generate()
+    with pytest.raises(KeysUnavailable):
+        of(tmp_path, public(larger)).grant(signed(larger), NOW)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", '"keys"', "{}", '{"keys":null}', '{"keys":{}}', '{"keys":1}',
+                '{"keys":[]}', '{"keys":[1,null,[]]}', '{"keys":"abc"}', "<html>"],
+)  # fmt: skip
+def test_what_is_no_set_of_keys_is_none(
+    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(content)
+    with pytest.raises(KeysUnavailable, match="try again"):
+        tokens(file).grant(signed(MAKERS["EdDSA"]()), NOW)
+    assert "TAILRACE_JWKS cannot be read" in caplog.text
+
+
+def test_a_file_that_is_not_there_is_no_set_of_keys(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(KeysUnavailable):
+        tokens(tmp_path / "none.json").grant(signed(MAKERS["EdDSA"]()), NOW)
+    assert "No such file" in caplog.text
+
+
+# Over HTTP
+
+
+def test_keys_come_over_http(private: dict[str, Any], endpoint: Endpoint) -> None:
+    endpoint.keys = [public(private["EdDSA"])]
+    ours = tokens(endpoint.url)
+    for _ in range(3):
+        assert ours.grant(signed(private["EdDSA"]), NOW)
+    assert endpoint.asked == 1
+
+
+@pytest.mark.parametrize("status", [201, 204, 400, 401, 404, 500, 503])
+def test_an_answer_without_keys_is_none(endpoint: Endpoint, status: int) -> None:
+    endpoint.status, endpoint.body = status, b""
+    with pytest.raises(KeysUnavailable):
+        tokens(endpoint.url).grant(signed(MAKERS["EdDSA"]()), NOW)
+    assert endpoint.asked == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(
+    private: dict[str, Any], endpoint: Endpoint, tmp_path: Path, status: int
+) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": [public(private["EdDSA"])]}))
+    for place in (endpoint.url + "?again", f"file://{file}"):
+        endpoint.status, endpoint.headers, endpoint.asked = status, {"Location": place}, 0
+        with pytest.raises(KeysUnavailable):
+            tokens(endpoint.url).grant(signed(private["EdDSA"]), NOW)
+        assert endpoint.asked == 1
+
+
+def test_a_set_that_is_too_large_is_not_read(
+    private: dict[str, Any], endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = json.dumps({"keys": [public(private["EdDSA"])]}).encode()
+    endpoint.body = content.ljust(JWKS_BYTES)
+    assert tokens(endpoint.url).grant(signed(private["EdDSA"]), NOW)
+    endpoint.body = content.ljust(JWKS_BYTES + 1)
+    with pytest.raises(KeysUnavailable):
+        tokens(endpoint.url).grant(signed(private["EdDSA"]), NOW)
+    assert f"more than {JWKS_BYTES} bytes" in caplog.text
+
+
+def test_an_answer_that_does_not_come_is_not_waited_for(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "JWKS_SECONDS", 0.1)
+    endpoint.answers.clear()
+    with pytest.raises(KeysUnavailable):
+        tokens(endpoint.url).grant(signed(MAKERS["EdDSA"]()), NOW)
+    assert "cannot be read" in caplog.text
+
+
+def test_where_nobody_listens_there_are_no_keys(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(KeysUnavailable):
+        tokens("http://127.0.0.1:1/").grant(signed(MAKERS["EdDSA"]()), NOW)
+    assert "refused" in caplog.text
+
+
+# How often
+
+
+def test_a_key_that_is_not_known_is_looked_for_but_not_more_than_once_a_minute(
+    private: dict[str, Any], other: dict[str, Any], endpoint: Endpoint
+) -> None:
+    a, b = private["EdDSA"], other["EdDSA"]
+    endpoint.keys = [public(a, kid="a")]
+    ours = tokens(endpoint.url)
+    assert ours.grant(signed(a, kid="a"), NOW)
+    endpoint.keys.append(public(b, kid="b"))
+    for strange in range(20):
+        with pytest.raises(BadCredentials):
+            ours.grant(signed(b, kid=f"b{strange}"), NOW + PAUSE - 1)
+    assert endpoint.asked == 1
+    assert ours.grant(signed(b, kid="b"), NOW + PAUSE)
+    assert ours.grant(signed(a, kid="a"), NOW + PAUSE)
+    assert endpoint.asked == 2
+
+
+def test_a_retired_key_is_gone_after_ten_minutes(
+    private: dict[str, Any], other: dict[str, Any], endpoint: Endpoint
+) -> None:
+    a, b = private["EdDSA"], other["EdDSA"]
+    endpoint.keys = [public(a, kid="a")]
+    ours = tokens(endpoint.url)
+    assert ours.grant(signed(a, kid="a"), NOW)
+    endpoint.keys = [public(b, kid="b")]
+    assert ours.grant(signed(a, kid="a"), NOW + KEEP - 1)
+    with pytest.raises(BadCredentials):
+        ours.grant(signed(a, kid="a"), NOW + KEEP)
+    assert endpoint.asked == 2
+
+
+def test_keys_count_for_a_day_while_they_cannot_be_read(
+    private: dict[str, Any], endpoint: Endpoint
+) -> None:
+    key = private["EdDSA"]
+    endpoint.keys = [public(key)]
+    ours = tokens(endpoint.url)
+    assert ours.grant(signed(key), NOW)
+    endpoint.status = 500
+    assert ours.grant(signed(key), NOW + KEEP)
+    assert ours.grant(signed(key), NOW + KEEP + RETRY - 1)
+    assert endpoint.asked == 2
+    assert ours.grant(signed(key), NOW + STALE - 1)
+    with pytest.raises(KeysUnavailable):
+        ours.grant(signed(key), NOW + STALE)
+    endpoint.status = 200
+    assert ours.grant(signed(key), NOW + STALE + RETRY)
+
+
+def test_keys_that_could_not_be_read_are_asked_for_again_soon(
+    private: dict[str, Any], endpoint: Endpoint
+) -> None:
+    endpoint.keys, endpoint.status = [public(private["EdDSA"])], 503
+    ours = tokens(endpoint.url)
+    for later in (0, RETRY - 1):
+        with pytest.raises(KeysUnavailable):
+            ours.grant(signed(private["EdDSA"]), NOW + later)
+    assert endpoint.asked == 1
+    endpoint.status = 200
+    assert ours.grant(signed(private["EdDSA"]), NOW + RETRY)
+
+
+def test_a_clock_that_was_set_back_does_not_keep_old_keys(
+    private: dict[str, Any], endpoint: Endpoint
+) -> None:
+    endpoint.keys = [public(private["EdDSA"])]
+    ours = tokens(endpoint.url)
+    assert ours.grant(signed(private["EdDSA"]), NOW)
+    assert ours.grant(signed(private["EdDSA"]), NOW - 1)
+    assert endpoint.asked == 1
+    assert ours.grant(signed(private["EdDSA"]), NOW - KEEP)
+    assert endpoint.asked == 2
+
+
+def test_a_token_that_is_none_makes_nobody_read_keys(endpoint: Endpoint) -> None:
+    for token in ("x", "a.b.c", jwt.encode(CLAIMS, "s" * 32, "HS256")):
+        with pytest.raises(BadCredentials):
+            tokens(endpoint.url).grant(token, NOW)
+    assert endpoint.asked == 0
+
+
+# Beside other requests
+
+
+def door(endpoint: Endpoint) -> Door:
+    return Door(Settings(jwt_algorithm="EdDSA", jwks=endpoint.url, jwt_max_age=315_360_000))
+
+
+async def test_keys_are_read_once_for_all_who_wait_and_hold_nobody_up(
+    private: dict[str, Any], endpoint: Endpoint
+) -> None:
+    endpoint.keys = [public(private["EdDSA"])]
+    endpoint.answers.clear()
+    ours, shown = door(endpoint), Credentials(bearer=signed(private["EdDSA"]))
+    impatient = asyncio.create_task(ours.prepare(shown, NOW))
+    others = [asyncio.create_task(ours.prepare(shown, NOW)) for _ in range(50)]
+    # The event loop turns here while the answer does not come.
+    while not endpoint.asked:  # noqa: ASYNC110 - a thread counts
+        await asyncio.sleep(0.001)
+    impatient.cancel()
+    await asyncio.sleep(0)
+    assert not any(each.done() for each in others)
+    endpoint.answers.set()
+    await asyncio.gather(*others)
+    assert endpoint.asked == 1
+    endpoint.status = 500
+    assert ours.decide(Operation.READ, "chat/1", shown, NOW - 1).by == "bearer"
+    await ours.prepare(shown, NOW)
+    assert endpoint.asked == 1
+
+
+async def test_nothing_is_read_for_what_needs_no_keys(
+    private: dict[str, Any], endpoint: Endpoint
+) -> None:
+    ours = door(endpoint)
+    for shown in (Credentials(), Credentials(bearer="x"), Credentials(signed="x", jid="y")):
+        await ours.prepare(shown, NOW)
+    await Door(Settings(secret="s")).prepare(Credentials(bearer="a.b.c"), NOW)
+    opened = Settings(jwt_algorithm="EdDSA", jwks=endpoint.url, access="open")
+    await Door(opened).prepare(Credentials(bearer=signed(private["EdDSA"])), NOW)
+    assert endpoint.asked == 0
+
+
+async def test_a_decision_says_so_when_the_keys_cannot_be_read(
+    private: dict[str, Any], endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint.status = 500
+    ours, shown = door(endpoint), Credentials(bearer=signed(private["EdDSA"]))
+    with caplog.at_level(logging.WARNING):
+        await ours.prepare(shown, NOW)
+    with pytest.raises(KeysUnavailable):
+        ours.decide(Operation.READ, "chat/1", shown, NOW)
+    assert endpoint.asked == 1
+    assert shown.bearer is not None
+    assert shown.bearer not in caplog.text

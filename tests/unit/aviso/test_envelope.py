@@ -1,0 +1,106 @@
+"""Notifications as they are stored, and as clients get them."""
+
+from __future__ import annotations
+
+import json
+
+import orjson
+import pytest
+
+from tailrace.aviso.envelope import Notification, Renderer, encode
+from tailrace.aviso.errors import Operation
+from tailrace.aviso.requests import parse_notification
+from tests.support.aviso import SQUARE, WORKING, body, events, parse_frames
+
+NOON = 1_769_860_800_000
+
+
+def stored(event_type: str = "product", **fields: object) -> bytes:
+    sent = body(Operation.NOTIFICATION, event_type=event_type, **{"identifier": WORKING, **fields})
+    return encode(parse_notification(sent), "some-id", "https://here.example", NOON)
+
+
+def test_a_notification_is_stored_as_a_cloud_event() -> None:
+    assert json.loads(stored(payload={"b": 1, "a": [None]})) == {
+        "subject": "prod.FOO.20260131.0600.storm.0001.12.42%2E5",
+        "specversion": "1.0",
+        "id": "some-id",
+        "source": "https://here.example",
+        "type": "int.ecmwf.aviso.product",
+        "time": "2026-01-31T12:00:00Z",
+        "datacontenttype": "application/json",
+        "data": {
+            "identifier": {
+                "destination": "FOO",
+                "date": "20260131",
+                "time": "0600",
+                "hazard": "storm",
+                "expver": "0001",
+                "step": "12",
+                "level": "42.5",
+            },
+            "payload": {"a": [None], "b": 1},
+        },
+    }
+
+
+@pytest.mark.parametrize("shape", [f" ({SQUARE}) ", [[0, 0], [0, 10], [10.5, 10], [0, 0]]])
+def test_a_shape_is_stored_as_it_was_sent(shape: object) -> None:
+    raw = json.loads(stored("area", identifier={"name": "x", "polygon": shape}))
+    assert raw["data"]["identifier"] == {"name": "x", "polygon": shape}
+    assert raw["spatialbbox"].startswith("0.0,0.0,10.")
+
+
+def test_a_client_gets_the_event_and_nothing_else() -> None:
+    raw = stored(payload={"b": 1, "a": '"\n\u2028é'})
+    found = Notification.of(raw)
+    assert found is not None
+    frame = Renderer(events()["product"], "https://now.example").frame(b"replay", 7, found)
+    assert frame.count(b"\n") == 3
+    (event,) = parse_frames(frame)
+    assert event.name == "replay"
+    assert event.data == {
+        "specversion": "1.0",
+        "id": "product@7",
+        "type": "int.ecmwf.aviso.product",
+        "source": "https://now.example",
+        "dataschema": "https://now.example/schema/product",
+        "datacontenttype": "application/json",
+        "time": "2026-01-31T12:00:00Z",
+        "data": json.loads(raw)["data"],
+    }
+    text = frame.partition(b"data: ")[2].strip()
+    assert text == orjson.dumps(event.data, option=orjson.OPT_SORT_KEYS)
+
+
+GOOD = stored()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"5", b"{}", b'{"subject":"prod"}',
+        GOOD + b"," + GOOD,
+        GOOD.replace(b'"data":', b'"data":\n'),
+        GOOD.replace(b'"data":', b'"data": \r'),
+        GOOD[:-1] + b',"data":5}',
+        GOOD[:-1] + b"}}",
+        GOOD.replace(b'"identifier":{', b'"identity":{'),
+        GOOD.partition(b',"data":')[0] + b',"data":5}',
+        GOOD.partition(b',"data":')[0] + b',"data":{"identifier":[]}}',
+        json.dumps(json.loads(GOOD)).encode(),
+    ],
+)  # fmt: skip
+def test_what_others_appended_is_no_notification(raw: bytes) -> None:
+    assert Notification.of(GOOD) is not None
+    assert Notification.of(raw) is None
+
+
+def test_values_come_back_from_the_topic() -> None:
+    identifier = {**WORKING, "destination": 'a."%\\*é'}
+    found = Notification.of(stored(identifier=identifier))
+    assert found is not None
+    values = found.values(events()["product"])
+    assert values is not None
+    assert values[0] == 'a."%\\*é'
+    assert values[-1] == "42.5"

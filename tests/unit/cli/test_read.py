@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tailrace.cli.reading import last_lines
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Run, Wire
+
+JSON: dict[str, Any] = {"Content_Type": "application/json"}
+TEXT: dict[str, Any] = {"Content_Type": "text/plain"}
+BYTES: dict[str, Any] = {"Content_Type": "application/octet-stream"}
+FULL = Path("/dev/full")
+END: dict[str, Any] = {"Stream_Up_To_Date": "true"}
+CLOSED: dict[str, Any] = {"Stream_Up_To_Date": "true", "Stream_Closed": "true"}
+
+
+def queries(wire: Wire) -> list[str]:
+    return [request.path.partition("?")[2] for request in wire.requests]
+
+
+def process(*args: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tailrace", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def test_chunks_are_followed_and_printed_byte_for_byte(wire: Wire, run: Run) -> None:
+    wire.will(200, b"\x00a\r\n", Stream_Next_Offset="1_4", **BYTES)
+    wire.will(200, b"\xff", Stream_Next_Offset="2_5", **END, **BYTES)
+    assert run("read", "s").stdout_bytes == b"\x00a\r\n\xff"
+    assert queries(wire) == ["offset=-1", "offset=1_4"]
+
+
+def test_json_is_printed_as_one_message_per_line_with_its_own_text(wire: Wire, run: Run) -> None:
+    body = b'[1.50, {"a": "x,\\n]"},12345678901234567890 ,[1,\n 2]]'
+    wire.will(200, body, Stream_Next_Offset="1", **JSON).will(200, b"[]", **END, **JSON)
+    assert run("read", "s").stdout_bytes == (
+        b'1.50\n{"a": "x,\\n]"}\n12345678901234567890\n[1,  2]\n'
+    )
+
+
+def test_raw_json_is_the_arrays_as_served(wire: Wire, run: Run) -> None:
+    wire.will(200, b"[1, 2]", Stream_Next_Offset="1", **JSON).will(200, b"[3]", **END, **JSON)
+    assert run("read", "s", "--raw").stdout_bytes == b"[1, 2]\n[3]\n"
+
+
+def test_json_output_carries_the_content_and_the_offset(wire: Wire, run: Run) -> None:
+    wire.will(200, b"[1.50,\n2]", Stream_Next_Offset="2", **CLOSED, **JSON)
+    assert run("read", "s", "--json").stdout_bytes == (
+        b'{"next_offset":"2","up_to_date":true,"closed":true,"messages":[1.50, 2]}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "content"),
+    [
+        (TEXT, "grüße\n".encode(), {"text": "grüße\n"}),
+        (TEXT, "ü".encode()[:1], {"base64": base64.b64encode(b"\xc3").decode()}),
+        (BYTES, b"abc", {"base64": "YWJj"}),
+    ],
+)
+def test_json_output_of_bytes(
+    wire: Wire, run: Run, headers: dict[str, str], body: bytes, content: dict[str, str]
+) -> None:
+    wire.will(200, body, Stream_Next_Offset="1", **END, **headers)
+    told = json.loads(run("read", "s", "--json").stdout)
+    assert told == {"next_offset": "1", "up_to_date": True, "closed": False, **content}
+
+
+def test_a_server_that_makes_no_progress_ends_the_read(wire: Wire, run: Run) -> None:
+    wire.will(200, b"", Stream_Next_Offset="5", **BYTES)
+    assert run("read", "s", "--offset", "5").exit_code == 0
+
+
+def test_tail_starts_at_the_end_and_carries_offset_and_cursor(wire: Wire, run: Run) -> None:
+    wire.will(200, b"[]", Stream_Next_Offset="3", **END, **JSON)
+    wire.will(200, b"[4]", Stream_Next_Offset="4", Stream_Cursor="77", **JSON)
+    wire.will(204, Stream_Next_Offset="4", Stream_Cursor="78", **END)
+    wire.will(200, b"[5]", Stream_Next_Offset="5", **CLOSED, **JSON)
+    result = run("tail", "s")
+    assert (result.exit_code, result.stdout) == (0, "4\n5\n")
+    assert queries(wire) == [
+        "offset=now",
+        "live=long-poll&offset=3",
+        "live=long-poll&offset=4&cursor=77",
+        "live=long-poll&offset=4&cursor=78",
+    ]
+
+
+def test_tail_of_a_closed_stream_ends_at_once(wire: Wire, run: Run) -> None:
+    wire.will(200, b"abc", Stream_Next_Offset="3", **CLOSED, **TEXT)
+    assert run("tail", "s", "--offset", "-1").stdout == "abc"
+
+
+def test_tail_prints_the_last_messages_first(wire: Wire, run: Run) -> None:
+    wire.will(200, b"[1,2,3]", Stream_Next_Offset="3", **JSON)
+    wire.will(200, b"[4]", Stream_Next_Offset="4", **END, **JSON)
+    wire.will(204, Stream_Next_Offset="4", **CLOSED)
+    assert run("tail", "s", "-n", "2").stdout == "3\n4\n"
+    assert queries(wire)[0] == "offset=-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "last"),
+    [
+        (b"a\nb\nc\n", 2, b"b\nc\n"),
+        (b"a\nb\nc", 2, b"b\nc"),
+        (b"a\n", 5, b"a\n"),
+        (b"", 1, b""),
+        (b"a\n\n", 1, b"\n"),
+    ],
+)
+def test_last_lines(text: bytes, count: int, last: bytes) -> None:
+    assert last_lines(text, count) == last
+
+
+def test_tail_reconnects_from_where_it_was(wire: Wire, run: Run, waits: list[float]) -> None:
+    wire.will(200, b"", Stream_Next_Offset="3", **END, **TEXT)
+    for _ in range(6):
+        wire.will_drop().will(503)
+    wire.will(200, b"x", Stream_Next_Offset="4", **CLOSED, **TEXT)
+    result = run("tail", "s")
+    assert (result.exit_code, result.stdout) == (0, "x")
+    assert set(queries(wire)[1:]) == {"live=long-poll&offset=3"}
+    assert len(waits) == 12
+    assert max(waits) <= 15
+
+
+def test_tail_ends_when_the_stream_is_deleted(wire: Wire, run: Run) -> None:
+    wire.will(200, b"", Stream_Next_Offset="3", **END, **TEXT).will(404)
+    assert run("tail", "s").exit_code == 3
+
+
+def test_tail_does_not_spin_when_the_server_does_not_wait(
+    wire: Wire, run: Run, waits: list[float]
+) -> None:
+    wire.will(200, b"", Stream_Next_Offset="3", **END, **TEXT)
+    wire.will(204, Stream_Next_Offset="3").will(204, Stream_Next_Offset="3", **CLOSED)
+    assert run("tail", "s").exit_code == 0
+    assert waits == [1.0]
+
+
+def test_json_tail_tells_the_start_and_the_end(wire: Wire, run: Run) -> None:
+    wire.will(200, b"[]", Stream_Next_Offset="3", **END, **JSON)
+    wire.will(204, Stream_Next_Offset="3", **CLOSED)
+    told = [json.loads(line) for line in run("tail", "s", "--json").stdout.splitlines()]
+    assert [(line["messages"], line["closed"]) for line in told] == [([], False), ([], True)]
+
+
+def test_a_reader_that_leaves_ends_the_read_quietly(wire: Wire) -> None:
+    for _ in range(20):
+        wire.will(200, b"x" * (1 << 20), Stream_Next_Offset=str(time.monotonic()), **BYTES)
+    reading = process("read", "s", "--url", wire.url)
+    assert reading.stdout is not None
+    reading.stdout.read(1)
+    reading.stdout.close()
+    assert reading.stderr is not None
+    assert reading.stderr.read() == b""
+    assert reading.wait(120) == 0
+    reading.stderr.close()
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs a device that is full")
+def test_a_full_disk_is_one_line(wire: Wire) -> None:
+    wire.will(200, b"abc", **END, **TEXT)
+    with FULL.open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tailrace", "read", "s", "--url", wire.url],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, b"tailrace: No space left on device\n")
+
+
+def test_ctrl_c_ends_a_tail_with_130(wire: Wire) -> None:
+    wire.will(200, b"here\n", Stream_Next_Offset="3", **END, **TEXT)
+    for _ in range(100):
+        wire.will(204, Stream_Next_Offset="3")
+    tailing = process("tail", "s", "--offset", "-1", "--url", wire.url)
+    assert tailing.stdout is not None
+    assert tailing.stdout.readline() == b"here\n"
+    tailing.send_signal(signal.SIGINT)
+    out, err = tailing.communicate(timeout=120)
+    assert (tailing.returncode, out, err) == (130, b"", b"")

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tailrace.log.state import Entry, Stream
+from tailrace.settings import Settings
+from tailrace.store.base import Tail
+from tailrace.store.sqlite import SqliteStore
+from tests.support.store_contract import Make, StoreContract
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> Make:
+        settings = Settings(data=str(tmp_path / "data"))
+        return lambda: SqliteStore(settings)
+
+
+class TestSqliteStoreWithoutMemory(StoreContract):
+    """Nothing is kept in memory between requests: every read comes from the file."""
+
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> Make:
+        settings = Settings(data=str(tmp_path / "data"), hot_bytes=0, inline_bytes=1024)
+        return lambda: SqliteStore(settings)
+
+
+class CompactingStore(SqliteStore):
+    """Compacts after every write."""
+
+    async def create(self, stream: Stream, entries: Sequence[Entry]) -> Tail | None:
+        created = await super().create(stream, entries)
+        assert not (await self.compact()).failed
+        return created
+
+    async def put(self, tail: Tail, entry: Entry) -> bool:
+        done = await super().put(tail, entry)
+        assert not (await self.compact()).failed
+        return done
+
+
+class TestSqliteStoreThatCompacts(StoreContract):
+    """All but the last one or two entries of a stream are in segments."""
+
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> Make:
+        settings = Settings(
+            data=str(tmp_path / "data"),
+            hot_bytes=0,
+            inline_bytes=1024,
+            segment_max_messages=2,
+        )
+        return lambda: CompactingStore(settings)

@@ -1,0 +1,77 @@
+"""requirements/: what is compiled agrees with what is asked for, and pins all of it by hash."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from devtools.processes import ROOT
+from scripts.lock import ENGINES, LAYERS
+from tests.support.requirements import FOLDER, pins
+
+FILES = sorted(file.stem for file in FOLDER.glob("*.in"))
+
+
+def asked(file: Path) -> list[Requirement]:
+    """The requirements of an `.in` file, and of those it refers to."""
+    found = []
+    for line in file.read_text().splitlines():
+        text = line.split("#")[0].strip()
+        if text.startswith("-r "):
+            found += asked(FOLDER / text.removeprefix("-r "))
+        elif text:
+            found.append(Requirement(text))
+    return found
+
+
+def test_every_file_is_compiled() -> None:
+    assert sorted(file.stem for file in FOLDER.glob("*.txt")) == FILES
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_pins_are_what_is_asked_for(name: str) -> None:
+    pinned = pins(name)
+    for requirement in asked(FOLDER / f"{name}.in"):
+        version = pinned.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{name}.txt lacks {requirement}: run `make lock`"
+        assert requirement.specifier.contains(version), f"{requirement}, but {version} is pinned"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_pin_has_a_reason_and_hashes(name: str) -> None:
+    text = (FOLDER / f"{name}.txt").read_text()
+    direct = {canonicalize_name(requirement.name) for requirement in asked(FOLDER / f"{name}.in")}
+    for entry in re.split(r"\n(?=[a-z0-9])", text)[1:]:
+        package = canonicalize_name(re.split(r"[=\[ ;]", entry)[0])
+        assert "--hash=sha256:" in entry, f"{package} in {name}.txt has no hash"
+        via = set(re.findall(r"#\s+(?:via )?([a-z0-9][\w.-]*)", entry)) - {"via"}
+        assert package in direct or via, f"{name}.txt pins {package}, which nothing asks for"
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.iterdir()), ids=lambda file: file.name)
+def test_no_file_names_a_registry(file: Path) -> None:
+    assert "://" not in file.read_text()
+
+
+def test_versions_agree() -> None:
+    """What is deployed is what is tested; engines have environments of their own."""
+    tested = pins("dev")
+    for name in set(FILES) - set(ENGINES):
+        assert pins(name).items() <= tested.items(), name
+
+
+def test_a_package_is_in_one_layer_only() -> None:
+    packages = [package for layer in ("layer-shared", *LAYERS) for package in pins(layer)]
+    assert len(packages) == len(set(packages))
+
+
+def test_the_project_asks_for_what_the_server_has() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {canonicalize_name(Requirement(each).name) for each in project["dependencies"]}
+    serving = {canonicalize_name(each.name) for each in asked(FOLDER / "serve.in")}
+    assert declared == serving - {"hatchling"}

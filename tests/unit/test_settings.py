@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import re
+from dataclasses import FrozenInstanceError, field, fields, replace
+from typing import Any
+
+import pytest
+
+from devtools.processes import ROOT
+from tailrace.errors import BadSetting
+from tailrace.settings import Settings, parse, variable
+
+KNOBS = {knob.name: knob for knob in fields(Settings)}
+NUMBERS = [name for name, knob in KNOBS.items() if type(knob.default) in (int, float)]
+ROW = re.compile(r"\| `(TAILRACE_[A-Z_]+)` \| (?:`(.*?)`)? *\| (.*) \|")
+
+
+def refusal(name: str, text: str) -> str:
+    """The message with which a value is refused; empty when it is accepted."""
+    try:
+        Settings.from_env({f"TAILRACE_{name.upper()}": text})
+    except BadSetting as refused:
+        return str(refused)
+    return ""
+
+
+def accepted(names: list[str], texts: list[str], message: str) -> list[tuple[str, str]]:
+    """The values that are not refused with this message, after the name of the setting."""
+    return [
+        (name, text)
+        for name in names
+        for text in texts
+        if not re.match(rf"TAILRACE_{name.upper()} {message}", refusal(name, text))
+    ]
+
+
+# Where values come from
+
+
+def test_without_anything_given_the_defaults_hold() -> None:
+    assert Settings.from_env({}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "variable_"),
+    [
+        ("port", "TAILRACE_PORT"),
+        ("data", "TAILRACE_DATA"),
+        ("long_poll_timeout", "TAILRACE_LONG_POLL_TIMEOUT"),
+        ("max_body_bytes", "TAILRACE_MAX_BODY_BYTES"),
+    ],
+)
+def test_a_variable_is_the_name_in_capitals_with_a_prefix(name: str, variable_: str) -> None:
+    assert variable(KNOBS[name]) == variable_
+
+
+SAMPLES: dict[str, tuple[str, Any]] = {
+    "host": ("0.0.0.0", "0.0.0.0"),
+    "port": ("8080", 8080),
+    "data": ("/var/lib/tailrace", "/var/lib/tailrace"),
+    "store": ("dynamodb", "dynamodb"),
+    "table": ("log", "log"),
+    "bucket": ("bodies", "bodies"),
+    "endpoint_url": ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+    "create_table": ("true", True),
+    "check_table": ("false", False),
+    "read_only": ("true", True),
+    "origin_secret": (
+        "arn:aws:secretsmanager:eu-west-1:1:secret:x",
+        "arn:aws:secretsmanager:eu-west-1:1:secret:x",
+    ),
+    "access_secret": ('{"secret": "x"}', '{"secret": "x"}'),
+    "edge_keys": ("arn:aws:cloudfront::1:key-value-store/x",) * 2,
+    "distribution": ("E1", "E1"),
+    "connections": ("8", 8),
+    "poll_fastest": ("0.1", 0.1),
+    "poll_slowest": ("2", 2.0),
+    "trim_grace": ("3600", 3600),
+    "public_url": ("https://example.org", "https://example.org"),
+    "long_poll_timeout": ("2.5", 2.5),
+    "sse_lifetime": ("30", 30.0),
+    "sse_keep_alive": ("5", 5.0),
+    "chunk_bytes": ("65536", 65536),
+    "cold_max_age": ("3600", 3600),
+    "max_body_bytes": ("2048", 2048),
+    "append_rate": ("12.5", 12.5),
+    "live_connections": ("7", 7),
+    "streams_per_prefix": ("users/*/=7", "users/*/=7"),
+    "compress_bytes": ("0", 0),
+    "hot_bytes": ("0", 0),
+    "open_streams": ("16", 16),
+    "inline_bytes": ("4096", 4096),
+    "sweep_interval": ("0.5", 0.5),
+    "compact_interval": ("0.05", 0.05),
+    "segment_max_messages": ("2", 2),
+    "segment_max_bytes": ("65536", 65536),
+    "segment_target_bytes": ("65536", 65536),
+    "retention": ("logs/*=7d; **=1GB", "logs/*=7d; **=1GB"),
+    "index_slots": ("0", 0),
+    "shutdown_grace": ("0", 0.0),
+    "access": ("closed", "closed"),
+    "secret": ("old new", "old new"),
+    "streams_secret": ("s3Krit", "s3Krit"),
+    "turbo_streams_secret": ("none", "none"),
+    "cable_ready_secret": ("s3Krit", "s3Krit"),
+    "public_streams": ("news/*, status/**", "news/*, status/**"),
+    "jwt_secret": ("s3Krit", "s3Krit"),
+    "jwt_algorithm": ("EdDSA", "EdDSA"),
+    "jwks": ("https://example.org/jwks.json", "https://example.org/jwks.json"),
+    "jwt_audience": ("tailrace", "tailrace"),
+    "jwt_issuer": ("https://example.org", "https://example.org"),
+    "jwt_max_age": ("3600", 3600),
+    "jwt_param": ("token", "token"),
+    "enforce_jwt": ("true", True),
+    "skip_auth": ("true", True),
+    "allowed_origins": ("https://example.org", "https://example.org"),
+    "broadcast_key": ("s3Krit", "s3Krit"),
+    "cable_path": ("/ws", "/ws"),
+    "broadcast_path": ("/_publish", "/_publish"),
+    "events_path": ("/events", "/events"),
+    "events_lifetime": ("50", 50.0),
+    "cable_endpoint": ("https://api.example/cable", "https://api.example/cable"),
+    "pulse": ("tailrace-pulse", "tailrace-pulse"),
+    "turbo_streams": ("true", True),
+    "cable_ready": ("true", True),
+    "streams_whisper": ("true", True),
+    "streams_presence": ("false", False),
+    "ping_interval": ("30", 30.0),
+    "sessions_ttl": ("60", 60),
+    "presence_ttl": ("5", 5),
+    "cable_ttl": ("3600", 3600),
+    "aviso_schema": ("aviso.yaml", "aviso.yaml"),
+    "aviso_heartbeat": ("5", 5.0),
+    "aviso_max_duration": ("55", 55.0),
+    "aviso_batch": ("10", 10),
+    "aviso_replay_limit": ("7", 7),
+    "aviso_base_url": ("https://aviso.example", "https://aviso.example"),
+    "aviso_admin_roles": ("ops=admin", "ops=admin"),
+    "log_level": ("debug", "debug"),
+}
+
+
+def test_every_setting_is_read_from_its_variable() -> None:
+    assert SAMPLES.keys() == KNOBS.keys()
+    for name, (text, expected) in SAMPLES.items():
+        settings = Settings.from_env({f"TAILRACE_{name.upper()}": text})
+        assert settings == replace(Settings(), **{name: expected})
+        assert type(getattr(settings, name)) is type(KNOBS[name].default), name
+
+
+def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_PORT", "1234")
+    assert Settings.from_env().port == 1234
+    assert Settings.from_env({}).port == 4437
+
+
+def test_what_is_given_wins_over_the_environment() -> None:
+    env = {"TAILRACE_PORT": "1", "TAILRACE_HOST": "::1"}
+    settings = Settings.from_env(env, port="2", host=None)
+    assert settings.port == 2
+    assert settings.host == "::1"
+
+
+def test_what_is_given_is_checked_like_the_environment() -> None:
+    with pytest.raises(BadSetting, match="TAILRACE_PORT"):
+        Settings.from_env({}, port=70_000)
+
+
+def test_other_variables_are_left_alone() -> None:
+    assert Settings.from_env({"PORT": "1", "TAILRACE_URL": "x", "tailrace_port": "2"}) == Settings()
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Settings().port = 1  # type: ignore[misc]
+
+
+# What values may be
+
+
+def test_a_value_that_is_not_a_number_is_refused_by_name() -> None:
+    texts = ["", " ", "abc", "1,5", "1e", "0x10", "--1", "None"]
+    assert accepted(NUMBERS, texts, "must be a .*number") == []
+
+
+def test_a_whole_number_has_no_fraction() -> None:
+    whole = [name for name in NUMBERS if type(KNOBS[name].default) is int]
+    assert accepted(whole, ["1.5", "1e3", "1024.0"], "must be a whole number") == []
+
+
+def test_a_number_has_bounds() -> None:
+    for name in NUMBERS:
+        knob = KNOBS[name]
+        least, most = knob.metadata["least"], knob.metadata["most"]
+        assert least is not None, f"a negative {name} never makes sense"
+        assert parse(knob, str(least)) == least
+        with pytest.raises(BadSetting, match=f"{variable(knob)} must be at least {least}"):
+            parse(knob, str(least - 1))
+        if most is not None:
+            assert parse(knob, str(most)) == most
+            with pytest.raises(BadSetting, match=f"{variable(knob)} must be at most {most}"):
+                parse(knob, str(most + 1))
+
+
+def test_a_time_is_finite() -> None:
+    times = [name for name in NUMBERS if type(KNOBS[name].default) is float]
+    assert accepted(times, ["nan", "inf", "-inf", "-nan"], "") == []
+
+
+def test_a_switch_is_on_or_off() -> None:
+    for text in ("true", "True", "1", "yes"):
+        assert Settings.from_env({"TAILRACE_CREATE_TABLE": text}).create_table is True
+    for text in ("false", "FALSE", "0", "no"):
+        assert Settings.from_env({"TAILRACE_CREATE_TABLE": text}).create_table is False
+
+
+def test_a_value_that_is_neither_on_nor_off_is_refused_by_name() -> None:
+    texts = ["", "on", "2", "maybe"]
+    assert accepted(["create_table"], texts, "must be true or false") == []
+
+
+def test_a_store_is_one_of_those_that_exist() -> None:
+    with pytest.raises(BadSetting, match="TAILRACE_STORE must be one of sqlite, dynamodb"):
+        Settings.from_env({"TAILRACE_STORE": "redis"})
+
+
+def test_a_log_level_is_one_of_those_that_are_named() -> None:
+    assert accepted(["log_level"], ["loud", "", "warn ing", "1"], "must be one of") == []
+    named = ["debug", "info", "warning", "error"]
+    assert [text for text in named if refusal("log_level", text)] == []
+
+
+SECRETS = ["origin_secret", "access_secret", "secret", "streams_secret", "turbo_streams_secret",
+           "cable_ready_secret", "jwt_secret", "broadcast_key"]  # fmt: skip
+
+
+def test_what_is_secret_is_marked_as_such() -> None:
+    assert [name for name, knob in KNOBS.items() if knob.metadata["secret"]] == SECRETS
+
+
+def test_a_secret_is_not_shown() -> None:
+    settings = Settings.from_env({f"TAILRACE_{name.upper()}": "s3Krit" for name in SECRETS})
+    assert "s3Krit" not in f"{settings!r} {settings}"
+    # Every user can read the command lines of a machine.
+    assert not [name for name in SECRETS if KNOBS[name].metadata["serve"]]
+
+
+def test_a_refused_secret_is_not_shown() -> None:
+    metadata = {**KNOBS["secret"].metadata, "choices": ("a", "b")}
+    knob: Any = field(default="", metadata=metadata)
+    knob.name = "secret"
+    with pytest.raises(BadSetting, match=r"must be one of a, b, not what was given$"):
+        parse(knob, "s3Krit")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["http://example.org/jwks", "http://127.0.0.1.example.org/", "ftp://example.org/", "https://",
+     "file:///etc/keys", "https://me@example.org/", "https://me:pw@example.org/", "https://[x/",
+     "http://localhost.example.org/", "http://169.254.169.254/", "https://a b/", "http:///x",
+     "https://example.org:0/", "HTTP://example.org/", "https://example.org:x/"],
+)  # fmt: skip
+def test_public_keys_come_from_where_nobody_can_change_them_on_the_way(text: str) -> None:
+    with pytest.raises(BadSetting, match=r"^TAILRACE_JWKS must be an https URL"):
+        Settings.from_env({"TAILRACE_JWKS": text})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["https://example.org/jwks", "https://example.org:8443/a?b=c", "http://127.0.0.1:80/",
+     "http://localhost/", "http://[::1]:8080/", "http://127.1.2.3/", "/etc/keys.json", "keys.json",
+     "HTTPS://example.org/"],
+)  # fmt: skip
+def test_public_keys_may_come_over_https_from_this_machine_or_from_a_file(text: str) -> None:
+    assert Settings.from_env({"TAILRACE_JWKS": text}).jwks == text
+
+
+@pytest.mark.parametrize("text", ["", "a b", "J", "é", "a/b", "signed", "offset", "live", "cursor"])
+def test_the_parameter_of_a_token_is_a_name_that_is_free(text: str) -> None:
+    with pytest.raises(BadSetting, match=r"^TAILRACE_JWT_PARAM must have lower-case letters"):
+        Settings.from_env({"TAILRACE_JWT_PARAM": text})
+
+
+def test_every_default_is_a_value_that_may_be_given() -> None:
+    for knob in KNOBS.values():
+        assert parse(knob, str(knob.default)) == knob.default
+
+
+# What is written about them
+
+
+def test_every_description_is_a_sentence() -> None:
+    texts = [knob.metadata["doc"] for knob in KNOBS.values()]
+    assert not [text for text in texts if not text[0].isupper() or not text.endswith(".")]
+
+
+def test_the_documented_settings_are_the_settings() -> None:
+    rows = ROW.findall((ROOT / "docs" / "settings.md").read_text())
+    assert sorted(rows) == sorted(
+        (variable(knob), str(knob.default), knob.metadata["doc"]) for knob in KNOBS.values()
+    )
