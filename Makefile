@@ -6,8 +6,8 @@ ARGS ?=
 DYNAMODB_TESTS := tests/integration/devtools/test_engines.py tests/integration/store tests/integration/faults \
 	tests/integration/conformance -k dynamo
 
-# Four at a time, for two processors: tests wait a lot. `make test BESIDE=` runs one after the other.
-BESIDE ?= -n 4 --dist loadfile
+# Six at a time, for two processors: tests wait a lot. `make test BESIDE=` runs one after the other.
+BESIDE ?= -n 6 --dist loadfile
 RUN := .venv/bin/python -m
 PHASE := scripts/phase
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -18,11 +18,11 @@ MAKEFLAGS += --no-print-directory
 
 # Two set-ups at once would spoil each other's work.
 LOCK := $(if $(shell command -v flock),flock .setup.lock)
-SETUP := @$(LOCK) $(MAKE) --silent --jobs=8 --file=scripts/setup.mk
+SETUP := @$(LOCK) env MAKEFLAGS= $(MAKE) --silent --jobs=8 --file=scripts/setup.mk
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve unit test test-slow test-under-load test-dynamodb test-dynamodb-local test-glue6 coverage mutants \
-	lint format lock package templates aws-local deploy-local bench bench-dynamodb bench-coldstart bench-history bench-cable \
+	lint format lock package templates built aws-local deploy-local bench bench-dynamodb bench-coldstart bench-history bench-cable \
 	bench-aviso bench-collapsing soak demo clean
 
 help: ## Show this list
@@ -41,9 +41,7 @@ unit: ## Run the tests that need no engine, Spark or Node; under a minute, for a
 
 test: ## Run lint and all tests that prove the product: ARGS="-k producer"
 	@$(PHASE) "Set-up" $(MAKE) setup
-	@$(PHASE) "Lint" $(MAKE) lint
-	@$(PHASE) "Packages" $(MAKE) package PLATFORMS="host lambda"
-	@$(PHASE) "Templates" $(MAKE) templates
+	@$(PHASE) "Lint, packages and templates" $(MAKE) --jobs=2 --output-sync=target lint built
 	@echo "== Tests"
 	@$(RUN) pytest $(BESIDE) --durations=10 -m "not slow" $(ARGS)
 
@@ -89,6 +87,11 @@ package: setup ## Build what a deployment uploads, in build/lambda
 
 templates: setup ## Synthesise the stacks that the tests look at, in build/templates
 	@$(RUN) devtools.templates
+
+# What tests share and takes long to make.
+built: setup
+	@$(MAKE) package PLATFORMS="host lambda"
+	@$(MAKE) templates
 
 aws-local: setup ## Run the deployed shape here: edge, cache, packaged functions, DynamoDB: ARGS="--port 8080"
 	@exec $(RUN) devtools.local_aws $(ARGS)

@@ -1,8 +1,4 @@
-"""The official conformance suite of the protocol, through the whole AWS path.
-
-Its tests with random input, which are about the log, are in `tests/slow/e2e`, and in
-`tests/integration/conformance` on the same store.
-"""
+"""The official conformance suite of the protocol, through the whole AWS path."""
 
 from __future__ import annotations
 
@@ -13,5 +9,5 @@ from tests.support.conformance.official import check
 
 
 def test_official_suite_passes_through_the_whole_path(aws_local: AwsLocal, tmp_path: Path) -> None:
-    check(aws_local, tmp_path, properties=False)
+    check(aws_local, tmp_path)
     assert sum(aws_local.requests("live").values()) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -51,15 +52,29 @@ def mark_tests(items: Sequence[pytest.Item], folder: Path) -> None:
 @pytest.fixture(scope="session")
 def spark(aws: Engine) -> Iterator[SparkSession]:
     """Tests keep apart by the names of what they write; none stops it."""
+    with ExitStack() as started:
+        # The JVM, and so Spark's Python workers, keep the environment in which it starts.
+        with _environment(aws) as patch:
+            # Spark's Python workers look up the functions of test modules by name.
+            patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+            patch.setenv("SPARK_SUBMIT_OPTS", JAVA)
+            shared = started.enter_context(session("tests", local=True, cores=2, settings=FEW))
+        yield shared
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment(aws: Engine) -> Iterator[None]:
+    """Let the driver find the engine, for no longer than a module of these tests runs."""
+    with _environment(aws):
+        yield
+
+
+@contextmanager
+def _environment(aws: Engine) -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
-        # Its Python workers have the environment of the moment at which the first one started.
         for name, value in aws.env.items():
             patch.setenv(name, value)
-        # Spark's Python workers look up the functions of test modules by name.
-        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        patch.setenv("SPARK_SUBMIT_OPTS", JAVA)
-        with session("tests", local=True, cores=2, settings=FEW) as shared:
-            yield shared
+        yield patch
 
 
 @pytest.fixture

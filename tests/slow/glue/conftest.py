@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.glue.fixtures import lab, mark_tests, spark
+from tests.integration.glue.fixtures import environment, lab, mark_tests, spark
 from tests.support.dynamo import patience, shared_loader
 
-__all__ = ["lab", "patience", "shared_loader", "spark"]
+__all__ = ["environment", "lab", "patience", "shared_loader", "spark"]
 
 HERE = Path(__file__).resolve().parent
 

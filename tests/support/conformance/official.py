@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -13,8 +12,6 @@ from tests.conftest import fail_with
 PASSED: Final = 332
 OPT_IN_GROUP: Final = "Reserved subscription APIs"
 OPT_IN: Final = 6
-PROPERTIES_GROUP: Final = "Property-Based Tests"
-PROPERTIES: Final = 15
 RACES: Final = re.compile("TTL|Expir|long-?poll", re.IGNORECASE)
 """Tests of the suite that race the clock: they find a stream that lives for one second, or append
 within the time that a long-poll waits. A busy machine may lose, so that they get more rounds."""
@@ -26,13 +23,9 @@ class Served(Protocol):
     def url(self) -> str: ...
 
 
-def check(server: Served, tmp_path: Path, *, properties: bool = True) -> None:
-    """Fails unless every test of the suite passes, but for the group that is opt-in.
-
-    The tests with random input, which are most of the requests, can be left out.
-    """
-    everything = "" if properties else f"^(?!{PROPERTIES_GROUP})"
-    outcomes = _run(server, tmp_path, everything)
+def check(server: Served, tmp_path: Path) -> None:
+    """Fails unless every test of the suite passes, but for the group that is opt-in."""
+    outcomes = _run(server, tmp_path, "")
     for _ in range(ROUNDS):
         lost = [name for name, test in outcomes.items() if _has_lost(test)]
         if not lost:
@@ -41,15 +34,8 @@ def check(server: Served, tmp_path: Path, *, properties: bool = True) -> None:
         outcomes |= {name: again[name] for name in lost}
     fail_with(test for test in outcomes.values() if test.status == "failed")
     skipped = [name for name, test in outcomes.items() if test.status != "passed"]
-    left_out = Counter(
-        next((group for group in (OPT_IN_GROUP, PROPERTIES_GROUP) if group in name), name)
-        for name in skipped
-    )
-    if properties:
-        assert left_out == {OPT_IN_GROUP: OPT_IN}
-    else:
-        assert left_out == {OPT_IN_GROUP: OPT_IN, PROPERTIES_GROUP: PROPERTIES}
-    assert len(outcomes) == PASSED + OPT_IN
+    assert all(OPT_IN_GROUP in name for name in skipped), skipped
+    assert (len(skipped), len(outcomes)) == (OPT_IN, PASSED + OPT_IN)
 
 
 def _has_lost(test: VitestTest) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -112,7 +113,15 @@ def run(wire: Wire) -> Run:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Waits are recorded instead of waited."""
+    """Waits of the test's own thread are recorded instead of waited."""
     waited: list[float] = []
-    monkeypatch.setattr("time.sleep", waited.append)
+    sleep, own = time.sleep, threading.get_ident()
+
+    def record(seconds: float) -> None:
+        if threading.get_ident() == own:
+            waited.append(seconds)
+        else:
+            sleep(seconds)
+
+    monkeypatch.setattr("time.sleep", record)
     return waited
