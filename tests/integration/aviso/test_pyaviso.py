@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -98,10 +100,17 @@ def test_a_listener_gets_what_comes(client: Any, first: int) -> None:
             client, "product", filter={"step": {"gt": 5}, "hazard": {"in": ["STORM"]}}
         ) as few,
     ):
-        time.sleep(0.5)
+        # Neither says when it begins to listen, and what came before it does not hear.
+        last, deadline = first - 1, time.monotonic() + SECONDS
+        while everything.silent or few.silent:
+            assert time.monotonic() < deadline
+            publish(client, 9)
+            last += 1
+            time.sleep(0.1)
+        assert everything.until(last)[-1] == few.until(last)[-1] == last
         publish(client, 5, 6, 7)
-        assert everything.next(3) == [first, first + 1, first + 2]
-        assert few.next(2) == [first + 1, first + 2]
+        assert everything.next(3) == [last + 1, last + 2, last + 3]
+        assert few.next(2) == [last + 2, last + 3]
 
 
 def test_a_listener_goes_on_from_its_start_and_across_connections(client: Any, first: int) -> None:
@@ -239,10 +248,11 @@ def test_the_command_line_does_all_of_it(aviso: Server, client: Any, tmp_path: P
         "listen", "--event", "product", "--identifiers", '{"time":"6"}', "--no-state-store",
         "--json",
     ) as lines:  # fmt: skip
-        time.sleep(0.8)
-        publish(client, 77)
-        said = ""
+        said, deadline = "", time.monotonic() + SECONDS
         while '"77"' not in said:
-            said += lines.get(timeout=SECONDS)
+            assert time.monotonic() < deadline, said
+            publish(client, 77)
+            with contextlib.suppress(queue.Empty):
+                said += lines.get(timeout=1)
     command.says("admin", "wipe-stream", "--yes", "product")
     assert steps() == []
