@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from devtools.server import Server
@@ -49,5 +50,38 @@ def test_a_server_that_is_refused_ends_before_it_listens(tmp_path: Path) -> None
 
 
 def test_the_data_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
-    with Server(tmp_path / "data"):
-        assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+    with Server(tmp_path / "data") as server:
+        paths = [server.data, *server.data.iterdir()]
+        assert {f"{path.name} {path.stat().st_mode & 0o077}" for path in paths} == {
+            f"{name} 0"
+            for name in (
+                "data", "tailrace.db", "tailrace.db-wal", "tailrace.db-shm", "tailrace.id",
+                "tailrace.lock", "bodies", "segments",
+            )
+        }  # fmt: skip
+
+
+def test_a_server_whose_database_is_lost_ends_and_leaves_its_files(tmp_path: Path) -> None:
+    """Only the operator knows whether a volume was not mounted, or data is to be given up."""
+    server = Server(tmp_path / "data", {"TAILRACE_INLINE_BYTES": "1024"})
+    with server:
+        assert httpx.put(f"{server.url}/v1/stream/a", content=b"x" * 2000).status_code == 201
+    database = (server.data / "tailrace.db").rename(tmp_path / "copy.db")
+    with pytest.raises(AssertionError, match=r"ended with 1(.|\n)*restore the database"):
+        server.start()
+    database.rename(server.data / "tailrace.db")
+    with server:
+        assert httpx.get(f"{server.url}/v1/stream/a").content == b"x" * 2000
+
+
+def test_an_append_that_cannot_be_stored_tells_no_path(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", {"TAILRACE_INLINE_BYTES": "1024"}) as server:
+        text = {"content-type": "text/plain"}
+        httpx.put(f"{server.url}/v1/stream/a", headers=text)
+        (server.data / "bodies").rmdir()
+        (server.data / "bodies").touch()
+        answer = httpx.post(f"{server.url}/v1/stream/a", content=b"x" * 2000, headers=text)
+        assert answer.status_code == 503
+        told = answer.json()["error"]["message"]
+        assert told == "the store could not commit: Not a directory"
+        assert str(server.data / "bodies") in server.output()

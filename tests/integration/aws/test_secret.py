@@ -113,9 +113,13 @@ async def test_a_pass_made_with_the_value_of_before_counts_as_that_value_does(
 
 
 @pytest.mark.usefixtures("aws_env")
-async def test_a_secret_that_is_not_there_is_named(now: Now) -> None:
-    stored = StoredSecret(
-        Settings(origin_secret="arn:aws:secretsmanager:us-east-1:1:secret:no"), now
-    )
-    with pytest.raises(StoreUnavailable, match="ResourceNotFoundException"):
+async def test_a_secret_that_is_not_there_is_named_in_the_log_alone(
+    now: Now, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "arn:aws:secretsmanager:us-east-1:1:secret:no"
+    stored = StoredSecret(Settings(origin_secret=secret), now)
+    with pytest.raises(StoreUnavailable) as raised:
         await stored.admits("first")
+    assert str(raised.value) == "a secret of the server cannot be read; the log says why"
+    assert secret in caplog.text
+    assert "ResourceNotFoundException" in caplog.text

@@ -9,8 +9,10 @@ appends under way as the writers can send.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
+import stat
 import threading
 import time
 from collections import defaultdict
@@ -379,7 +381,12 @@ def survive(server: Server, kills: int) -> None:
             large += sum(len(mine[mark].body) > INLINE_BYTES for mark in marks)
 
     if embedded:
-        # Bodies of appends that never came to be are removed, and so is what a move left behind.
+        # Bodies of appends that never came to be are marked, and so is what a move left behind.
+        eventually(lambda: all(map(is_marked, unnamed_files(server.data))), seconds=SECONDS)
+        server.stop()
+        for file in filter(is_marked, server.data.glob("*/*/*")):
+            os.utime(file, (0, 0))
+        server.start()
         eventually(lambda: not unnamed_files(server.data), seconds=SECONDS)
         if compacting:
             eventually(lambda: len(list(server.data.glob("segments/*/*"))) > 3, seconds=SECONDS)
@@ -394,7 +401,7 @@ def survive(server: Server, kills: int) -> None:
     )
 
 
-def unnamed_files(data: Path) -> set[str]:
+def unnamed_files(data: Path) -> set[Path]:
     """Files that no row names, and rows' files that are not there."""
     db = sqlite3.connect(data / "tailrace.db")
     try:
@@ -402,13 +409,14 @@ def unnamed_files(data: Path) -> set[str]:
         segments = db.execute("SELECT id, name FROM segments").fetchall()
     finally:
         db.close()
-    named = {f"bodies/{chain:x}/{name}" for chain, name in bodies}
-    named |= {f"segments/{chain:x}/{name}" for chain, name in segments}
-    there = {
-        str(path.relative_to(data)) for kind in ("bodies", "segments")
-        for path in data.glob(f"{kind}/*/*")
-    }  # fmt: skip
-    return named ^ there
+    named = {data / "bodies" / f"{chain:x}" / name for chain, name in bodies}
+    named |= {data / "segments" / f"{chain:x}" / name for chain, name in segments}
+    return named ^ {path for kind in ("bodies", "segments") for path in data.glob(f"{kind}/*/*")}
+
+
+def is_marked(file: Path) -> bool:
+    """Whether a sweep has found that no row names a file, and will remove it a day later."""
+    return file.exists() and not file.stat().st_mode & stat.S_IWUSR
 
 
 def assert_positions(

@@ -16,7 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.errors import BadRequest, SlotTrimmed, StoreUnavailable, StreamClosed
+from tailrace.errors import (
+    BadRequest,
+    SlotTrimmed,
+    StoreUnavailable,
+    StreamClosed,
+    UnreadableData,
+)
 from tailrace.history.segment import BadSegment, Trailer
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
@@ -24,9 +30,11 @@ from tailrace.log.state import Config
 from tailrace.settings import Settings
 from tailrace.store import compaction, queries, schema
 from tailrace.store.base import Compacted, Tail
+from tailrace.store.directory import DataDirectory
 from tailrace.store.files import ChainFiles
 from tailrace.store.sqlite import SqliteStore
 from tailrace.streams import Streams
+from tests.support.orphans import sweep_for_days
 from tests.support.store_contract import (
     NOW,
     PLENTY,
@@ -416,7 +424,7 @@ def same_before_and_after(
         again = SqliteStore(chosen)
         await again.open()
         try:
-            await again.sweep()
+            await sweep_for_days(again)
             assert await seen(Streams(again, chosen), paths) == before
             assert_files_are_named(Path(folder))
         finally:
@@ -550,14 +558,14 @@ async def test_a_crash_at_any_step_loses_nothing(
     async with opened(data) as store:
         tail = await find(store, "a")
         assert await bodies(store, tail) == contents
-        await store.sweep()
+        await sweep_for_days(store)
         assert_files_are_named(data)
         await compact_all(store)
         assert segments(data) == [(0, 2), (2, 4), (4, 6)]
         assert await bodies(store, tail) == contents
         assert_files_are_named(data)
     async with opened(data) as store:
-        await store.sweep()
+        await sweep_for_days(store)
         assert_files_are_named(data)
         assert await bodies(store, await find(store, "a")) == contents
 
@@ -592,7 +600,7 @@ async def test_a_live_copy_has_all_it_names(data: Path) -> None:
         await store.sweep()
         shutil.copytree(data / "segments", copy / "segments")
     async with opened(copy) as store:
-        await store.sweep()
+        await sweep_for_days(store)
         assert await bodies(store, await find(store, "a")) == contents
         assert_files_are_named(copy)
 
@@ -606,7 +614,7 @@ async def test_a_sweep_leaves_what_rows_name(data: Path) -> None:
     foreign = orphan.with_name("README")
     foreign.write_bytes(b"not ours")
     async with opened(data) as store:
-        await store.sweep()
+        await sweep_for_days(store)
         assert not orphan.exists()
         assert foreign.exists()
         assert await bodies(store, await find(store, "a")) == [LARGE] * 9
@@ -663,7 +671,7 @@ async def test_a_store_that_was_closed_has_its_log_in_the_database(data: Path) -
 
 def as_version_1(data: Path) -> None:
     db = sqlite3.connect(data / schema.FILE_NAME)
-    db.executescript("DROP TABLE segments; PRAGMA user_version = 1;")
+    db.executescript("DROP TABLE segments; DROP TABLE identity; PRAGMA user_version = 1;")
     db.close()
 
 
@@ -682,19 +690,25 @@ async def test_a_file_of_version_1_is_opened_and_gets_what_it_lacks(data: Path) 
     assert query(data, "PRAGMA user_version") == [(schema.VERSION,)]
 
 
+def open_file(data: Path) -> None:
+    lock, db = DataDirectory(data).open()
+    db.close()
+    lock.close()
+
+
 def test_a_version_1_file_that_cannot_be_changed_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schema.open_file(tmp_path).close()
+    open_file(tmp_path)
     as_version_1(tmp_path)
     step = f"{schema._SEGMENTS}CREATE TABLE segments (x);"
     monkeypatch.setattr(schema, "_STEPS", {1: step})
-    with pytest.raises(sqlite3.Error):
-        schema.open_file(tmp_path)
+    with pytest.raises(UnreadableData):
+        open_file(tmp_path)
     assert query(tmp_path, "PRAGMA user_version") == [(1,)]
     assert query(tmp_path, "SELECT name FROM sqlite_master WHERE name = 'segments'") == []
     monkeypatch.undo()
-    schema.open_file(tmp_path).close()
+    open_file(tmp_path)
     assert query(tmp_path, "PRAGMA user_version") == [(schema.VERSION,)]
 
 

@@ -7,6 +7,7 @@ them count. In quiet times one call per function environment and hour is all tha
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from hmac import compare_digest
@@ -27,6 +28,9 @@ KEEP_SECONDS: Final = 3600
 
 REFRESH_SECONDS: Final = 10
 """Least time between two looks for other values: a stranger must not make us ask all the time."""
+
+
+logger = logging.getLogger("tailrace")
 
 
 class Secret(Protocol):
@@ -98,7 +102,8 @@ async def asked(settings: Settings, secret: str, stages: tuple[str, ...]) -> lis
     try:
         return [await value_of(client, secret, stage) for stage in stages]
     except CallFailed as error:
-        raise StoreUnavailable(f"the secret {secret} cannot be read: {error}") from error
+        logger.error("the secret %s cannot be read: %s", secret, error)
+        raise StoreUnavailable("a secret of the server cannot be read; the log says why") from error
     finally:
         await client.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 PATIENT_TURNS: Final = 4
 """Turns of the loop for which a commit waits while each brings more writes: microseconds."""
+
+logger = logging.getLogger("tailrace")
 
 
 class Write(Protocol):
@@ -46,6 +49,8 @@ class GroupCommit:
         self._pending: list[Write] = []
         self._busy = False
         self._scheduled = False
+        self._failure = ""
+        """Why the last commit failed, if it did."""
         self._thread = threading.Thread(target=self._run, name="tailrace-writer", daemon=True)
         self._thread.start()
 
@@ -113,10 +118,30 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing was committed
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
-            failure = StoreUnavailable(f"the store could not commit: {error}")
+            self._log(error)
+            failure = StoreUnavailable(f"the store could not commit: {_reason(error)}")
             failure.__cause__ = error
             return failure
+        if self._failure:
+            self._failure = ""
+            logger.warning("the store commits again")
         return None
+
+    def _log(self, error: Exception) -> None:
+        """Log why a commit failed: once, for on a full disk each of thousands may fail so."""
+        failure = f"{type(error).__name__}: {error}"
+        if failure != self._failure:
+            self._failure = failure
+            expected = isinstance(error, OSError | sqlite3.Error)
+            exc_info = None if expected else error
+            logger.error("the store could not commit: %s", failure, exc_info=exc_info)
+
+
+def _reason(error: Exception) -> str:
+    """Say why a commit failed, without what a client must not learn, such as paths."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) if isinstance(error, sqlite3.Error) else "the log of the server says why"
 
 
 class _Barrier:

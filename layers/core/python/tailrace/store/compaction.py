@@ -1,7 +1,7 @@
 """Compaction of the embedded store: older entries move from the table into segments.
 
 A segment is a durable file before one transaction adds its row and removes the rows of its
-entries. After a crash a file without a row is swept; a row without its file there never is.
+entries. After a crash a file without a row is an orphan; a row without its file there never is.
 
 The last entry of a chain stays: it is the stream's state, and the next slot is known from it. That
 makes it safe to empty slots at once (see `log.trimming`): one process owns the data, its writers

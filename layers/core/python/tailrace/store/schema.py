@@ -7,6 +7,7 @@
 | producers | id, producer | epoch and sequence, once spilled      | append     | by later spill |
 | edges     | parent, fork | that a fork needs its source          | create     | never          |
 | segments  | id, first    | a file with slots `first` to `stop`   | compaction | never          |
+| identity  | none         | one row: the random id of the file    | first open | never          |
 
 A stream's `path` becomes NULL when it is deleted, `soft` is set while only forks need it, and
 `accessed` with `deadline` follow its reads and writes. Rows of deleted streams are swept.
@@ -16,11 +17,13 @@ A slot is in `entries` or in a segment, never in both or in neither: it moves in
 A segment's row has what a read needs to know of its file: `name`, the bytes of data and index, the
 checksum of the index, and `at`, when it was committed, in milliseconds.
 
-Version 2 has `segments`; a file of version 1 gets it when it is opened.
+Version 2 has `segments`, version 3 `identity`; a file of an earlier version gets what it lacks when
+it is opened.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,8 +32,9 @@ from typing import Final
 
 from tailrace.log.state import Entry
 from tailrace.store.codec import rest_of
+from tailrace.store.files import PRIVATE_FILE
 
-VERSION: Final = 2
+VERSION: Final = 3
 FILE_NAME: Final = "tailrace.db"
 
 _SEGMENTS = """
@@ -46,6 +50,8 @@ CREATE TABLE segments (
   PRIMARY KEY (id, first)
 ) WITHOUT ROWID;
 """
+
+_IDENTITY = "CREATE TABLE identity (id TEXT NOT NULL);"
 
 _TABLES = f"""
 CREATE TABLE streams (
@@ -82,9 +88,9 @@ CREATE TABLE edges (
   fork INTEGER NOT NULL,
   PRIMARY KEY (parent, fork)
 ) WITHOUT ROWID;
-{_SEGMENTS}"""
+{_SEGMENTS}{_IDENTITY}"""
 
-_STEPS: Final = {0: _TABLES, 1: _SEGMENTS}
+_STEPS: Final = {0: _TABLES, 1: _SEGMENTS + _IDENTITY, 2: _IDENTITY}
 """What a file of an earlier version, or a new one, needs to be of this one."""
 
 Row = tuple[int, int, int, int, int, bytes | None, str | None, bytes | None]
@@ -93,7 +99,11 @@ Row = tuple[int, int, int, int, int, bytes | None, str | None, bytes | None]
 
 def connect(directory: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection that commits only when told to; used by one thread at a time."""
-    uri = (directory / FILE_NAME).absolute().as_uri()
+    path = directory / FILE_NAME
+    if not read_only and not path.exists():
+        # SQLite would make it as the umask says, and `-wal` and `-shm` like it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))
+    uri = path.absolute().as_uri()
     db = sqlite3.connect(
         f"{uri}?mode=ro" if read_only else uri,
         uri=True,
@@ -119,22 +129,39 @@ def snapshot(db: sqlite3.Connection) -> Iterator[None]:
         db.execute("COMMIT")
 
 
-def open_file(directory: Path) -> sqlite3.Connection:
-    """A connection for writing; a new file, or an old one, gets its tables, in one transaction."""
-    db = connect(directory)
-    try:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version in _STEPS:
-            db.executescript(f"BEGIN;{_STEPS[version]}PRAGMA user_version = {VERSION};COMMIT;")
-        elif version != VERSION:
-            raise sqlite3.DatabaseError(
-                "it was written by another version of Tailrace"
-                f" (its format is {version}, this one reads {VERSION})"
-            )
-    except sqlite3.Error:
-        db.close()
-        raise
-    return db
+def is_new(db: sqlite3.Connection) -> bool:
+    """Whether a file has no tables yet."""
+    return db.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+
+
+def stored_id(db: sqlite3.Connection) -> str | None:
+    """The id of a file; None when it is new, or of a version that had none."""
+    if _version(db) < VERSION:
+        return None
+    row = db.execute("SELECT id FROM identity").fetchone()
+    return None if row is None else str(row[0])
+
+
+def upgrade(db: sqlite3.Connection, identity: str) -> None:
+    """Give a new file, or one of an earlier version, its tables and an id, in one transaction."""
+    version = _version(db)
+    if version != VERSION:
+        db.executescript(
+            f"BEGIN;{_STEPS[version]}INSERT INTO identity VALUES ('{identity}');"  # noqa: S608 - hex
+            f"PRAGMA user_version = {VERSION};COMMIT;"
+        )
+
+
+def _version(db: sqlite3.Connection) -> int:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version == 0 and not is_new(db):
+        raise sqlite3.DatabaseError(f"{FILE_NAME} is a database, but not one of Tailrace")
+    if version != VERSION and version not in _STEPS:
+        raise sqlite3.DatabaseError(
+            "it was written by another version of Tailrace"
+            f" (its format is {version}, this one reads {VERSION})"
+        )
+    return int(version)
 
 
 def entry_row(chain: int, entry: Entry, file: str | None) -> Row:

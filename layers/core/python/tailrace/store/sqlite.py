@@ -8,7 +8,7 @@ see only what is committed. Entries that fill a segment move into files, where r
 from __future__ import annotations
 
 import asyncio
-import fcntl
+import contextlib
 import itertools
 import sqlite3
 import threading
@@ -17,11 +17,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import IO, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from tailrace.clock import Clock, system_clock
-from tailrace.errors import DataDirectoryInUse, SlotTrimmed, StoreUnavailable, UnreadableData
+from tailrace.errors import SlotTrimmed, StoreUnavailable
 from tailrace.history.segment import BadSegment
+from tailrace.limits import ORPHAN_SECONDS
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import BEGINNING, NOW
 from tailrace.log.retention import Retention, earliest
@@ -32,8 +33,10 @@ from tailrace.store.archive import Archive
 from tailrace.store.base import Chunk, Compacted, Listed, Look, Stamp, Tail, read_through
 from tailrace.store.chain import Chain
 from tailrace.store.commit import GroupCommit
+from tailrace.store.directory import DataDirectory
 from tailrace.store.files import ChainFiles
 from tailrace.store.hot import Budget
+from tailrace.store.orphans import remove_orphans
 from tailrace.store.reading import Reading
 from tailrace.store.waiting import settle
 from tailrace.store.writes import BodyFile, Operation, Put, Then, entry_row, grouped
@@ -50,11 +53,11 @@ THREADS: Final = 4
 class SqliteStore:
     def __init__(self, settings: Settings, clock: Clock = system_clock) -> None:
         self._clock = clock
-        self._directory = Path(settings.data)
+        self._directory = DataDirectory(Path(settings.data))
         self._inline_bytes = settings.inline_bytes
         self._open_streams = settings.open_streams
-        self._bodies = ChainFiles(self._directory / "bodies")
-        self._segments = ChainFiles(self._directory / "segments")
+        self._bodies = self._directory.bodies
+        self._segments = self._directory.segments
         self._archive = Archive(self._segments, settings.index_slots)
         self._reading = Reading(self._bodies, self._archive)
         self._limits = compaction.Limits(settings.segment_max_messages, settings.segment_max_bytes)
@@ -68,7 +71,8 @@ class SqliteStore:
         self._freed = 0
         """How often streams lost their name, or their beginning, that were not held open at that
         moment."""
-        self._has_orphans = True
+        self._orphans_due = 0
+        """When files that nothing names are looked for again."""
         self._care = asyncio.Lock()
         """Sweeping and moving do not meet: what one of them writes the other might remove."""
         self._replaced: list[tuple[ChainFiles, int, str]] = []
@@ -81,21 +85,15 @@ class SqliteStore:
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = _own(self._directory)
-        try:
-            db = schema.open_file(self._directory)
-        except sqlite3.DatabaseError as error:
-            self._lock.close()
-            raise UnreadableData(f"cannot use the data in '{self._directory}': {error}") from error
-        self._bodies.prepare()
-        self._segments.prepare()
+        self._lock, db = self._directory.open()
         self._commit = GroupCommit(db, grouped)
 
     async def close(self) -> None:
         for chain in self._chains.values():
             self._store_clock(chain)
         await self._commit.drain()
+        with contextlib.suppress(OSError):
+            await self.remove_replaced()
         self._threads.shutdown()
         for db in self._connections:
             db.close()
@@ -281,13 +279,16 @@ class SqliteStore:
                     pass
                 for files in (self._bodies, self._segments):
                     await self._run(files.remove_all, chain)
-            if self._has_orphans:
-                self._has_orphans = False
-                await self._query(self._remove_orphans)
+            now = self._clock()
+            if now >= self._orphans_due:
+                self._orphans_due = now + ORPHAN_SECONDS * 1000
+                await self._query(
+                    partial(remove_orphans, bodies=self._bodies, segments=self._segments, now=now)
+                )
             await self._retain()
 
     async def compact(self, progress: Callable[[Compacted], None] | None = None) -> Compacted:
-        """Move what fills segments. Files they replace are there until this is called again.
+        """Move what fills segments. Files they replace are there until the next call, or the end.
 
         So a copy of the database has all it names, if it is complete by then."""
         await self.remove_replaced()
@@ -304,7 +305,7 @@ class SqliteStore:
                         done.streams += done.segments == before + 1
                         if progress is not None:
                             progress(done)
-                except BadSegment as error:
+                except (BadSegment, FileNotFoundError) as error:
                     done.failed.append(f"cannot compact '{stream.path}': {error}")
         return done
 
@@ -343,7 +344,7 @@ class SqliteStore:
             chain = stream.id
             name = await self._run(self._segments.write, chain, sealed.first, sealed.segment)
             manifest = sealed.manifest(name, self._clock())
-            # If the commit fails, the file stays: the next start sees whether anything names it.
+            # If the commit fails, the file stays: later starts see whether anything names it.
             if not await self._write(partial(compaction.move, sealed=sealed, manifest=manifest)):
                 await self._run(self._segments.remove, chain, name)
                 return False
@@ -484,29 +485,6 @@ class SqliteStore:
     def _with_connection(self, query: Callable[[sqlite3.Connection], T]) -> T:
         db = getattr(self._local, "db", None)
         if db is None:
-            db = self._local.db = schema.connect(self._directory, read_only=True)
+            db = self._local.db = schema.connect(self._directory.path, read_only=True)
             self._connections.append(db)
         return query(db)
-
-    def _remove_orphans(self, db: sqlite3.Connection) -> None:
-        """Remove files of earlier processes that nothing names."""
-        body = "SELECT 1 FROM entries WHERE id = ? AND n = ? AND file = ?"
-        segment = "SELECT 1 FROM segments WHERE id = ? AND first = ? AND name = ?"
-        for files, named in ((self._bodies, body), (self._segments, segment)):
-            for chain, n, name in files.left_behind():
-                if db.execute(named, (chain, n, name)).fetchone() is None:
-                    files.remove(chain, name)
-
-
-def _own(directory: Path) -> IO[str]:
-    """Make this process the only one that uses the directory."""
-    lock = (directory / "tailrace.lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise DataDirectoryInUse(
-            f"another Tailrace server uses the data directory '{directory}'; "
-            "stop it, or choose another directory with --data"
-        ) from None
-    return lock

@@ -106,7 +106,7 @@ class S3Bucket:
             return operation(self._client)
         except (BotoCoreError, ClientError) as error:
             logger.warning("%s", error)
-            raise StoreUnavailable(f"S3 did not do its part: {error}") from error
+            raise StoreUnavailable("S3 did not do its part; the log says why") from error
 
 
 class Bodies:

@@ -15,7 +15,7 @@ those who listen (`tailrace.cable.gateway`):
 
 | kind     | p            | s               | holds                         | written by  | changes |
 |----------|--------------|-----------------|-------------------------------|-------------|---------|
-| connection | `K` + shard | connection      | i, a, q, f, v; j, x, g, d as needed | $connect | v: with each wish; j: when another resumes it; x, g, d: when it ends; removed by the pulse |
+| connection | `K` + shard | connection      | i, a, q, f, v; e, j, x, g, d as needed | $connect | v: with each wish; j: when another resumes it; x, g, d: when it ends; removed by the pulse |
 | identity | `I` + digest | connection      |                               | $connect    | never; removed with the connection |
 | wish     | `U` + connection | digest of the identifier | i, c, a; k      | subscribe   | a: by a newer one; k: by joining; removed by unsubscribe, or with the connection |
 | listener | `L` + path   | connection, digest | i, c, v; n, r              | subscribe   | n, r: once, when what is new is delivered to it; removed by unsubscribe, or when the connection ends |
@@ -32,7 +32,7 @@ items, so that jobs can read them all:
 | b | | the body | | |
 | c | the configuration, as JSON | what a broadcast says of its messages, as JSON | | wish, room: the path; listener: the stream's name; member: its id |
 | d | when the stream may have expired, ms | tombstone: when the chain may go, ms | claim: when it is void, ms | connection: when something follows from its end, ms |
-| e | the first slot that is not exported | | producer: epoch | |
+| e | the first slot that is not exported | | producer: epoch | connection: when its token ends, ms |
 | f | | tombstone: the source, as JSON `[path, id]`, of a fork | | connection: the unit of the time in its pings |
 | g | index partition of d | the same | the same | the same |
 | h | | | segment: checksum of its index | |
