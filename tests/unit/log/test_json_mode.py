@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from tailrace.errors import InvalidJson
 from tailrace.limits import JSON_DEPTH
-from tailrace.log.json_mode import flatten, split
+from tailrace.log import json_mode
+from tailrace.log.json_mode import count, flatten, split, take
 
 bounded = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -151,7 +153,7 @@ def test_what_is_not_json_is_refused(body: bytes) -> None:
         flatten(body)
 
 
-NESTINGS = {
+NESTINGS: dict[str, Callable[[int], bytes]] = {
     "arrays": lambda depth: b"[" * depth + b"]" * depth,
     "objects": lambda depth: b'{"a":' * depth + b"1" + b"}" * depth,
     "both": lambda depth: (
@@ -177,6 +179,51 @@ def test_the_limit_counts_depth_not_brackets() -> None:
     assert flatten(b"[" + b"[]," * 1000 + b"[]]")[1] == 1001
     assert flatten(b'["' + b"[{" * 1000 + b'"]')[1] == 1
     assert flatten(rb'["\"' + b"[" * 1000 + b'"]')[1] == 1
+
+
+@pytest.fixture(params=[1, 2, 3, 5, 8, 13, 64])
+def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every body is checked, and every text taken apart, in pieces of some bytes."""
+    monkeypatch.setattr(json_mode, "JSON_LOOP_BYTES", 0)
+    monkeypatch.setattr(json_mode, "JSON_PIECE_BYTES", request.param)
+    monkeypatch.setattr(json_mode, "JSON_SPLIT_BYTES", request.param + 1)
+
+
+@pytest.mark.usefixtures("pieces")
+def test_pieces_give_the_same_messages() -> None:
+    for body, messages in BODIES:
+        text, number = flatten(body)
+        assert number == len(messages), body
+        assert split(text) == messages
+        assert count(text) == number
+        assert [take(text, most)[1] for most in range(1, number + 2)] == [
+            *range(1, number + 1),
+            number,
+        ]
+        assert [split(take(text, most)[0]) for most in range(1, number + 1)] == [
+            messages[:most] for most in range(1, number + 1)
+        ]
+
+
+@pytest.mark.usefixtures("pieces")
+def test_pieces_refuse_the_same_bodies() -> None:
+    for name, body in INVALID.items():
+        with pytest.raises(InvalidJson):
+            flatten(body)
+        if name == "messages without brackets":
+            continue
+        # The same in the middle of what is fine.
+        with pytest.raises(InvalidJson):
+            flatten(b'[{"a":["b,",1]},' + body + b',{"c":"d"},[]]')
+
+
+@pytest.mark.usefixtures("pieces")
+def test_pieces_have_the_same_limit_of_nesting() -> None:
+    for nested in NESTINGS.values():
+        inside = b'[1,{"a":' + nested(JSON_DEPTH - 2) + b"},2]"
+        assert flatten(inside)[1] == 3
+        with pytest.raises(InvalidJson, match="nested deeper"):
+            flatten(b"[%b]" % inside)
 
 
 def test_nothing_flattens_to_no_message() -> None:
@@ -247,6 +294,38 @@ def test_what_is_accepted_is_what_a_strict_parser_accepts(body: bytes) -> None:
     assert len(split(text)) == count
 
 
+def verdict(body: bytes) -> tuple[bytes, int] | None:
+    try:
+        return flatten(body)
+    except InvalidJson:
+        return None
+
+
+@bounded
+@given(
+    st.text('[]{}",:\\ 01eE-.u', max_size=40).map(str.encode)
+    | st.builds(
+        lambda values, style, cut, put: (
+            (text := json.dumps(values, **style).encode())[:cut] + put + text[cut:]
+        ),
+        st.lists(json_values, max_size=6),
+        styles,
+        st.integers(0, 60),
+        st.sampled_from([b"", b"", b",", b"[", b"]", b'"', b"}", b":", b"\\", b" ", b"1", b"\xff"]),
+    ),
+    st.integers(1, 20),
+)
+def test_pieces_and_the_whole_have_the_same_verdict(body: bytes, size: int) -> None:
+    whole = verdict(body)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_mode, "JSON_LOOP_BYTES", 0)
+        patch.setattr(json_mode, "JSON_PIECE_BYTES", size)
+        patch.setattr(json_mode, "JSON_SPLIT_BYTES", size)
+        assert verdict(body) == whole
+        if whole is not None:
+            assert len(split(whole[0])) == count(whole[0]) == whole[1]
+
+
 def strict(body: bytes) -> tuple[Any] | None:
     """What Python's own parser reads, told to take no more than JSON."""
 
@@ -257,3 +336,11 @@ def strict(body: bytes) -> tuple[Any] | None:
         return (json.loads(body.decode("utf-8"), parse_constant=refuse),)
     except ValueError:
         return None
+
+
+def test_the_deepest_body_may_have_more_brackets_than_levels() -> None:
+    around = JSON_DEPTH - 1
+    body = b"[" * around + b"[],{}" + b"]" * around
+    assert flatten(body) == (body[1:-1], 1)
+    with pytest.raises(InvalidJson, match="deeper"):
+        flatten(b"[" * around + b"[],[{}]" + b"]" * around)

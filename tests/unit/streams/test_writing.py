@@ -22,12 +22,15 @@ from tailrace.errors import (
     StreamNotFound,
     TailraceError,
 )
-from tailrace.limits import PRODUCER_BUDGET
+from tailrace.limits import JSON_LOOP_BYTES, PRODUCER_BUDGET
+from tailrace.log import json_mode
 from tailrace.log.append import Append
+from tailrace.log.create import Create, ForkFrom
 from tailrace.log.offsets import START, token
 from tailrace.log.state import Producer
 from tailrace.store import queries
 from tailrace.store.base import Tail
+from tailrace.streams import Streams
 from tests.support.streams import Client, Clock, begun, ended, serving
 
 # Creating
@@ -576,3 +579,67 @@ async def test_more_readers_wait_than_streams_fit_in_memory(data: Path, clock: C
             await client.append(path, path.encode())
         views = [await ended(reading) for reading in readers]
         assert [view.bodies for view in views] == [[path.encode()] for path in paths]
+
+
+class Helper:
+    """Flattens as the rules do, and counts how often."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def flatten(self, body: bytes) -> json_mode.Flat | InvalidJson:
+        self.calls += 1
+        await asyncio.sleep(0)
+        try:
+            return json_mode.flatten(body)
+        except InvalidJson as error:
+            return error
+
+
+LARGE = b'["' + b"a" * JSON_LOOP_BYTES + b'",2]'
+
+
+async def test_large_json_is_checked_by_the_helper(streams: Streams) -> None:
+    helper = streams.checker = Helper()
+    created = await streams.create("a", Create(LARGE, "application/json"))
+    assert created.state.offset == 2
+    accepted = await streams.append("a", Append(LARGE, "application/json"))
+    assert accepted.state.offset == 4
+    assert (await streams.view("a", 0)).bodies == [LARGE[1:-1], LARGE[1:-1]]
+    await streams.append("a", Append(b"1", "application/json"))
+    await streams.create("text", Create(LARGE, "text/plain"))
+    await streams.append("text", Append(LARGE, "text/plain"))
+    assert helper.calls == 2
+
+
+async def test_invalid_large_json_is_refused_in_the_order_of_the_rules(streams: Streams) -> None:
+    helper = streams.checker = Helper()
+    bad = LARGE + b"]"
+    with pytest.raises(InvalidJson):
+        await streams.create("a", Create(bad, "application/json"))
+    with pytest.raises(StreamNotFound):
+        await streams.append("a", Append(bad, "application/json"))
+    assert helper.calls == 1
+    await streams.create("a", Create(b"", "application/json"))
+    with pytest.raises(InvalidJson):
+        await streams.append("a", Append(bad, "application/json"))
+    await streams.append("a", Append(b"1", "application/json", seq="5"))
+    with pytest.raises(SequenceConflict):
+        await streams.append("a", Append(bad, "application/json", seq="4"))
+    with pytest.raises(ProducerGap):
+        await streams.append("a", Append(bad, "application/json", producer=Producer("p", 0, 1)))
+    await streams.append("a", Append(b"", "application/json", close=True))
+    with pytest.raises(StreamClosed):
+        await streams.append("a", Append(bad, "application/json"))
+    await streams.create("text", Create(b"", "text/plain"))
+    with pytest.raises(ContentTypeConflict):
+        await streams.append("text", Append(bad, "application/json"))
+    # What exists is not created again, whatever the body.
+    assert not (await streams.create("text", Create(bad, "text/plain"))).new
+
+
+async def test_a_fork_takes_a_part_of_a_large_append(streams: Streams) -> None:
+    await streams.create("a", Create(LARGE, "application/json"))
+    created = await streams.create("f", Create(fork=ForkFrom("a", 0, 1)))
+    assert created.state.offset == 1
+    assert (await streams.view("f", 0)).bodies == [LARGE[1:-3]]

@@ -11,10 +11,11 @@ import random
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tailrace.clock import Clock, system_clock
 from tailrace.errors import (
+    InvalidJson,
     OffsetTrimmed,
     SlotTrimmed,
     StoreUnavailable,
@@ -23,8 +24,9 @@ from tailrace.errors import (
     StreamNotFound,
     TailraceError,
 )
+from tailrace.limits import JSON_LOOP_BYTES
 from tailrace.log.append import Accepted, Append, decide
-from tailrace.log.content import length
+from tailrace.log.content import Mode, length, mode
 from tailrace.log.create import (
     Create,
     ForkPoint,
@@ -36,6 +38,7 @@ from tailrace.log.create import (
     require_same,
 )
 from tailrace.log.expiry import expired, renewal_slack
+from tailrace.log.json_mode import Flat
 from tailrace.log.offsets import BEGINNING, token
 from tailrace.log.state import Config, Entry, State, Stream
 from tailrace.settings import Settings
@@ -71,12 +74,20 @@ class View(NamedTuple):
     """Whether it is history: all of it has been in segments for a while."""
 
 
+class Checker(Protocol):
+    """Flattens large JSON bodies without holding up the event loop."""
+
+    async def flatten(self, body: bytes) -> Flat | InvalidJson: ...
+
+
 class Streams:
     def __init__(self, store: Store, settings: Settings, clock: Clock = system_clock) -> None:
         self.store = store
         self.clock = clock
         self.draining = False
         """Set when the server stops: live readers get what there is and go."""
+        self.checker: Checker | None = None
+        """Where many requests share a process; else the rules flatten every body themselves."""
         self._watchers: dict[str, set[asyncio.Event]] = {}
         self._chunk_bytes = settings.chunk_bytes
         self._read_only = settings.read_only
@@ -101,6 +112,10 @@ class Streams:
         raise _too_busy(path)
 
     async def append(self, path: str, request: Append) -> Accepted:
+        if len(request.body) > JSON_LOOP_BYTES and self.checker and _is_json(request):
+            # A body for no stream is not worth the work, and those who wait for a turn not for it.
+            await self.find(path)
+            request = request._replace(flat=await self.checker.flatten(request.body))
         turn = self.store.turn(path)
         if turn is None:
             return await self._append(path, request)
@@ -263,12 +278,21 @@ class Streams:
             config = new_config(request, now)
         else:
             config, point = await self._fork(request, now)
-        entries = first_entries(config, request, point)
+        entries = await self._first_entries(config, request, point)
         stream = Stream(path, secrets.randbits(62), config)
         if await self.store.create(stream, entries) is None:
             return None
         self._tell(path)
         return Created(stream, _state_after(config, entries), new=True)
+
+    async def _first_entries(
+        self, config: Config, request: Create, point: ForkPoint | None
+    ) -> Sequence[Entry]:
+        if len(request.body) > JSON_LOOP_BYTES and config.mode is Mode.JSON and self.checker:
+            request = request._replace(flat=await self.checker.flatten(request.body))
+        if point is not None and point.body is not None and len(point.body) > JSON_LOOP_BYTES:
+            return await asyncio.to_thread(first_entries, config, request, point)
+        return first_entries(config, request, point)
 
     async def _fork(self, request: Create, now: int) -> tuple[Config, ForkPoint]:
         asked = request.fork
@@ -323,7 +347,12 @@ class Streams:
         if not chunk.bodies:
             return chunk.n, chunk.offset, chunk.size
         body = chunk.bodies[0]
-        offset = chunk.offset - length(tail.stream.config.mode, body)
+        kind = tail.stream.config.mode
+        if len(body) > JSON_LOOP_BYTES:
+            moved = await asyncio.to_thread(length, kind, body)
+        else:
+            moved = length(kind, body)
+        offset = chunk.offset - moved
         return slot, offset, chunk.size - len(body)
 
     async def _first(self, tail: Tail, is_past: Callable[[Stamp], bool], guess: int) -> int:
@@ -385,6 +414,10 @@ class Streams:
     async def _renew(self, tail: Tail) -> None:
         if tail.stream.config.ttl is not None and not self._read_only:
             await self.store.touch(tail, self.clock())
+
+
+def _is_json(request: Append) -> bool:
+    return request.content_type is not None and mode(request.content_type) is Mode.JSON
 
 
 def _chain_of(stream: Stream, n: int) -> int:

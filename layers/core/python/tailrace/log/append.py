@@ -13,6 +13,7 @@ from tailrace.errors import (
     ContentTypeConflict,
     EmptyBatch,
     EmptyBody,
+    InvalidJson,
     SequenceConflict,
     StreamClosed,
 )
@@ -32,6 +33,8 @@ class Append(NamedTuple):
     producer: Producer | None = None
     note: str | None = None
     """Goes with the entry to those who are told of it at once; no part of the stream."""
+    flat: json_mode.Flat | InvalidJson | None = None
+    """What flattening the body gave, if that was done before: a large one takes long."""
 
 
 class Accepted(NamedTuple):
@@ -95,7 +98,7 @@ def _next_entry(
             return Accepted(state, None, duplicate.seq)
     if request.seq is not None and state.seq is not None and request.seq <= state.seq:
         raise SequenceConflict(state.seq, request.seq)
-    body, length = content(config.mode, request.body)
+    body, length = content(config.mode, request.body, request.flat)
     if request.body and not length:
         raise EmptyBatch("an empty JSON array appends nothing; send at least one message")
     if producer is not None:
@@ -117,8 +120,12 @@ def _next_entry(
     return Accepted(after, entry, None if producer is None else producer.seq)
 
 
-def content(mode: Mode, body: bytes) -> tuple[bytes, int]:
+def content(
+    mode: Mode, body: bytes, flat: json_mode.Flat | InvalidJson | None = None
+) -> json_mode.Flat:
     """A body as it is stored, and by how much it moves the offset."""
-    if mode is Mode.JSON and body:
-        return json_mode.flatten(body)
-    return body, len(body)
+    if mode is not Mode.JSON or not body:
+        return body, len(body)
+    if isinstance(flat, InvalidJson):
+        raise flat
+    return json_mode.flatten(body) if flat is None else flat

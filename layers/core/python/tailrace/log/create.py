@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tailrace.errors import (
     ContentTypeConflict,
     ForkOutOfRange,
+    InvalidJson,
     StreamConflict,
 )
 from tailrace.limits import FORK_DEPTH
@@ -33,6 +34,8 @@ class Create(NamedTuple):
     expires_at: int | None = None
     closed: bool = False
     fork: ForkFrom | None = None
+    flat: json_mode.Flat | InvalidJson | None = None
+    """As that of `Append`."""
 
 
 class ForkPoint(NamedTuple):
@@ -131,7 +134,7 @@ def first_entries(config: Config, request: Create, point: ForkPoint | None) -> l
         prefix = _prefix(config.mode, point, request.fork.sub_offset)
         entries.append(_entry(state, prefix, request.fork.sub_offset))
         state = entries[-1].state
-    body, length = content(config.mode, request.body)
+    body, length = content(config.mode, request.body, request.flat)
     if length:
         entries.append(_entry(state, body, length))
         state = entries[-1].state
@@ -157,10 +160,10 @@ def _prefix(mode: Mode, point: ForkPoint | None, sub_offset: int) -> bytes:
         if sub_offset > len(point.body):
             raise ForkOutOfRange(f"the append at the fork's offset has {len(point.body)} bytes")
         return point.body[:sub_offset]
-    messages = json_mode.split(point.body)
-    if sub_offset > len(messages):
-        raise ForkOutOfRange(f"the append at the fork's offset has {len(messages)} messages")
-    return b",".join(messages[:sub_offset])
+    prefix, messages = json_mode.take(point.body, sub_offset)
+    if sub_offset > messages:
+        raise ForkOutOfRange(f"the append at the fork's offset has {messages} messages")
+    return prefix
 
 
 def _word(closed: bool) -> str:
