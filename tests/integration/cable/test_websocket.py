@@ -13,6 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from devtools.server import Server
+from tailrace.limits import CABLE_MESSAGE_BYTES
 from tests.support.cable import (
     EXTENDED,
     SECONDS,
@@ -130,6 +131,18 @@ async def test_who_shows_a_bad_token_is_told_why_it_must_go(
 ) -> None:
     async with on_cable(cable_server, query) as cable:
         assert cable.welcome == {"type": "disconnect", "reason": reason, "reconnect": False}
+        assert await closed(cable) == (1000, "Auth Failed")
+
+
+async def test_a_session_ends_with_its_token(cable_server: Server, stream: str) -> None:
+    async with on_cable(cable_server, f"jid={token(lasting=1)}") as cable:
+        if (
+            cable.welcome["type"] == "welcome"
+        ):  # Else the machine is slow, and it has ended already.
+            await cable.say("subscribe", pubsub(stream))
+            while (heard := await cable.hear())["type"] != "disconnect":
+                assert heard["type"] == "confirm_subscription"
+            assert heard == {"type": "disconnect", "reason": "token_expired", "reconnect": False}
         assert await closed(cable) == (1000, "Auth Failed")
 
 
@@ -421,17 +434,19 @@ async def test_a_long_history_is_sent_no_faster_than_it_is_taken(
 
 
 async def test_a_message_that_is_larger_than_what_may_wait_is_delivered(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+    own_server: Server, stream: str
 ) -> None:
-    large = json.dumps("x" * 3_000_000)
-    async with on_cable(cable_server) as cable:
+    """With what is around it, it is more than may wait. One that is larger still is left out."""
+    large = b'"%b"' % (b"x" * (CABLE_MESSAGE_BYTES - 2))
+    log = Log(own_server)
+    log.change("PUT", stream)
+    async with on_cable(own_server) as cable:
         await cable.subscribe(pubsub(stream))
-        await asyncio.to_thread(broadcast, stream, large)
-        assert (await cable.hear())["offset"] == 1
-        await asyncio.to_thread(broadcast, stream, large)
-        assert (await cable.hear())["offset"] == 2
+        for body, heard in ((large, [1]), (b'["y%b,3]' % large[1:], [3]), (large, [4])):
+            await asyncio.to_thread(log.change, "POST", stream, body)
+            assert [(await cable.hear())["offset"] for _ in heard] == heard
         await cable.say("history", pubsub(stream), history=since(1))
-        assert [(await cable.hear())["offset"] for _ in range(2)] == [1, 2]
+        assert [(await cable.hear())["offset"] for _ in range(3)] == [1, 3, 4]
 
 
 # Resuming
@@ -560,6 +575,23 @@ async def test_everybody_hears_who_joins_and_who_leaves(cable_server: Server, st
         await two.subscribe(identifier)
         await two.say("presence", identifier)
         assert await two.hear() == told({"type": "info", "total": 0, "records": []})
+
+
+async def test_a_client_joins_as_its_token_says(cable_server: Server, stream: str) -> None:
+    identifier = pubsub(stream)
+    mallory = token('{"user":"mallory"}')
+    async with on_cable(cable_server) as watcher, on_cable(cable_server, f"jid={mallory}") as cable:
+        await watcher.subscribe(identifier)
+        await cable.subscribe(identifier)
+        await cable.say("join", identifier, presence={"id": "alice"})
+        assert (await cable.hear())["message"]["type"] == "reject"
+        await cable.say("join", identifier, presence={"id": "mallory"})
+        for each in (cable, watcher):
+            assert (await each.hear())["message"] == {
+                "id": "mallory",
+                "info": None,
+                "type": "join",
+            }
 
 
 async def test_who_comes_back_in_time_has_never_left(cable_server: Server, stream: str) -> None:

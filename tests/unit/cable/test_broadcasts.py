@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tailrace.cable.broadcasts import Disconnect, Publication, parse
-from tailrace.errors import BadBroadcast
+from tailrace.errors import BadBroadcast, BodyTooLarge
+from tailrace.limits import BROADCAST_BATCH, BROADCAST_BYTES
 
 
 def parsed(asked: Any) -> Any:
@@ -104,3 +105,14 @@ def test_a_command_disconnects_somebody(reconnect: bool | None) -> None:
 def test_garbage_is_refused(body: bytes) -> None:
     with pytest.raises(BadBroadcast):
         parse(body)
+
+
+def test_a_request_has_limits() -> None:
+    one = {"stream": "a", "data": "1"}
+    assert len(parsed([one] * BROADCAST_BATCH)) == BROADCAST_BATCH
+    with pytest.raises(BadBroadcast, match=str(BROADCAST_BATCH)):
+        parsed([one] * (BROADCAST_BATCH + 1))
+    body = json.dumps(one).encode()
+    assert parse(body.ljust(BROADCAST_BYTES))
+    with pytest.raises(BodyTooLarge):
+        parse(body.ljust(BROADCAST_BYTES + 1))

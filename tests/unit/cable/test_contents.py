@@ -5,7 +5,9 @@ import json
 
 import pytest
 
-from tailrace.cable.contents import Message, messages
+from tailrace.cable import contents
+from tailrace.cable.contents import Message, batches, messages
+from tailrace.limits import JSON_SPLIT_BYTES
 from tailrace.log.content import Mode
 
 
@@ -49,3 +51,30 @@ def test_bytes_are_base64() -> None:
 def test_nothing_is_nothing() -> None:
     for mode in Mode:
         assert messages(mode, [], 5, 9) == []
+
+
+@pytest.mark.parametrize("mode", [Mode.JSON, Mode.TEXT, Mode.BYTES])
+def test_a_message_that_is_too_large_has_no_text(mode: Mode) -> None:
+    small, large = b"1", b'"%b"' % (b"a" * 20)
+    end = 3 if mode is Mode.JSON else 24
+    found = [each for some in batches(mode, [small, large, small], 0, 0, end, 20) for each in some]
+    assert [bool(each.text) for each in found] == [True, False, True]
+    assert [each.offset for each in found] == ([1, 2, 3] if mode is Mode.JSON else [1, 23, 24])
+
+
+@pytest.mark.parametrize("mode", [Mode.TEXT, Mode.BYTES])
+def test_large_appends_are_quoted_in_pieces(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = ['a"é\n\r\u20ac😀'.encode() * 3 + b"\xff\xe2\x82x\xf0\x9f", b""]
+    whole = messages(mode, bodies, 0, 100)
+    for size in (3, 4, 5, 7):
+        monkeypatch.setattr(contents, "EVENT_PIECE_BYTES", size)
+        assert messages(mode, bodies, 0, 100) == whole
+
+
+def test_work_is_bounded_in_each_step() -> None:
+    body = b",".join([b"1"] * 100_000)
+    steps = list(batches(Mode.JSON, [body, b"2", b"[%b]" % body], 0, 0, 100_002))
+    assert max(map(len, steps)) <= 256
+    assert sum(map(len, steps)) == 100_002
+    # A message of many parts brings nothing for most of them.
+    assert steps.count([]) > len(body) // JSON_SPLIT_BYTES // 2

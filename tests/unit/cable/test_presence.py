@@ -6,6 +6,7 @@ import pytest
 
 from tailrace.cable import presence
 from tailrace.cable.presence import Members
+from tailrace.limits import CABLE_MEMBER_BYTES
 
 
 @pytest.fixture
@@ -50,6 +51,13 @@ def test_who_left_may_come_back_as_somebody_else(members: Members) -> None:
     members.join("s1", "u1", 1)
     members.leave("s1")
     assert members.join("s1", "u2", 2) is not None
+
+
+def test_a_member_has_so_many_bytes_at_most(members: Members) -> None:
+    assert members.join("s1", "u1", "x" * CABLE_MEMBER_BYTES) is None
+    assert members.join("s1", "u1", "é" * (CABLE_MEMBER_BYTES // 2)) is None
+    assert not members
+    assert members.join("s1", "u1", "x" * (CABLE_MEMBER_BYTES - 50)) is not None
 
 
 def test_there_is_room_for_so_much(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tailrace import pace
 from tailrace.cable.broadcasts import parse
 from tailrace.cable.channels import Subscription
 from tailrace.cable.commands import History, Position
@@ -21,6 +22,7 @@ from tailrace.cable.local.listener import Listener
 from tailrace.cable.names import epoch_of
 from tailrace.cable.publisher import Publisher
 from tailrace.errors import StoreUnavailable, StreamNotFound
+from tailrace.limits import CABLE_MESSAGE_BYTES
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.settings import Settings
@@ -200,6 +202,97 @@ async def test_history_goes_on_across_deletion_and_creation(streams: Streams, hu
     hub.detach(one)
 
 
+async def test_history_that_is_ahead_of_the_follower_is_not_told_twice(
+    streams: Streams, hub: Hub
+) -> None:
+    """The follower stands still while the stream is deleted and created anew."""
+    await append(streams, b'"old"')
+    ear = Ear()
+    one = listener(ear)
+    await hub.attach(one)
+    room = hub.rooms["a"]
+    async with room.publishing:
+        await append(streams, b'"older"')
+        await streams.delete("a")
+        await append(streams, b'"new"', b'"newer"')
+        replaying = asyncio.create_task(room.replay(one, EVERYTHING))
+        await ear.until(2)
+    await asyncio.wait_for(replaying, 120)
+    await append(streams, b'"newest"')
+    await ear.until(3)
+    told = [each["message"] for each in ear.heard if "message" in each]
+    assert told == ["new", "newer", "newest"]
+    hub.detach(one)
+
+
+async def test_a_client_that_is_ahead_of_the_follower_hears_nothing_twice(
+    streams: Streams, hub: Hub
+) -> None:
+    """It got the messages elsewhere, where the follower of its stream was quicker."""
+    await append(streams, b"1")
+    ear = Ear()
+    one = listener(ear)
+    await hub.attach(one)
+    room = hub.rooms["a"]
+    async with room.publishing:
+        await append(streams, b"2", b"3")
+        epoch = epoch_of((await streams.find("a")).stream.id)
+        await room.replay(one, History(0, {"a": Position(epoch, 3)}))
+    await append(streams, b"4")
+    assert await ear.until(1) == [4]
+    hub.detach(one)
+
+
+async def test_a_stream_that_is_created_after_the_subscription_is_told_whole(
+    streams: Streams, hub: Hub
+) -> None:
+    """Though the client, whose clock is ahead, asks only for what comes after that."""
+    ear = Ear()
+    one = listener(ear)
+    await hub.attach(one)
+    await append(streams, b"1", b"2")
+    await hub.rooms["a"].replay(one, History(2**40, {}))
+    assert await ear.until(2) == [1, 2]
+    hub.detach(one)
+
+
+@pytest.mark.parametrize("live", [True, False])
+async def test_after_what_retention_let_go_comes_what_is_kept(tmp_path: Path, live: bool) -> None:
+    settings = {"retention": "**=100B", "segment_max_messages": 10}
+    clock = Clock()
+    async with serving(tmp_path / "data", clock, **settings) as streams:
+        store: Any = streams.store
+        hub = Hub(streams, Settings())
+        await append(streams, b'"000"')
+        ear = Ear()
+        one = listener(ear)
+        await hub.attach(one)
+        room = hub.rooms["a"]
+        if live:
+            await room.release(one)
+        # The follower stands still, but for what it has read before.
+        async with room.publishing:
+            await append(streams, *[b'"%03d"' % i for i in range(1, 101)])
+            await store.compact()
+            clock.pass_s(10)
+            await store.retain()
+        kept = (await streams.find("a")).earliest
+        assert kept > 2
+        async with asyncio.timeout(120):
+            while room.n < kept:  # noqa: ASYNC110 - the follower goes on by itself
+                await asyncio.sleep(0.001)
+        if not live:
+            await room.release(one)
+        await append(streams, b'"101"')
+        async with asyncio.timeout(120):
+            while ear.offsets[-1:] != [102]:  # noqa: ASYNC110 - it comes by itself
+                await asyncio.sleep(0.001)
+        read_before = ear.offsets[: ear.offsets.index(kept + 1)]
+        assert ear.offsets == [*read_before, *range(kept + 1, 103)]
+        assert read_before == list(range(2, 2 + len(read_before)))
+        hub.detach(one)
+
+
 async def test_a_place_that_retention_has_let_go_is_not_to_be_found(tmp_path: Path) -> None:
     clock = Clock()
     settings = {"retention": "**=100B", "segment_max_messages": 10}
@@ -280,3 +373,106 @@ async def test_what_was_noted_is_forgotten_when_it_was_delivered(
     assert hub.rooms["a"].notes == {}
     for one in some:
         hub.detach(one)
+
+
+class Turns:
+    """Counts how often others get their turn while something goes on."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._task = asyncio.create_task(self._count())
+
+    async def _count(self) -> None:
+        while True:
+            self.number += 1
+            await asyncio.sleep(0)
+
+    def end(self) -> None:
+        self._task.cancel()
+
+
+MANY = 3000
+BATCH = b"[%b]" % b",".join([b"%d" % i for i in range(1, MANY + 1)])
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others get their turn after each step, however short."""
+    monkeypatch.setattr(pace, "SLICE_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_large_append_gives_way_to_others(streams: Streams, hub: Hub) -> None:
+    await append(streams, b"0")
+    ears = [Ear(str(i)) for i in range(3)]
+    for ear in ears:
+        one = listener(ear)
+        await hub.attach(one)
+        await hub.rooms["a"].release(one)
+    turns = Turns()
+    await append(streams, BATCH)
+    for ear in ears:
+        assert await ear.until(MANY) == list(range(2, MANY + 2))
+    assert turns.number > MANY / 256
+    turns.end()
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_listeners_come_and_go_while_a_large_append_is_delivered(
+    streams: Streams, hub: Hub
+) -> None:
+    await append(streams, b"0")
+    first = Ear("first")
+    one = listener(first)
+    await hub.attach(one)
+    room = hub.rooms["a"]
+    await room.release(one)
+    await append(streams, BATCH)
+    await first.until(1)
+    late, leaving = Ear("late"), Ear("leaving")
+    comes, goes = listener(late), listener(leaving)
+    for each in (comes, goes):
+        await hub.attach(each)
+        await room.release(each)
+    hub.detach(goes)
+    replayed = asyncio.create_task(room.replay(one, EVERYTHING))
+    await append(streams, b"[1,2]")
+    whole = list(range(1, MANY + 4))
+    # What was delivered before the replay, then all of it again, in order.
+    heard = await first.until(MANY + len(whole))
+    await replayed
+    begin = len(heard) - len(whole)
+    assert heard[begin:] == whole
+    assert heard[:begin] == list(range(2, begin + 2))
+    # It came after the append: it gets what follows, and nothing twice.
+    assert (await late.until(2))[-2:] == [MANY + 2, MANY + 3]
+    assert late.offsets == sorted(set(late.offsets))
+    assert not leaving.offsets
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_large_append_is_replayed_in_order(streams: Streams, hub: Hub) -> None:
+    await append(streams, b"0", BATCH, b"1")
+    ear = Ear()
+    one = listener(ear)
+    await hub.attach(one)
+    turns = Turns()
+    position = Position(epoch_of((await streams.find("a")).stream.id), 1000)
+    await hub.rooms["a"].replay(one, History(0, {"a": position}))
+    assert ear.offsets == list(range(1001, MANY + 3))
+    assert turns.number > MANY / 256
+    turns.end()
+
+
+async def test_a_message_that_is_too_large_is_left_out(streams: Streams, hub: Hub) -> None:
+    large = b'"%b"' % (b"a" * CABLE_MESSAGE_BYTES)
+    await append(streams, b"1", large, b"3")
+    ear = Ear()
+    one = listener(ear)
+    await hub.attach(one)
+    position = Position(epoch_of((await streams.find("a")).stream.id), 1)
+    await hub.rooms["a"].replay(one, History(0, {"a": position}))
+    assert ear.offsets == [3]
+    assert ear.heard[-1]["type"] == "confirm_history"
+    await append(streams, large, b"5")
+    assert await ear.until(2) == [3, 5]

@@ -27,7 +27,12 @@ from tailrace.cable.session import (
     Whisper,
     new_sid,
 )
-from tailrace.limits import CABLE_SUBSCRIPTIONS
+from tailrace.limits import (
+    CABLE_IDENTIFIER_BYTES,
+    CABLE_IDENTIFIERS_BYTES,
+    CABLE_SUBSCRIPTIONS,
+    TOKEN_BYTES,
+)
 from tailrace.settings import Settings
 
 SECRET = "s3Krit"
@@ -51,6 +56,10 @@ def subscribed(session: Session) -> Session:
 def session_of(identity: str | None = None, **settings: Any) -> Session:
     chosen = Settings(secret=SECRET, **settings)
     return Session("sid-1", identity, Channels(Door(chosen), chosen))
+
+
+def rejected(identifier: str) -> Effect:
+    return Send(frames.reject_subscription(identifier))
 
 
 def confirmed(identifier: str = CHAT) -> Effect:
@@ -109,6 +118,41 @@ def test_a_client_has_so_many_subscriptions_at_most(session: Session) -> None:
         session.receive(Command("subscribe", identifier))
     effects = session.receive(Command("subscribe", CHAT))
     assert effects == [Send(frames.reject_subscription(CHAT))]
+
+
+def padded(stream: str, size: int) -> str:
+    """An identifier of so many bytes."""
+    bare = json.dumps({"channel": "$pubsub", "stream_name": stream, "x": ""})
+    return json.dumps({"channel": "$pubsub", "stream_name": stream, "x": "x" * (size - len(bare))})
+
+
+def test_an_identifier_has_so_many_bytes_at_most(session: Session) -> None:
+    longest, longer = (padded("chat/1", CABLE_IDENTIFIER_BYTES + more) for more in (0, 1))
+    assert session.receive(Command("subscribe", longest))[0] != rejected(longest)
+    assert session.receive(Command("subscribe", longer)) == [rejected(longer)]
+
+
+def test_an_identifier_may_hold_the_longest_signed_name() -> None:
+    name = "é" * 170
+    signed = sign(name, SECRET)
+    identifier = json.dumps({"channel": "$pubsub", "signed_stream_name": signed, "x": "x" * 2000})
+    assert session_of().receive(Command("subscribe", identifier))[0] != rejected(identifier)
+    assert TOKEN_BYTES + 2000 < CABLE_IDENTIFIER_BYTES
+
+
+def test_the_identifiers_of_a_client_have_so_many_bytes_in_sum(session: Session) -> None:
+    identifiers = [padded(f"chat/{i}", CABLE_IDENTIFIER_BYTES) for i in range(110)]
+    taken = [
+        each
+        for each in identifiers
+        if session.receive(Command("subscribe", each)) != [rejected(each)]
+    ]
+    assert sum(map(len, taken)) < CABLE_IDENTIFIERS_BYTES
+    assert len(taken) > 100
+    # One that goes makes room for another.
+    refused = identifiers[-1]
+    session.receive(Command("unsubscribe", taken[0]))
+    assert session.receive(Command("subscribe", refused)) != [rejected(refused)]
 
 
 def test_who_unsubscribes_is_told_nothing(subscribed: Session) -> None:
@@ -172,6 +216,35 @@ def test_nobody_whispers_or_joins_where_that_is_off() -> None:
     assert session.receive(Command("leave", identifier)) == []
     refused = session.receive(Command("presence", identifier))
     assert refused == [Send(frames.presence(identifier, '{"type":"error","total":0}'))]
+
+
+@pytest.mark.parametrize(
+    ("identity", "member", "allowed"),
+    [
+        (None, "alice", True),
+        ("alice", "alice", True),
+        ("alice", "bob", False),
+        ('{"user_id":42}', "42", True),
+        ('{"user_id":42}', '{"user_id":42}', True),
+        ('{"user_id":42}', "4", False),
+        ('{"user_id":42}', "user_id", False),
+        ('{"user":"gid://app/User/1","tab":"a"}', "gid://app/User/1", True),
+        ('{"user":"alice","admin":true}', "True", False),
+        ('{"user":null,"of":["alice"]}', "alice", False),
+        ('"alice"', "alice", True),
+        ("", "alice", False),
+    ],
+)
+def test_a_token_says_under_which_ids_its_client_may_join(
+    identity: str | None, member: str, allowed: bool
+) -> None:
+    session = session_of(identity, public_streams="chat/*")
+    given = {"id": member, "info": 1}
+    refusal = {"id": member, "type": "reject", "reason": "the token does not name this id"}
+    answer = Send(frames.presence(CHAT, json.dumps(refusal, separators=(",", ":"))))
+    expected = Join(SUBSCRIPTION, member, 1) if allowed else answer
+    assert session.receive(Command("subscribe", CHAT, presence=given))[-1] == expected
+    assert session.receive(Command("join", CHAT, presence=given)) == [expected]
 
 
 # Resuming

@@ -38,6 +38,8 @@ async def test_connecting(world: World) -> None:
     spent(world)
     await world.connect("one")
     assert spent(world) == ({"PutItem": 2}, 2, 0)
+    await world.connect("two", '{"user":1}', expires=world.clock() + 1000)
+    assert spent(world) == ({"PutItem": 2}, 2, 0), "when its token ends costs nothing"
 
 
 async def test_subscribing_to_a_stream_that_others_listen_to(crowd: World) -> None:
@@ -97,6 +99,11 @@ async def test_unsubscribing(crowd: World) -> None:
 async def test_a_whisper_to_nine(crowd: World) -> None:
     await crowd.say("client0", "whisper", pubsub("a"), data=1)
     assert spent(crowd) == ({"GetItem": 1, "Query": 1}, 0, 2)
+
+
+async def test_joining(crowd: World) -> None:
+    await crowd.say("client0", "join", pubsub("a"), presence={"id": "ada"})
+    assert spent(crowd) == ({"GetItem": 2, "UpdateItem": 2, "Query": 1}, 2, 3)
 
 
 async def test_dropping(crowd: World) -> None:

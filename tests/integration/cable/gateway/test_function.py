@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
+import jwt
 import pytest
 
 from tailrace.aws import background
@@ -135,6 +136,19 @@ async def test_who_is_refused_is_told_why(gateway: Gateway) -> None:
         '{"type":"disconnect","reason":"token_expired","reconnect":false}'
     ]
     assert await gateway.world.items("KI") == []
+
+
+async def test_it_is_kept_when_the_token_of_a_client_ends(gateway: Gateway) -> None:
+    shown = token(ADA)
+    ends = jwt.decode(shown, options={"verify_signature": False})["exp"]
+    await gateway.connect("one", f"jid={shown}")
+    await gateway.connect("two")
+    async with gateway.world.function() as function:
+        one, two = [await function.board.connections.get(each) for each in ("one", "two")]
+    assert one is not None
+    assert one.expires == int(ends * 1000)
+    assert two is not None
+    assert two.expires is None
 
 
 @pytest.mark.parametrize(

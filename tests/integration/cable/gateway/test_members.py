@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.cable import presence
 from tailrace.cable.gateway import members
 from tests.integration.cable.gateway.world import Function, World
 from tests.support.cable import pubsub
@@ -154,10 +155,21 @@ async def test_a_connection_cannot_become_somebody_else(room: World) -> None:
     assert told(room) == [JOIN, LEAVE, {"id": "bob", "info": 1, "type": "join"}]
 
 
+async def test_a_client_joins_as_its_token_says(room: World) -> None:
+    await room.connect("three", '{"user":"mallory"}')
+    await room.subscribe("three", "a", presence={"id": "ada"})
+    await join(room, "three", "ada")
+    refusal = {"id": "ada", "type": "reject", "reason": "the token does not name this id"}
+    assert told(room, "three") == [refusal, refusal]
+    assert told(room) == []
+    await join(room, "three", "mallory", 1)
+    assert told(room) == [{"id": "mallory", "info": 1, "type": "join"}]
+
+
 async def test_infos_that_are_too_large_are_left_out(
     room: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "CABLE_MEMBER_BYTES", 100)
+    monkeypatch.setattr(presence, "CABLE_MEMBER_BYTES", 100)
     await join(room, "one", "ada", "x" * 100)
     assert told(room) == []
     assert await room.items("M") == []

@@ -142,6 +142,25 @@ async def test_who_is_connected_for_too_long_is_asked_to_come_anew(
     assert pings(world, "young") == 1
 
 
+async def test_a_connection_ends_with_its_token(
+    world: World, function: Function, ticks: Ticks
+) -> None:
+    await world.connect("one", expires=world.clock() + 5000)
+    await world.connect("two", expires=world.clock() + 60_000)
+    await world.connect("three")
+    frames = world.wires.sent["one"]
+    await function.pulse.round()
+    assert world.wires.ended == []
+    ticks.pass_s(5)
+    await function.pulse.round()
+    assert world.wires.ended == ["one"]
+    assert frames[-1] == '{"type":"disconnect","reason":"token_expired","reconnect":false}'
+    assert world.types("two") == world.types("three") == ["ping", "ping"]
+    gone = await function.board.connections.get("one")
+    assert gone is not None
+    assert gone.left is not None
+
+
 async def test_one_that_cannot_be_sent_to_keeps_nobody_from_being_pinged(
     world: World, function: Function
 ) -> None:

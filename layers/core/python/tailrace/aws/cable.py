@@ -23,6 +23,7 @@ from tailrace.aws.door import SECRET_HEADER, VIEWER_HEADER, origin_secret
 from tailrace.aws.invoking import Functions
 from tailrace.cable import commands, entrance, frames, pings
 from tailrace.cable.channels import Channels
+from tailrace.cable.entrance import Guest
 from tailrace.cable.gateway.conversation import Conversation
 from tailrace.cable.gateway.items import Connection
 from tailrace.cable.gateway.posts import Sent
@@ -99,7 +100,7 @@ class Cable:
         guest = entrance.guest(request, door, offered, self._clock())
         task: dict[str, Any] = {TASK: "welcome", "connection": connection}
         if guest.refusal is None:
-            await self._enter(connection, request, guest.identity)
+            await self._enter(connection, request, guest)
             if protocol == frames.EXTENDED:
                 task["resumed"] = entrance.resumed(request, door, guest.identity)
         else:
@@ -121,7 +122,7 @@ class Cable:
         viewer = headers.get(VIEWER_HEADER, b"").decode("latin-1")
         return Request("GET", self._settings.cable_path, query, fields, b"", peer=viewer)
 
-    async def _enter(self, connection: str, request: Request, identity: str | None) -> None:
+    async def _enter(self, connection: str, request: Request, guest: Guest) -> None:
         query, least = request.parameters(), self._settings.ping_interval
         # Who asks for none gets as few as there have to be, and nobody more than others.
         asked = pings.interval(query, least)
@@ -129,10 +130,11 @@ class Cable:
         await self._board.connections.open(
             Connection(
                 connection,
-                anonymous(connection) if identity is None else identity,
+                anonymous(connection) if guest.identity is None else guest.identity,
                 self._clock(),
                 min(interval, CABLE_QUIET_SECONDS),
                 pings.unit(query),
+                expires=guest.expires,
             )
         )
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from tailrace.cable.names import path_of
-from tailrace.errors import BadBroadcast, BadPath, InvalidJson, PathTooLong
+from tailrace.errors import BadBroadcast, BadPath, BodyTooLarge, InvalidJson, PathTooLong
+from tailrace.limits import BROADCAST_BATCH, BROADCAST_BYTES
 from tailrace.log import json_mode
 
 
@@ -39,6 +40,8 @@ class Disconnect(NamedTuple):
 
 def parse(body: bytes) -> Sequence[Publication] | Disconnect:
     """One publication, several in order, or a command; BadBroadcast for anything else."""
+    if len(body) > BROADCAST_BYTES:
+        raise BodyTooLarge(f"a broadcast has at most {BROADCAST_BYTES} bytes")
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -48,6 +51,8 @@ def parse(body: bytes) -> Sequence[Publication] | Disconnect:
     several = given if isinstance(given, list) else [given]
     if not several:
         raise BadBroadcast("the batch is empty")
+    if len(several) > BROADCAST_BATCH:
+        raise BadBroadcast(f"a batch has at most {BROADCAST_BATCH} broadcasts")
     return [_publication(each) for each in several]
 
 

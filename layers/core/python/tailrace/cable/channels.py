@@ -20,6 +20,7 @@ import orjson
 from tailrace.auth.signing import verified
 from tailrace.cable.names import path_of
 from tailrace.errors import BadPath, PathTooLong
+from tailrace.limits import CABLE_IDENTIFIER_BYTES
 
 if TYPE_CHECKING:
     from tailrace.auth.policy import Door
@@ -50,6 +51,8 @@ class Channels:
 
     def admit(self, identifier: str) -> Subscription | None:
         """The subscription that an identifier asks for; None: it may not, or there is no such."""
+        if len(identifier.encode()) > CABLE_IDENTIFIER_BYTES:
+            return None
         try:
             fields = orjson.loads(identifier)
         except orjson.JSONDecodeError:

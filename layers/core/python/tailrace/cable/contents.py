@@ -11,14 +11,21 @@ The `offset` of a message is the stream's offset after it.
 
 from __future__ import annotations
 
+import sys
 from base64 import b64encode
+from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import Final, NamedTuple
 
 import orjson
 
+from tailrace.limits import EVENT_PIECE_BYTES
 from tailrace.log import json_mode
-from tailrace.log.content import Mode
+from tailrace.log.content import Mode, length
+
+_BATCH: Final = 256
+"""Messages that are handled before others get their turn."""
 
 
 class Message(NamedTuple):
@@ -27,7 +34,7 @@ class Message(NamedTuple):
     length: int
     """By how much it moved the offset."""
     text: str
-    """JSON."""
+    """JSON; empty: it is too large for a cable."""
 
 
 def messages(
@@ -37,27 +44,72 @@ def messages(
 
     `start`: the offset before them, if it is known: when each is one message nothing has to be
     taken apart."""
+    if start is None:
+        start = end - sum(length(mode, body) for body in bodies)
+    return list(chain.from_iterable(batches(mode, bodies, slot, start, end)))
+
+
+def batches(
+    mode: Mode,
+    bodies: Sequence[bytes],
+    slot: int,
+    start: int,
+    end: int,
+    most: int = sys.maxsize,
+) -> Iterator[list[Message]]:
+    """The same in steps of bounded work, of which some bring none.
+
+    `most`: bytes of a message, of which a larger one has no text."""
     if mode is not Mode.JSON:
-        return list(_whole(mode, bodies, slot, end))
-    if start is not None and end - start == len(bodies):
-        return [Message(slot + i, start + i + 1, 1, body.decode()) for i, body in enumerate(bodies)]
-    parts = [json_mode.split(body) for body in bodies]
-    offset = end - sum(map(len, parts))
-    found: list[Message] = []
-    for i, some in enumerate(parts):
-        for text in some:
-            offset += 1
-            found.append(Message(slot + i, offset, 1, text.decode()))
-    return found
+        yield from _whole(mode, bodies, slot, start, most)
+    elif end - start == len(bodies):
+        for first in range(0, len(bodies), _BATCH):
+            yield [
+                Message(slot + i, start + i + 1, 1, _text(bodies[i], most))
+                for i in range(first, min(first + _BATCH, len(bodies)))
+            ]
+    else:
+        offset = start
+        for i, body in enumerate(bodies):
+            for texts in json_mode.batches(body):
+                for first in range(0, len(texts) or 1, _BATCH):
+                    some = texts[first : first + _BATCH]
+                    yield [
+                        Message(slot + i, offset + place, 1, _text(text, most))
+                        for place, text in enumerate(some, 1)
+                    ]
+                    offset += len(some)
 
 
-def _whole(mode: Mode, bodies: Sequence[bytes], slot: int, end: int) -> Iterator[Message]:
-    offset = end - sum(map(len, bodies))
+def _text(message: bytes, most: int) -> str:
+    return message.decode() if len(message) <= most else ""
+
+
+def _whole(
+    mode: Mode, bodies: Sequence[bytes], slot: int, start: int, most: int
+) -> Iterator[list[Message]]:
+    offset = start
     for i, body in enumerate(bodies):
         offset += len(body)
-        yield Message(slot + i, offset, len(body), _quoted(mode, body))
+        if len(body) > most:
+            yield [Message(slot + i, offset, len(body), "")]
+            continue
+        parts: list[str] = []
+        for part in _quoted(mode, body):
+            if parts:
+                yield []
+            parts.append(part)
+        yield [Message(slot + i, offset, len(body), f'"{"".join(parts)}"')]
 
 
-def _quoted(mode: Mode, body: bytes) -> str:
-    text = body.decode(errors="replace") if mode is Mode.TEXT else b64encode(body).decode()
-    return orjson.dumps(text).decode()
+def _quoted(mode: Mode, body: bytes) -> Iterator[str]:
+    """What stands between the quotes of a body's JSON string, in pieces."""
+    decoder = getincrementaldecoder("utf-8")("replace")
+    size = EVENT_PIECE_BYTES // 3 * 3
+    for start in range(0, len(body), size):
+        piece = body[start : start + size]
+        if mode is Mode.TEXT:
+            text = decoder.decode(piece, start + size >= len(body))
+            yield orjson.dumps(text)[1:-1].decode()
+        else:
+            yield b64encode(piece).decode()

@@ -20,6 +20,8 @@ RESTORE_HEADER: Final = b"x-anycable-restore-sid"
 class Guest(NamedTuple):
     identity: str | None
     """Whom the token names, if there is one."""
+    expires: int | None = None
+    """When that token ends, and the connection with it, in milliseconds."""
     refusal: str | None = None
     """The reason why it must not come in. It is told on the connection: a failed handshake shows a
     client no reason, and it would try again and again."""
@@ -34,9 +36,11 @@ def check_origin(request: Request, origins: Origins) -> None:
 
 def guest(request: Request, door: Door, protocols: Sequence[str], now: int) -> Guest:
     try:
-        return Guest(door.identify(credentials(request, door, protocols), now))
+        identity = door.identify(credentials(request, door, protocols), now)
     except TailraceError as error:
-        return Guest(None, "token_expired" if isinstance(error, TokenExpired) else "unauthorized")
+        reason = "token_expired" if isinstance(error, TokenExpired) else "unauthorized"
+        return Guest(None, refusal=reason)
+    return Guest(None) if identity is None else Guest(*identity)
 
 
 def resumed(request: Request, door: Door, identity: str | None) -> tuple[str, str] | None:

@@ -26,7 +26,6 @@ from tailrace.limits import MAX_INTEGER
 NEVER: Final = 31_536_000_000
 """Milliseconds, a year: what a browser is told that is not to come back."""
 
-_LINE_END: Final = re.compile(r"\r\n|\r|\n")
 _OFFSET: Final = re.compile(r"[0-9]{1,16}")
 _SECONDS: Final = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,9})?")
 _SWITCHED: Final = ("1", "true", "t", "y")
@@ -95,7 +94,8 @@ def _raw_control(frame: str) -> str:
 
 def _message(text: str) -> str:
     value = orjson.loads(text) if text.startswith('"') else text
-    return "".join([f"data: {line}\n" for line in _LINE_END.split(value)])
+    lines = value.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\ndata: ")
+    return f"data: {lines}\n"
 
 
 def _data(_: str, message: Message, stream: str, epoch: str, __: str | None) -> str:

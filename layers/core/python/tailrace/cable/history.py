@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, NamedTuple, Protocol
 
-from tailrace.cable import frames
+from tailrace.cable import contents, frames
 from tailrace.cable.channels import Subscription
 from tailrace.cable.commands import History, Position
 from tailrace.cable.contents import Message, messages
 from tailrace.cable.names import epoch_of
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
-from tailrace.log import offsets
+from tailrace.limits import CABLE_MESSAGE_BYTES
+from tailrace.log import json_mode, offsets
 from tailrace.log.content import Mode
+from tailrace.pace import Pace
 from tailrace.store.base import Tail
 from tailrace.streams import Streams, View
 
@@ -68,6 +70,24 @@ def taken_apart(view: View, start: int | None = None) -> list[Message]:
     return messages(view.tail.stream.config.mode, view.bodies, view.start, end, start)
 
 
+async def batches(view: View, start: int | None = None) -> AsyncIterator[list[Message]]:
+    """The same, a few at a time: others get their turn between them. What is too large for a cable
+    has no text."""
+    mode, end, pace = view.tail.stream.config.mode, offsets.count(view.next_offset), Pace()
+    if start is None and mode is Mode.JSON:
+        start = end
+        for body in view.bodies:
+            for number in json_mode.counts(body):
+                start -= number
+                await pace.rest()
+    elif start is None:
+        start = end - sum(map(len, view.bodies))
+    for found in contents.batches(mode, view.bodies, view.start, start, end, CABLE_MESSAGE_BYTES):
+        if found:
+            yield found
+        await pace.rest()
+
+
 async def _send(streams: Streams, listener: Listening, history: History, most: int | None) -> None:
     place = await _find(streams, listener, history)
     if place is None:
@@ -78,16 +98,20 @@ async def _send(streams: Streams, listener: Listening, history: History, most: i
         raise _NotFoundError
     while n < stop:
         view = await _view(streams, tail, n)
-        found = taken_apart(view)
-        if after is not None:
-            found = [each for each in found if each.offset > after]
-            # What lies between has been let go by retention.
-            if found and found[0].offset - found[0].length != after:
-                raise _NotFoundError
-            after = None
-        await listener.send(found, chain)
+        async for found in batches(view):
+            if after is not None:
+                found = [each for each in found if each.offset > after]
+                if not found:
+                    continue
+                # What lies between has been let go by retention.
+                if found[0].offset - found[0].length != after:
+                    raise _NotFoundError
+                after = None
+            await listener.send([each for each in found if each.text], chain)
         n = listener.n = view.end
         listener.chain = chain
+    # Even if nothing was sent: the client may be further than the follower that it comes to.
+    listener.chain, listener.n = chain, n
 
 
 async def _count(streams: Streams, tail: Tail, n: int, after: int | None) -> int:
@@ -124,9 +148,11 @@ async def _find(streams: Streams, listener: Listening, history: History) -> _Pla
     if position is not None:
         return await _after(streams, tail, position)
     start = await streams.slot_since(tail, int(history.since * 1000))
+    # The client's clock may be ahead: what came since it subscribed is not to be left out.
     if listener.chain == tail.stream.id:
-        # The client's clock may be ahead: what came since it subscribed is not to be left out.
         start = min(start, listener.n)
+    else:
+        start = min(start, max(tail.stream.config.base[0], tail.earliest))
     return _Place(tail, start, None)
 
 

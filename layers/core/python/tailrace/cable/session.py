@@ -18,14 +18,15 @@ carries the effects out does so in their order.
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from tailrace.cable import frames
+from tailrace.cable import frames, presence
 from tailrace.cable.commands import Command, History
-from tailrace.limits import CABLE_SUBSCRIPTIONS
+from tailrace.limits import CABLE_IDENTIFIERS_BYTES, CABLE_SUBSCRIPTIONS
 
 if TYPE_CHECKING:
     from tailrace.cable.channels import Channels, Subscription
@@ -81,12 +82,19 @@ def new_sid() -> str:
 
 
 class Session:
-    def __init__(self, sid: str, identity: str | None, channels: Channels) -> None:
-        """`identity`: whom the client's token names, if it has one."""
+    def __init__(
+        self, sid: str, identity: str | None, channels: Channels, *, resumable: bool = True
+    ) -> None:
+        """`identity`: whom the client's token names, if it has one. `resumable`: whether another
+        session may go on with its subscriptions."""
         self.sid = sid
         self.identity = anonymous(sid) if identity is None else identity
+        self.resumable = resumable
         self.subscriptions: dict[str, Subscription] = {}
+        self._named = identity
         self._channels = channels
+        self._size = 0
+        """Memory of the identifiers of its subscriptions."""
 
     def begin(self) -> Sequence[Effect]:
         return [Send(frames.welcome(self.sid))]
@@ -112,13 +120,14 @@ class Session:
         match command.name:
             case "unsubscribe":
                 del self.subscriptions[command.identifier]
+                self._size -= sys.getsizeof(subscription.identifier)
                 return [Detach(subscription)]
             case "history":
                 return [_replay(subscription, command.history)]
             case "whisper" if subscription.whispers:
                 return [Whisper(subscription, orjson.dumps(command.data).decode())]
             case "join" if subscription.presence:
-                return _join(subscription, command)
+                return self._join(subscription, command)
             case "leave" if subscription.presence:
                 return [Leave(subscription)]
             case "presence" if subscription.presence:
@@ -138,16 +147,28 @@ class Session:
         if not known or command.history is not None:
             effects.append(_replay(subscription, command.history))
         if subscription.presence and command.presence is not None:
-            effects += _join(subscription, command)
+            effects += self._join(subscription, command)
         return effects
 
     def _admit(self, identifier: str) -> Subscription | None:
-        if len(self.subscriptions) >= CABLE_SUBSCRIPTIONS:
+        size = self._size + sys.getsizeof(identifier)
+        if len(self.subscriptions) >= CABLE_SUBSCRIPTIONS or size > CABLE_IDENTIFIERS_BYTES:
             return None
         subscription = self._channels.admit(identifier)
         if subscription is not None:
             self.subscriptions[identifier] = subscription
+            self._size = size
         return subscription
+
+    def _join(self, subscription: Subscription, command: Command) -> Sequence[Effect]:
+        given = command.presence or {}
+        member = given.get("id")
+        if not isinstance(member, str) or not member:
+            return []
+        if self._named is not None and not presence.is_own(self._named, member):
+            refusal = presence.rejected(member)
+            return [Send(frames.presence(subscription.identifier, refusal))]
+        return [Join(subscription, member, given.get("info"))]
 
 
 def anonymous(sid: str) -> str:
@@ -163,14 +184,6 @@ def _without_subscription(command: Command) -> Sequence[Effect]:
 
 def _replay(subscription: Subscription, history: History | None) -> Effect:
     return Release(subscription) if history is None else Replay(subscription, history)
-
-
-def _join(subscription: Subscription, command: Command) -> Sequence[Effect]:
-    given = command.presence or {}
-    member = given.get("id")
-    if not isinstance(member, str) or not member:
-        return []
-    return [Join(subscription, member, given.get("info"))]
 
 
 def _wants_records(command: Command) -> bool:

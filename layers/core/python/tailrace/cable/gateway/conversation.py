@@ -14,10 +14,10 @@ from tailrace.cable.commands import Command, History
 from tailrace.cable.contents import Message
 from tailrace.cable.gateway.connections import Added, Wish
 from tailrace.cable.gateway.items import Listener
-from tailrace.cable.gateway.members import joined
 from tailrace.cable.gateway.switchboard import Switchboard
 from tailrace.cable.history import send_missed, taken_apart
 from tailrace.cable.names import epoch_of
+from tailrace.cable.presence import joined
 from tailrace.cable.session import (
     Attach,
     Detach,
@@ -30,6 +30,7 @@ from tailrace.cable.session import (
     Send,
     Session,
     Whisper,
+    anonymous,
 )
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound
 from tailrace.limits import CABLE_REPLAY_MESSAGES
@@ -90,7 +91,7 @@ class Conversation:
         """That subscription, where the client had it before."""
 
     async def receive(self, command: Command) -> None:
-        session = Session(self._connection, None, self._channels)
+        session = Session(self._connection, await self._identity(command), self._channels)
         # Who subscribes again may have to: the first time may have failed halfway.
         if command.name != "subscribe":
             await self._recall(session, command.identifier)
@@ -111,6 +112,15 @@ class Conversation:
             await self._add(effect.subscription)
         assert isinstance(welcome, Send)
         return welcome.frame
+
+    async def _identity(self, command: Command) -> str | None:
+        """Whom the client's token names, where a command depends on that."""
+        if command.presence is None or command.name not in ("join", "subscribe"):
+            return None
+        connection = await self._board.connections.get(self._connection)
+        if connection is None or connection.identity == anonymous(self._connection):
+            return None
+        return connection.identity
 
     async def _recall(self, session: Session, identifier: str) -> None:
         """Of what a client has subscribed to, a session is told what a command is about."""

@@ -34,6 +34,8 @@ class Connection(NamedTuple):
     """When it was gone, in milliseconds."""
     resumed: bool = False
     """Whether another one has taken its place."""
+    expires: int | None = None
+    """When its client's token ends, in milliseconds."""
 
 
 class Listener(NamedTuple):
@@ -120,7 +122,9 @@ def member_key(path: str, member: str) -> Key:
 
 
 def connection_item(connection: Connection) -> dict[str, Any]:
+    expires = {} if connection.expires is None else {"e": number(connection.expires)}
     return {
+        **expires,
         **connection_key(connection.id),
         "i": text(connection.identity),
         "a": number(connection.at),
@@ -139,6 +143,7 @@ def connection_of(item: Item) -> Connection:
         item["f"]["S"],
         int(item["x"]["N"]) if "x" in item else None,
         "j" in item,
+        int(item["e"]["N"]) if "e" in item else None,
     )
 
 

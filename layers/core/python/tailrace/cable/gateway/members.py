@@ -7,17 +7,11 @@ from typing import Any, Final
 import orjson
 
 from tailrace.cable.gateway import items
-from tailrace.limits import CABLE_BROADCAST_BYTES, CABLE_MEMBER_BYTES
+from tailrace.limits import CABLE_BROADCAST_BYTES
 from tailrace.store.dynamo.layout import number, text
 from tailrace.store.dynamo.table import Table
 
 ATTEMPTS: Final = 3
-
-
-def joined(member: str, info: Any) -> str | None:
-    """What everybody is told of one who comes; None: nobody can be told so much."""
-    news = _text({"id": member, "info": info, "type": "join"})
-    return news if len(news) <= CABLE_MEMBER_BYTES else None
 
 
 class Members:

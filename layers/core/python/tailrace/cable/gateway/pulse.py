@@ -109,7 +109,7 @@ class Pulse:
         """Once all that is due by now. Whether anybody is connected."""
         now, at = time.monotonic(), self._clock()
         letters: list[tuple[str, list[str]]] = []
-        old, here, young = [], set(), set()
+        old, expired, here, young = [], [], set(), set()
         async for connection in self._board.connections.all():
             if connection.left is not None:
                 continue
@@ -117,7 +117,9 @@ class Pulse:
             age = (at - connection.at) / 1000
             if age < CABLE_ACCEPT_SECONDS:
                 young.add(connection.id)
-            if age > CABLE_LIFETIME_SECONDS:
+            if connection.expires is not None and connection.expires <= at:
+                expired.append(connection.id)
+            elif age > CABLE_LIFETIME_SECONDS:
                 old.append(connection.id)
             elif self._is_due(connection, now, age):
                 letters.append((connection.id, [ping(at, connection.unit)]))
@@ -126,6 +128,7 @@ class Pulse:
         await self._board.try_all(each for each in letters if each[0] in young)
         await self._board.send_all(each for each in letters if each[0] not in young)
         # Not all at once: the others wait for their pings.
+        await self._board.dismiss(expired[:FEW], "token_expired", reconnect=False)
         await self._board.restart(old[:FEW])
         await self.sweep()
         return bool(here)

@@ -81,10 +81,14 @@ class Switchboard:
 
     async def restart(self, connections: Iterable[str]) -> None:
         """Ask some to come back."""
+        await self.dismiss(connections, "server_restart", reconnect=True)
+
+    async def dismiss(self, connections: Iterable[str], reason: str, *, reconnect: bool) -> None:
+        """Tell some to go, and why."""
 
         async def ask(connection: str) -> None:
             try:
-                await self.hang_up(connection, "server_restart", reconnect=True)
+                await self.hang_up(connection, reason, reconnect=reconnect)
                 await self.connections.drop(connection)
             except TailraceError as error:
                 logger.warning("a client of a cable is let go: %s", error)

@@ -52,6 +52,7 @@ class EventClient:
         loop = asyncio.get_running_loop()
         ending = loop.call_later(self._lifetime, self._expire) if self._lifetime else None
         beginning = asyncio.ensure_future(begin())
+        beginning.add_done_callback(self._begun)
         pings = asyncio.ensure_future(pinging(self))
         try:
             await self._outbox.pump(send)
@@ -64,6 +65,11 @@ class EventClient:
             failed, _ = await asyncio.gather(beginning, pings, return_exceptions=True)
             if isinstance(failed, Exception):
                 logger.error("a command of a cable client failed", exc_info=failed)
+
+    def _begun(self, beginning: asyncio.Future[None]) -> None:
+        if not beginning.cancelled() and beginning.exception() is not None:
+            # Without its subscription it would get pings and nothing else.
+            self._expire()
 
     def _expire(self) -> None:
         # A browser comes back by itself, and goes on where it was.

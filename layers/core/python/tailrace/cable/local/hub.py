@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,7 +16,7 @@ from tailrace.cable.local.listener import Client, Listener
 from tailrace.cable.local.room import Room
 from tailrace.cable.presence import Members
 from tailrace.cable.session import Session
-from tailrace.limits import CABLE_SESSIONS
+from tailrace.limits import CABLE_SESSIONS, CABLE_SESSIONS_BYTES
 from tailrace.settings import Settings
 from tailrace.streams import Streams
 
@@ -24,6 +25,7 @@ class _Left(NamedTuple):
     identity: str
     identifiers: Sequence[str]
     until: float
+    size: int
 
 
 class Hub:
@@ -39,8 +41,10 @@ class Hub:
         self._by_identity: dict[str, set[str]] = {}
         self._left: OrderedDict[str, _Left] = OrderedDict()
         """Sessions that dropped, in the order in which they are forgotten."""
+        self._left_bytes = 0
         self._sessions_ttl = settings.sessions_ttl
         self._presence_ttl = settings.presence_ttl
+        self.whisper_rate = settings.whisper_rate
         # One process owns an embedded store: nobody else creates streams there.
         self._poll = None if settings.store == "sqlite" else max(1.0, settings.poll_slowest)
 
@@ -76,7 +80,7 @@ class Hub:
         left = self._left.get(sid)
         if left is None or left.identity != identity or left.until < time.monotonic():
             return None
-        del self._left[sid]
+        self._forget(sid)
         return left.identifiers
 
     # Broadcasts: the audience of this process
@@ -105,7 +109,7 @@ class Hub:
         for sid in list(self._by_identity.get(identity, ())):
             self._clients[sid][0].end("remote", reconnect=reconnect)
         for sid in [sid for sid, left in self._left.items() if left.identity == identity]:
-            del self._left[sid]
+            self._forget(sid)
 
     def clients(self) -> list[Client]:
         return [client for client, _ in self._clients.values()]
@@ -158,11 +162,21 @@ class Hub:
     def _remember(self, session: Session) -> None:
         now = time.monotonic()
         identifiers = list(session.subscriptions)
-        if identifiers and self._sessions_ttl:
-            until = now + self._sessions_ttl
-            self._left[session.sid] = _Left(session.identity, identifiers, until)
+        if identifiers and session.resumable and self._sessions_ttl:
+            size = sum(map(sys.getsizeof, (session.identity, identifiers, *identifiers)))
+            self._left[session.sid] = _Left(
+                session.identity, identifiers, now + self._sessions_ttl, size
+            )
+            self._left_bytes += size
         while self._left:
-            first = next(iter(self._left.values()))
-            if first.until >= now and len(self._left) <= CABLE_SESSIONS:
+            sid, first = next(iter(self._left.items()))
+            if (
+                first.until >= now
+                and len(self._left) <= CABLE_SESSIONS
+                and self._left_bytes <= CABLE_SESSIONS_BYTES
+            ):
                 return
-            self._left.popitem(last=False)
+            self._forget(sid)
+
+    def _forget(self, sid: str) -> None:
+        self._left_bytes -= self._left.pop(sid).size

@@ -9,6 +9,7 @@ from tailrace.cable.channels import Subscription
 from tailrace.cable.contents import Message
 from tailrace.cable.encoders import Encoder
 from tailrace.cable.names import epoch_of
+from tailrace.pace import Pace
 
 
 class Client(Protocol):
@@ -46,9 +47,11 @@ class Listener:
         """Messages of its stream, for it alone, no faster than its client takes them."""
         identifier, stream = self.subscription.identifier, self.subscription.stream
         encode, epoch = self.client.encoder.data, epoch_of(chain)
+        pace = Pace()
         for message in messages:
             self.client.push(encode(identifier, message, stream, epoch, None))
             await self.client.room()
+            await pace.rest()
 
     def control(self, frame: str) -> None:
         self.client.push(self.client.encoder.control(frame))

@@ -3,8 +3,10 @@
 It waits for the next slot, takes it apart once, makes a text of each message once for all clients
 with the same identifier, and pushes that to each. Where there is no stream it waits for one.
 
-Who comes is not served at once: it reads for itself until it is where the follower is, and from
-then on gets what the follower gets. Places are slots, so that nothing is missed or told twice.
+A listener that comes is not served at once: it reads for itself until it is where the follower is,
+and from then on gets what the follower gets. A place is an incarnation of the stream and a slot of
+it, so that nothing is missed or told twice: a listener that has read history may know of an
+incarnation before the follower does.
 """
 
 from __future__ import annotations
@@ -12,17 +14,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from tailrace.cable.broadcasts import Publication
 from tailrace.cable.commands import History
 from tailrace.cable.contents import Message
 from tailrace.cable.encoders import Encoder
-from tailrace.cable.history import send_missed, taken_apart
+from tailrace.cable.history import batches, send_missed
 from tailrace.cable.local.listener import Listener
 from tailrace.cable.names import epoch_of
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
 from tailrace.log import offsets
+from tailrace.pace import Pace
 from tailrace.store.base import Tail
 from tailrace.streams import Streams, View
 
@@ -35,7 +38,7 @@ RETRY_SECONDS = 1.0
 """When it looks again after the store has failed."""
 
 NOTICE_SECONDS = 0.01
-"""Pause of a listener who sees that the stream is another one, before the follower does."""
+"""Pause of a listener that sees that the stream is another one, before the follower does."""
 
 
 class Room:
@@ -72,19 +75,26 @@ class Room:
 
     async def replay(self, listener: Listener, history: History) -> None:
         """Send what a listener missed, say how that went, and go on with what comes."""
-        listener.live = False
+        if listener.live:
+            # What is being delivered to it is delivered to the end: it would miss the rest.
+            async with self.publishing:
+                listener.live = False
         listener.control(await send_missed(self._streams, listener, history))
         await self.release(listener)
 
     async def release(self, listener: Listener) -> None:
         """Bring a listener to where the follower is; from then on it gets what comes."""
         while not self._streams.draining and listener in self.listeners:
-            if listener.chain != self.chain:
-                listener.chain, listener.n = self.chain, self._base
-            if self.chain is None or listener.n >= self.n:
+            if self.chain is None or (listener.chain == self.chain and listener.n >= self.n):
                 listener.live = True
                 return
-            await self._catch_up(listener)
+            try:
+                await self._bring(listener)
+            except (StreamNotFound, StreamGone):
+                await asyncio.sleep(NOTICE_SECONDS)
+            except TailraceError as error:
+                logger.warning("reading '%s' failed: %s", self.path, error)
+                await asyncio.sleep(RETRY_SECONDS)
 
     def tell(
         self,
@@ -97,49 +107,61 @@ class Room:
     ) -> None:
         """A message that is in no stream, to all but one session; `presence` and `whisper`: only
         to those who take part in that."""
+        made: dict[tuple[Encoder, str], str] = {}
         for listener in list(self.listeners):
             known = listener.subscription
             if not listener.confirmed or listener.client.sid == but:
                 continue
             if (presence and not known.presence) or (whisper and not known.whispers):
                 continue
-            encode = listener.client.encoder.transient
-            listener.client.push(encode(known.identifier, text, kind))
+            encoder = listener.client.encoder
+            message = made.get((encoder, known.identifier))
+            if message is None:
+                message = encoder.transient(known.identifier, text, kind)
+                made[encoder, known.identifier] = message
+            listener.client.push(message)
+
+    async def _bring(self, listener: Listener) -> None:
+        """One step of a listener towards the follower."""
+        if listener.chain is None:
+            listener.chain, listener.n = self.chain, self._base
+        elif listener.chain == self.chain:
+            await self._catch_up(listener)
+        elif (await self._streams.find(self.path)).stream.id == self.chain:
+            listener.chain, listener.n = self.chain, self._base
+        else:
+            # The follower will notice; until then the listener stays where it is.
+            await asyncio.sleep(NOTICE_SECONDS)
 
     async def _catch_up(self, listener: Listener) -> None:
+        chain = listener.chain
         try:
             view = await self._streams.view(self.path, listener.n)
         except OffsetTrimmed:
-            listener.n = self.n
-        except TailraceError:
+            view = await self._streams.view(self.path, offsets.BEGINNING)
+        if view.tail.stream.id != chain:
             await asyncio.sleep(NOTICE_SECONDS)
-        else:
-            if view.tail.stream.id != listener.chain:
-                await asyncio.sleep(NOTICE_SECONDS)
-                return
-            await listener.send(taken_apart(view), listener.chain)
-            listener.n = view.end
+            return
+        async for found in batches(view):
+            await listener.send([each for each in found if each.text], chain)
+        listener.n = view.end
 
     # The follower
 
     async def _run(self) -> None:
-        lost = False
         with self._streams.watching(self.path) as created:
             while not self._streams.draining:
                 created.clear()
                 try:
                     tail = await self._streams.find(self.path)
-                    if lost:
-                        # What is gone cannot be told; what follows can.
-                        self.n, self._offset = tail.settled.tail, tail.settled.offset
-                        lost = False
                     self._begin(tail)
                     await self._follow(tail)
                 except (StreamNotFound, StreamGone):
                     self.chain = None
                     self._placed.set()
-                except OffsetTrimmed:
-                    lost = True
+                except OffsetTrimmed as error:
+                    # What is gone cannot be told; what is kept can.
+                    self._skip(error.earliest)
                     continue
                 except TailraceError as error:
                     logger.warning("following '%s' failed: %s", self.path, error)
@@ -164,28 +186,59 @@ class Room:
         self.n, self._offset = base[:2] if was else (state.tail, state.offset)
         self.notes = {key: note for key, note in self.notes.items() if key[0] == self.chain}
         for listener in self.listeners:
-            if listener.live:
+            # One that has read this incarnation already stays where it is.
+            if listener.live and listener.chain != self.chain:
                 listener.chain, listener.n = self.chain, self.n
         self._placed.set()
+
+    def _skip(self, earliest: str) -> None:
+        """Go on with the first slot that is kept."""
+        self.n, self._offset = offsets.parse(earliest), offsets.count(earliest)
+        for listener in self.listeners:
+            if listener.live:
+                listener.n = max(listener.n, self.n)
 
     async def _follow(self, tail: Tail) -> None:
         """Until the stream is closed; nothing comes after that but another stream."""
         while not self._streams.draining:
             view = await self._streams.follow(tail, self.n, FOLLOW_SECONDS)
+            tail = view.tail
             if view.bodies:
                 async with self.publishing:
-                    self._deliver(view)
+                    await self._deliver(view)
             if view.closed:
                 return
 
-    def _deliver(self, view: View) -> None:
-        found = taken_apart(view, self._offset)
-        chain = view.tail.stream.id
+    async def _deliver(self, view: View) -> None:
+        """Push a view to those who listen now: who comes meanwhile gets what follows it."""
+        chain, start = view.tail.stream.id, self._offset
         self.n, self._offset = view.end, offsets.count(view.next_offset)
-        noted = [(each, self.notes.pop((chain, each.offset), None)) for each in found]
+        places: dict[Listener, int] = {}
+        for listener in self.listeners:
+            if listener.live:
+                places[listener] = listener.n
+                # It may have read further by itself than the follower has.
+                listener.n = max(listener.n, view.end)
+        if places:
+            async for found in batches(view, start):
+                await self._push(found, chain, places)
+                if not any(listener in self.listeners for listener in places):
+                    break
+        if self.notes:
+            # Of those that nobody was there for.
+            self.notes = {key: note for key, note in self.notes.items() if key[1] > self._offset}
+
+    async def _push(
+        self, found: Sequence[Message], chain: int, places: Mapping[Listener, int]
+    ) -> None:
+        """Messages to those who are still there, from the slot on where each of them is."""
+        noted = [(each, self.notes.pop((chain, each.offset), None)) for each in found if each.text]
+        if len(noted) < len(found):
+            logger.warning("a message of '%s' is too large for a cable", self.path)
         made: dict[tuple[Encoder, str], list[tuple[int, str | None, str]]] = {}
-        for listener in list(self.listeners):
-            if not listener.live:
+        pace = Pace()
+        for listener, n in places.items():
+            if listener not in self.listeners:
                 continue
             encoder, identifier = listener.client.encoder, listener.subscription.identifier
             texts = made.get((encoder, identifier))
@@ -193,12 +246,11 @@ class Room:
                 texts = made[encoder, identifier] = list(
                     self._texts(encoder, identifier, noted, chain)
                 )
-            push, sid, n = listener.client.push, listener.client.sid, listener.n
-            # It may have read further by itself than the follower has.
-            listener.n = max(n, view.end)
+            push, sid = listener.client.push, listener.client.sid
             for slot, excluded, text in texts:
                 if slot >= n and sid != excluded:
                     push(text)
+            await pace.rest()
 
     def _texts(
         self,

@@ -25,12 +25,12 @@ from tailrace.cable.session import Session, new_sid
 from tailrace.clock import Clock
 from tailrace.errors import (
     BadParameter,
-    BodyTooLarge,
     MethodNotAllowed,
     NotAllowed,
     NotFound,
     TailraceError,
 )
+from tailrace.http.asgi import reject
 from tailrace.http.gate import Keeper
 from tailrace.http.limiter import Limiter, client_key
 from tailrace.http.statuses import error_response, internal_error
@@ -43,7 +43,7 @@ from tailrace.http.wire import (
     Streaming,
     cors,
 )
-from tailrace.limits import CABLE_CLOSE_SECONDS, CABLE_FRAME_BYTES
+from tailrace.limits import BROADCAST_BYTES, CABLE_CLOSE_SECONDS, CABLE_FRAME_BYTES
 from tailrace.settings import Settings
 from tailrace.streams import Streams
 
@@ -65,6 +65,8 @@ class _Guest(NamedTuple):
     door: Door
     identity: str | None
     client: str
+    lasting: float | None
+    """Seconds until its token ends."""
 
 
 class Cable:
@@ -112,20 +114,23 @@ class Cable:
             entrance.check_origin(request, self._origins)
             door = await self._keeper.current()
             come = entrance.guest(request, door, scope["subprotocols"], self._clock())
-            guest = _Guest(door, come.identity, client_key(come.identity, request.peer))
+            client = client_key(come.identity, request.peer)
+            guest = _Guest(door, come.identity, client, self._lasting(come.expires))
             if come.refusal is None:
                 self._limiter.admit(guest.client)
         except TailraceError as error:
-            await _reject(error_response(error, request.id()), scope, send)
+            await reject(error_response(error, request.id()), scope, send)
             return
         protocol = frames.chosen(scope["subprotocols"])
         await send({"type": "websocket.accept", "subprotocol": protocol})
-        session = Session(new_sid(), guest.identity, Channels(guest.door, self._settings))
+        resumable = protocol == frames.EXTENDED and (door.open or guest.identity is not None)
+        channels = Channels(door, self._settings)
+        session = Session(new_sid(), guest.identity, channels, resumable=resumable)
         socket = Socket(session.sid, receive, send, scope.get(WRITE_NOW))
         if come.refusal is not None:
             await socket.refuse(come.refusal)
             return
-        conversation = Conversation(self.hub, socket, session)
+        conversation = Conversation(self.hub, socket, session, guest.lasting)
         begin = conversation.begin
         if protocol == frames.EXTENDED:
             identifiers = self._recalled(request, guest)
@@ -166,6 +171,7 @@ class Cable:
         # Before anything is looked at: strangers are not told what is wrong with a body.
         with contextlib.suppress(NotAllowed):
             by = door.decide(Operation.BROADCAST, "", credentials, now).by
+        await request.read(min(BROADCAST_BYTES, self._settings.max_body_bytes))
         asked = broadcasts.parse(request.body)
         if isinstance(asked, Disconnect):
             if by not in ("open", "broadcast key"):
@@ -190,28 +196,31 @@ class Cable:
                 commands = [Command("subscribe", identifier, history=history)]
                 encoder = events.RAW if events.is_raw(query) else events.UNWRAPPED
             case "POST":
-                if len(request.body) > CABLE_FRAME_BYTES:
-                    raise BodyTooLarge(f"commands have at most {CABLE_FRAME_BYTES} bytes")
+                await request.read(CABLE_FRAME_BYTES)
                 commands = events.commands_of(request.body)
                 encoder = events.ENVELOPES
             case _:
                 raise MethodNotAllowed(request.method, "GET, POST, OPTIONS")
         door = await self._keeper.current()
-        identity = door.identify(entrance.credentials(request, door), self._clock())
+        found = door.identify(entrance.credentials(request, door), self._clock())
+        identity, expires = (None, None) if found is None else found
         channels = Channels(door, self._settings)
         if channels.admit(commands[0].identifier) is None:
             raise BadParameter("there is no such channel, or it is not for you")
         client = client_key(identity, request.peer)
         self._limiter.admit(client)
-        session = Session(new_sid(), identity, channels)
+        session = Session(new_sid(), identity, channels, resumable=False)
         listener = EventClient(session.sid, encoder, self._settings.events_lifetime)
-        conversation = Conversation(self.hub, listener, session)
+        conversation = Conversation(self.hub, listener, session, self._lasting(expires))
 
         async def run(sink: Sink) -> None:
             with self._limiter.live(client):
                 await listener.converse(conversation, commands, self._pings(request), sink)
 
         return Streaming(200, [*EVENT_HEADERS], run)
+
+    def _lasting(self, expires: int | None) -> float | None:
+        return None if expires is None else (expires - self._clock()) / 1000
 
     def _pings(self, request: Request) -> Pings:
         return Pings(request.parameters(), self._settings.ping_interval, self._clock)
@@ -227,12 +236,3 @@ def _handshake(scope: MutableMapping[str, Any]) -> Request:
         b"",
         peer=(scope.get("client") or ("",))[0],
     )
-
-
-async def _reject(answer: Response, scope: MutableMapping[str, Any], send: SendMessage) -> None:
-    if "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": 1000})
-        return
-    start = "websocket.http.response.start"
-    await send({"type": start, "status": answer.status, "headers": answer.headers})
-    await send({"type": "websocket.http.response.body", "body": answer.body})
