@@ -10,6 +10,7 @@ import pytest
 from tailrace.aviso.envelope import Notification, Renderer, encode
 from tailrace.aviso.errors import Operation
 from tailrace.aviso.requests import parse_notification
+from tailrace.limits import AVISO_BODY_BYTES, AVISO_EVENT_BYTES
 from tests.support.aviso import SQUARE, WORKING, body, events, parse_frames
 
 NOON = 1_769_860_800_000
@@ -104,3 +105,11 @@ def test_values_come_back_from_the_topic() -> None:
     assert values is not None
     assert values[0] == 'a."%\\*é'
     assert values[-1] == "42.5"
+
+
+def test_the_largest_body_becomes_a_notification_and_a_larger_entry_is_none() -> None:
+    numbers = [1e15] * ((AVISO_BODY_BYTES - 200) // len("1e15,"))
+    assert Notification.of(stored(payload=numbers)) is not None
+    spare = AVISO_EVENT_BYTES - len(stored(payload=""))
+    assert Notification.of(stored(payload="a" * spare)) is not None
+    assert Notification.of(stored(payload="a" * (spare + 1))) is None

@@ -306,6 +306,18 @@ async def test_a_replay_has_a_limit(make: Make, most: int, limited: bool, batch:
         assert watch.sink.frames[-1].data["reason"] == "end_of_stream"
 
 
+async def test_a_watch_whose_client_takes_no_heartbeat_waits_for_room(make: Make) -> None:
+    class Stalled(Collected):
+        async def room(self) -> None:
+            raise TimeoutError
+
+    aviso = await make(aviso_heartbeat=0.1)
+    answer = await aviso.ask("POST", "/api/v1/watch", ALL)
+    assert isinstance(answer, Streaming)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(answer.run(Stalled(room=2)), 120)
+
+
 async def test_the_limit_counts_what_passes(make: Make) -> None:
     aviso = await make(aviso_replay_limit=2)
     await numbered(aviso, *range(10))

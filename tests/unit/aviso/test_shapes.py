@@ -7,6 +7,7 @@ import pytest
 from tailrace.aviso import shapes
 from tailrace.aviso.errors import BadField
 from tailrace.aviso.handlers import POINT, POLYGON
+from tailrace.limits import AVISO_POLYGON_POINTS
 
 TRIANGLE = ((0.0, 0.0), (0.0, 10.0), (10.0, 0.0), (0.0, 0.0))
 
@@ -101,3 +102,11 @@ def test_boxes_meet_when_they_share_a_corner() -> None:
     assert not one.meets(shapes.Box(10.1, 10, 20, 20))
     assert not one.meets(shapes.Box(10, 10.1, 20, 20))
     assert str(shapes.Box.parse(str(one).encode())) == str(one) == "0.0,0.0,10.0,10.0"
+
+
+def test_a_polygon_has_at_most_some_pairs() -> None:
+    most = [[0.0, float(i % 90)] for i in range(AVISO_POLYGON_POINTS - 1)]
+    assert len(shapes.parse_polygon([*most, most[0]])) == AVISO_POLYGON_POINTS
+    for polygon in ([*most, [1, 1], most[0]], "0,0," * AVISO_POLYGON_POINTS + "0,0"):
+        with pytest.raises(ValueError, match="pairs"):
+            shapes.parse_polygon(polygon)

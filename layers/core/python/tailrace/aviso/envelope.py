@@ -25,6 +25,7 @@ import orjson
 from tailrace.aviso import moments, topics
 from tailrace.aviso.schema import EventType
 from tailrace.aviso.shapes import Box, Ring
+from tailrace.limits import AVISO_EVENT_BYTES
 
 TYPE: Final = "int.ecmwf.aviso."
 
@@ -92,7 +93,7 @@ class Notification:
     @classmethod
     def of(cls, body: bytes) -> Notification | None:
         """What a stored body is, if it is a notification."""
-        found = ANYTHING.match(body)
+        found = None if len(body) > AVISO_EVENT_BYTES else ANYTHING.match(body)
         notification = None if found is None else cls(found, body)
         return notification if notification is not None and notification.sound else None
 

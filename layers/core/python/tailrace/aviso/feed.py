@@ -1,8 +1,9 @@
-"""One follower per event type for all who watch it live.
+"""One follower per event type and incarnation for all who watch it live.
 
 Each notification is read, and looked up among the filters, once, however many watch; its frame is
-made once and handed to all whose filter it passes. Who is behind, or slow, reads for itself until
-it has caught up.
+made once and handed to all whose filter it passes. A watcher that is behind, or slow, reads for
+itself until it has caught up. When the stream is deleted, or is created, the watchers of what was
+there before are released, and find out by themselves what is there now.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceE
 from tailrace.http.wire import Sink
 from tailrace.limits import AVISO_POLL_SECONDS
 from tailrace.log.offsets import BEGINNING
-from tailrace.store.base import Tail
+from tailrace.pace import Pace
 from tailrace.streams import Streams, View
 
 logger = logging.getLogger("tailrace")
 
 FOLLOW_SECONDS: Final = 30.0
-"""How long one wait for the next notification lasts; then the stream itself is looked at again."""
+"""How long one wait for the next notification lasts; then the stream is looked at again."""
 
 
 class Watcher:
     """Somebody who watches, and where: slot `n` of a chain comes next."""
 
-    __slots__ = ("chain", "ended", "filter", "n", "released", "sink")
+    __slots__ = ("chain", "ended", "feed", "filter", "n", "released", "sink")
 
     def __init__(self, wanted: Filter, sink: Sink, chain: int | None, n: int) -> None:
         self.filter = wanted
@@ -45,70 +46,70 @@ class Watcher:
         self.ended = False
         """Whether the stream is closed, and nothing more will come."""
         self.released: asyncio.Future[None] | None = None
+        self.feed: Feed | None = None
+        """The follower that served it last."""
+
+
+_Key = tuple[str, int | None]
+"""An event type and the incarnation of its stream; None while there is none."""
 
 
 class Feeds:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[_Key, Feed] = {}
 
     def attend(self, watcher: Watcher, renderer: Renderer) -> asyncio.Future[None] | None:
         """Be served from now on, until the future is done; None: the watcher has to read on first.
 
         Nothing is awaited in here, so nothing is delivered between the two."""
+        self.leave(watcher)
         event = watcher.filter.event
-        feed = self._feeds.get(event.name)
+        key = event.name, watcher.chain
+        feed = self._feeds.get(key)
         if feed is None or feed.over:
-            feed = self._feeds[event.name] = Feed(
-                self._streams, event, renderer, watcher.chain, watcher.n
-            )
-        elif watcher.chain == feed.chain and watcher.n < feed.n:
-            return None
-        elif watcher.chain is None and feed.chain is not None:
-            watcher.chain, watcher.n = feed.chain, 0
+            feed = Feed(self._streams, event, renderer, watcher.chain, watcher.n)
+            self._feeds[key] = feed
+        elif watcher.n < feed.n:
             return None
         watcher.released = asyncio.get_running_loop().create_future()
+        watcher.feed = feed
         feed.add(watcher)
         return watcher.released
 
     def leave(self, watcher: Watcher) -> None:
-        name = watcher.filter.event.name
-        feed = self._feeds.get(name)
-        if feed is not None:
-            feed.release([watcher])
-            if not feed.watchers:
-                feed.stop()
-                del self._feeds[name]
+        """Be served no longer; a follower that serves nobody ends."""
+        feed, watcher.feed = watcher.feed, None
+        if feed is None:
+            return
+        feed.let_go([watcher])
+        if not feed.watchers:
+            feed.stop()
+            key = watcher.filter.event.name, feed.chain
+            if self._feeds.get(key) is feed:
+                del self._feeds[key]
 
 
 class Feed:
-    """The follower of one event type."""
+    """The follower of one event type, for one incarnation of its stream."""
 
     def __init__(
         self, streams: Streams, event: EventType, renderer: Renderer, chain: int | None, n: int
     ) -> None:
         self.chain = chain
         self.n = n
+        """The slot that is handed out next; no watcher is behind it."""
         self.over = False
         self.watchers: dict[Watcher, None] = {}
         self._streams = streams
         self._event = event
         self._renderer = renderer
         self._index: FilterIndex[Watcher] = FilterIndex(event)
-        self._tail: Tail | None = None
         self._task = asyncio.create_task(self._run())
 
     def add(self, watcher: Watcher) -> None:
         self.watchers[watcher] = None
         self._index.add(watcher.filter, watcher)
-
-    def release(self, watchers: Iterable[Watcher]) -> None:
-        for watcher in watchers:
-            if watcher in self.watchers:
-                del self.watchers[watcher]
-                self._index.remove(watcher.filter, watcher)
-                if watcher.released is not None and not watcher.released.done():
-                    watcher.released.set_result(None)
 
     def stop(self) -> None:
         self.over = True
@@ -116,75 +117,78 @@ class Feed:
 
     async def _run(self) -> None:
         try:
-            while self.watchers and not self._streams.draining:
-                await self._next()
+            if self.chain is None:
+                await self._created()
+            else:
+                await self._follow()
+        except (StreamNotFound, StreamGone):
+            pass
         except TailraceError as error:
             logger.warning("following '%s' broke off: %s", self._event.path, error)
         except Exception:
             logger.exception("following '%s' failed", self._event.path)
         finally:
             self.over = True
-            self._let_go()
+            self.let_go(list(self.watchers))
 
-    async def _next(self) -> None:
-        try:
-            if self._tail is None:
-                await self._find()
-                return
-            view = await self._streams.follow(self._tail, self.n, FOLLOW_SECONDS)
-        except OffsetTrimmed:
-            view = await self._streams.view(self._event.path, BEGINNING)
-        except (StreamNotFound, StreamGone):
-            self._tail = None
-            self._move(None)
-            return
-        self._deliver(view)
-
-    async def _find(self) -> None:
-        """Wait for the stream; one that was made anew begins with its first slot."""
+    async def _created(self) -> None:
+        """Wait until there is a stream."""
         with self._streams.watching(self._event.path) as created:
-            tail = await find(self._streams, self._event)
-            if tail is None:
+            while not self._streams.draining:
+                created.clear()
+                if await find(self._streams, self._event) is not None:
+                    return
                 with suppress(TimeoutError):
                     await asyncio.wait_for(created.wait(), AVISO_POLL_SECONDS)
-                return
-        self._tail = tail
-        self._move(tail.stream.id)
 
-    def _move(self, chain: int | None) -> None:
-        """Go on with a chain, at its beginning unless it is the one of before."""
-        if chain != self.chain:
-            self.chain, self.n = chain, 0
-        for watcher in self.watchers:
-            if watcher.chain != chain:
-                watcher.chain, watcher.n = chain, 0
+    async def _follow(self) -> None:
+        tail = await self._streams.find(self._event.path)
+        while tail.stream.id == self.chain and self.watchers and not self._streams.draining:
+            try:
+                view = await self._streams.follow(tail, self.n, FOLLOW_SECONDS)
+            except OffsetTrimmed:
+                view = await self._streams.view(self._event.path, BEGINNING)
+            tail = view.tail
+            if tail.stream.id == self.chain:
+                await self._deliver(view)
 
-    def _let_go(self) -> None:
-        for watcher in self.watchers:
-            if watcher.chain == self.chain:
-                watcher.n = max(watcher.n, self.n)
-        self.release(list(self.watchers))
+    def let_go(self, watchers: Iterable[Watcher]) -> None:
+        """Release watchers that have all that this follower has handed out."""
+        served = [watcher for watcher in watchers if watcher in self.watchers]
+        for watcher in served:
+            watcher.n = max(watcher.n, self.n)
+        self._release(served)
 
-    def _deliver(self, view: View) -> None:
+    async def _deliver(self, view: View) -> None:
+        pace = Pace()
         for slot, body in enumerate(view.bodies, view.start):
             notification = Notification.of(body)
             if notification is not None:
                 self._hand_out(slot, notification)
+            # At each: a watcher that attends meanwhile has to read what was handed out before.
+            self.n = slot + 1
+            await pace.rest()
         self.n = view.end
-        self._tail = view.tail
         if view.closed:
             for watcher in self.watchers:
                 watcher.ended = True
-            self._let_go()
+            self.let_go(list(self.watchers))
 
     def _hand_out(self, slot: int, notification: Notification) -> None:
         frame = b""
         full = []
         for watcher in self._index.passing(notification):
-            # Who read ahead of this follower has it already.
+            # A watcher that read ahead of this follower has it already.
             if slot >= watcher.n:
                 frame = frame or self._renderer.frame(LIVE, slot + 1, notification)
                 if not watcher.sink.push(frame):
                     watcher.n = slot + 1
                     full.append(watcher)
-        self.release(full)
+        self._release(full)
+
+    def _release(self, watchers: Iterable[Watcher]) -> None:
+        for watcher in watchers:
+            del self.watchers[watcher]
+            self._index.remove(watcher.filter, watcher)
+            if watcher.released is not None and not watcher.released.done():
+                watcher.released.set_result(None)

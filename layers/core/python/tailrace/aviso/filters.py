@@ -19,6 +19,7 @@ from tailrace.aviso.envelope import Notification, head
 from tailrace.aviso.handlers import Handler, IntHandler
 from tailrace.aviso.schema import EventType
 from tailrace.aviso.shapes import Pair, Ring
+from tailrace.limits import AVISO_EVENT_BYTES
 
 if TYPE_CHECKING:
     from tailrace.aviso.geometry import Shape
@@ -63,7 +64,7 @@ class Test:
 
     def passes(self, body: bytes) -> Notification | None:
         """The notification in a stored body, if it is one and the filter lets it pass."""
-        found = self._match(body)
+        found = None if len(body) > AVISO_EVENT_BYTES else self._match(body)
         if found is None:
             return None
         for group, number, holds in self._numbers:

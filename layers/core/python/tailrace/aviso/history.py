@@ -16,6 +16,7 @@ from tailrace.aviso.requests import Start, Subscription
 from tailrace.aviso.schema import EventType
 from tailrace.errors import OffsetTrimmed, SlotTrimmed, StreamGone, StreamNotFound
 from tailrace.log.offsets import BEGINNING
+from tailrace.pace import Pace
 from tailrace.store.base import Tail
 from tailrace.streams import Streams, View
 
@@ -61,14 +62,15 @@ class History:
         """What passes, in order, piece by piece; a piece may be empty."""
         if part.first >= part.stop:
             return
-        event, test = wanted.event, Test(wanted)
+        event, test, pace = wanted.event, Test(wanted), Pace()
         deleted = await self._deletions.of(event)
         latest = await self._latest(wanted, part) if event.storage.latest else None
-        async for view in self._views(event, part.first, part.stop):
+        async for view in self._views(event, part.chain, part.first, part.stop):
             found: Found = []
             # Retention may have gone past the end meanwhile.
             within = view.bodies[: max(0, part.stop - view.start)]
             for slot, body in enumerate(within, view.start):
+                await pace.rest()
                 notification = test.passes(body)
                 if notification is None or slot + 1 in deleted:
                     continue
@@ -76,12 +78,17 @@ class History:
                     found.append((slot + 1, notification))
             yield found
 
-    async def _views(self, event: EventType, n: int, stop: int) -> AsyncIterator[View]:
+    async def _views(
+        self, event: EventType, chain: int | None, n: int, stop: int
+    ) -> AsyncIterator[View]:
+        """The views of one incarnation; what took its place meanwhile is not part of a replay."""
         while n < stop:
             try:
                 view = await self._streams.view(event.path, n)
             except OffsetTrimmed:
                 view = await self._streams.view(event.path, BEGINNING)
+            if view.tail.stream.id != chain:
+                return
             yield view
             n = view.end
             if view.up_to_date:
@@ -89,10 +96,11 @@ class History:
 
     async def _latest(self, wanted: Filter, part: Part) -> dict[bytes, int]:
         """The last slot of each topic; a shape that is not wanted is the latest all the same."""
-        test = Test(Filter(wanted.event, wanted.asked))
+        test, pace = Test(Filter(wanted.event, wanted.asked)), Pace()
         latest: dict[bytes, int] = {}
-        async for view in self._views(wanted.event, part.first, part.tail):
+        async for view in self._views(wanted.event, part.chain, part.first, part.tail):
             for slot, body in enumerate(view.bodies, view.start):
+                await pace.rest()
                 notification = test.passes(body)
                 if notification is not None and slot < part.tail:
                     latest[notification.subject] = slot

@@ -24,12 +24,12 @@ from tailrace.aviso.handlers import (
 from tailrace.aviso.schema import EventType
 from tailrace.aviso.shapes import Ring
 from tailrace.limits import AVISO_JSON_DEPTH
+from tailrace.log import json_mode
 
 FIELDS: Final = frozenset(
     ("event_type", "identifier", "payload", "from_id", "from_date", "to_id", "to_date")
 )
 
-_STRUCTURE: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _SEQUENCE: Final = re.compile(r"\+?[0-9]+")
 _MOST_SEQUENCE: Final = 2**64 - 1
 
@@ -97,22 +97,10 @@ def _parsed(raw: bytes, operation: Operation) -> Any:
     except orjson.JSONDecodeError as error:
         message = "the body is not valid JSON"
         raise bad_body(operation, "INVALID_JSON", message, str(error)) from None
-    # Brackets inside of texts only make this count too high, and then the exact one decides.
-    if raw.count(b"[") + raw.count(b"{") > AVISO_JSON_DEPTH and _depth(raw) > AVISO_JSON_DEPTH:
+    if json_mode.is_deeper(raw, AVISO_JSON_DEPTH):
         message = f"the body is nested deeper than {AVISO_JSON_DEPTH} levels"
         raise bad_body(operation, "INVALID_JSON", message)
     return value
-
-
-def _depth(raw: bytes) -> int:
-    depth = deepest = 0
-    for match in _STRUCTURE.finditer(raw):
-        if match[0] in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif match[0] in b"]}":
-            depth -= 1
-    return deepest
 
 
 def _misshapen(operation: Operation, message: str) -> Exception:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -29,9 +31,10 @@ from tailrace.aviso.requests import (
 )
 from tailrace.aviso.watching import Opened, Watching
 from tailrace.clock import Clock
-from tailrace.errors import TailraceError, TooManyRequests
+from tailrace.errors import BodyTooLarge, ServerBusy, TailraceError, TooManyRequests
 from tailrace.http.gate import Keeper
 from tailrace.http.limiter import Limiter, client_key
+from tailrace.http.statuses import status_of
 from tailrace.http.wire import (
     PREFLIGHT_HEADERS,
     RawHeaders,
@@ -106,6 +109,8 @@ class AvisoRoutes:
         except Refused as error:
             fields = {**error.fields, "request_id": request_id}
             answer = _json(error.status, fields, error.headers)
+        except (BodyTooLarge, ServerBusy) as error:
+            answer = _text(status_of(error), str(error))
         except Exception:
             logger.exception("%s %s failed (%s)", request.method, request.raw_path, request_id)
             message = "something went wrong in the server; its log says what"
@@ -124,8 +129,6 @@ class AvisoRoutes:
             return Response(200, _json_headers(), orjson.dumps(describe(self._config)))
         if request.method == "OPTIONS":
             return Response(204, [*PREFLIGHT_HEADERS])
-        if len(request.body) > AVISO_BODY_BYTES:
-            return _text(413, f"a body has at most {AVISO_BODY_BYTES} bytes")
         path = request.raw_path.removeprefix(PREFIX)
         route = self._route(request.method, path)
         if route is None:
@@ -147,6 +150,7 @@ class AvisoRoutes:
 
     async def _notify(self, request: Request, request_id: str) -> Answer:
         caller = await self._access.caller(request)
+        await request.read(AVISO_BODY_BYTES)
         body = parse_body(request.body, Operation.NOTIFICATION, self._config.events)
         refuse_point(body)
         caller.write(body.event)
@@ -176,9 +180,13 @@ class AvisoRoutes:
 
     async def _subscribe(self, operation: Operation, request: Request, request_id: str) -> Answer:
         caller = await self._access.caller(request)
+        await request.read(AVISO_BODY_BYTES)
         body = parse_body(request.body, operation, self._config.events)
         caller.read(body.event)
         asked = parse_subscription(body)
+        if asked.filter.spatial:
+            # Loading GEOS takes a quarter of a second, the first time.
+            await asyncio.to_thread(import_module, "tailrace.aviso.spatial")
         client = client_key(caller.name, request.peer)
         self._admit(partial(self._limiter.admit, client))
         try:
@@ -242,6 +250,7 @@ class AvisoRoutes:
 
     async def _wipe(self, request: Request, request_id: str) -> Answer:
         (await self._access.caller(request)).administer()
+        await request.read(AVISO_BODY_BYTES)
         kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
         try:
             body = orjson.loads(request.body) if kind == JSON else None

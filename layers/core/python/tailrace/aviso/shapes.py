@@ -18,6 +18,8 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from tailrace.limits import AVISO_POLYGON_POINTS
+
 Pair: TypeAlias = tuple[float, float]
 """Latitude and longitude."""
 
@@ -56,6 +58,9 @@ def parse_cloud(value: object) -> Ring:
 
 def _pairs(value: object) -> Ring:
     parsed = _unwrapped(value)
+    number = len(parsed) if isinstance(parsed, list) else (parsed.count(",") + 1) // 2
+    if number > AVISO_POLYGON_POINTS:
+        raise ValueError(f"it has more than {AVISO_POLYGON_POINTS} pairs")
     if isinstance(parsed, list):
         return tuple(map(_pair, parsed))
     numbers = _numbers(parsed)

@@ -16,11 +16,12 @@ from tailrace.aviso.errors import Operation
 from tailrace.aviso.feed import Feeds, Watcher
 from tailrace.aviso.filters import Test
 from tailrace.aviso.frames import LIVE, REPLAY, Frames, Reason
-from tailrace.aviso.history import History, Part, find
+from tailrace.aviso.history import History, Part
 from tailrace.aviso.requests import Subscription
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
 from tailrace.http.wire import Sink
 from tailrace.log.offsets import BEGINNING
+from tailrace.pace import Pace
 from tailrace.streams import Streams
 
 logger = logging.getLogger("tailrace")
@@ -152,7 +153,7 @@ class _Answer:
                     return Reason.END
                 released = self._feeds.attend(watcher, self._renderer)
                 if released is not None:
-                    await self._attend(released)
+                    await self._attend(watcher, released)
                 if not self._over() and not watcher.ended:
                     await self._sink.room()
                     await self._catch_up(watcher)
@@ -162,32 +163,35 @@ class _Answer:
         finally:
             self._feeds.leave(watcher)
 
-    async def _attend(self, released: asyncio.Future[None]) -> None:
+    async def _attend(self, watcher: Watcher, released: asyncio.Future[None]) -> None:
         while not released.done() and not self._over():
             wait = min(self._beats_at, self._end) - time.monotonic()
             await asyncio.wait([released], timeout=max(0.0, wait))
-            self._beat()
+            if not self._beat():
+                # The line is full. To wait for room ends when the client takes nothing for long.
+                self._feeds.leave(watcher)
 
     async def _catch_up(self, watcher: Watcher) -> None:
         """Read one piece for this watcher alone, from where it is."""
-        event = self._filter.event
-        tail = await find(self._streams, event)
-        if tail is None:
-            return
-        if tail.stream.id != watcher.chain:
-            watcher.chain, watcher.n = tail.stream.id, 0
+        path = self._filter.event.path
         try:
-            view = await self._streams.view(event.path, watcher.n)
-        except OffsetTrimmed:
-            view = await self._streams.view(event.path, BEGINNING)
+            try:
+                view = await self._streams.view(path, watcher.n)
+            except OffsetTrimmed:
+                view = await self._streams.view(path, BEGINNING)
         except (StreamNotFound, StreamGone):
+            watcher.chain, watcher.n = None, 0
             return
-        test = Test(self._filter)
-        frames = [
-            self._renderer.frame(LIVE, slot + 1, notification)
-            for slot, body in enumerate(view.bodies, view.start)
-            if slot >= watcher.n and (notification := test.passes(body)) is not None
-        ]
+        if view.tail.stream.id != watcher.chain:
+            # What was read is of another stream, which is told from its beginning.
+            watcher.chain, watcher.n = view.tail.stream.id, 0
+            return
+        test, pace = Test(self._filter), Pace()
+        frames: list[bytes] = []
+        for slot, body in enumerate(view.bodies, view.start):
+            if slot >= watcher.n and (notification := test.passes(body)) is not None:
+                frames.append(self._renderer.frame(LIVE, slot + 1, notification))
+            await pace.rest()
         watcher.n = max(watcher.n, view.end)
         watcher.ended = view.closed
         await self._send(frames)
@@ -208,14 +212,16 @@ class _Answer:
             return Reason.DURATION
         return None
 
-    def _beat(self) -> None:
+    def _beat(self) -> bool:
+        """Send a heartbeat if it is time for one; False when there is no room for more after it."""
         now = time.monotonic()
-        if now >= self._beats_at and now < self._end:
-            self._beats_at = now + self._config.heartbeat
-            self._push(self._frames.heartbeat)
+        if now < self._beats_at or now >= self._end:
+            return True
+        self._beats_at = now + self._config.heartbeat
+        return self._push(self._frames.heartbeat)
 
-    def _push(self, frame: Callable[[int], bytes]) -> None:
-        self._sink.push(frame(self._now()))
+    def _push(self, frame: Callable[[int], bytes]) -> bool:
+        return self._sink.push(frame(self._now()))
 
     def _close(self, reason: Reason) -> None:
         self._sink.push(self._frames.closing(self._now(), reason))
