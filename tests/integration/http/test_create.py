@@ -169,8 +169,8 @@ def test_of_many_at_once_one_creates(client: httpx.Client, path: str) -> None:
 
 
 def test_location_is_the_host_the_client_used(wire: Connection, path: str) -> None:
-    answer = wire.ask("PUT", target(path), {"Host": "streams.test:81"})
-    assert answer.headers["location"] == f"http://streams.test:81/v1/stream/{path}"
+    answer = wire.ask("PUT", target(path), {"Host": "streams.localhost:81"})
+    assert answer.headers["location"] == f"http://streams.localhost:81/v1/stream/{path}"
 
 
 def test_location_is_the_public_url_where_there_is_one(

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +17,7 @@ import pytest
 from durable_streams._sse import SSEDataEvent, SSEParser
 
 from devtools.server import Server
+from tests.conftest import StoreSettings
 from tests.integration.http.conftest import SECONDS, Connect
 from tests.support.events import EventStream, parsed
 from tests.support.wire import (
@@ -376,6 +378,43 @@ def test_a_reader_who_was_behind_waits_like_any_other(
     # Nothing happens before this, so nothing may come before it.
     writer.ask("POST", target(path), TEXT, b"news")
     assert events.pair()[0] == "news"
+
+
+@pytest.fixture
+def lasting(store_settings: StoreSettings, tmp_path: Path) -> Iterator[Server]:
+    """A server whose responses end by nothing but the end of their stream."""
+    env = {"TAILRACE_SSE_LIFETIME": "3600", "TAILRACE_SSE_KEEP_ALIVE": "0.2"}
+    with Server(tmp_path / "data", {**store_settings(), **env}) as server:
+        yield server
+
+
+def test_a_reader_whose_line_was_full_gets_what_another_got_meanwhile(
+    lasting: Server, connect: Connect, path: str
+) -> None:
+    writer = connect(lasting)
+    # More than the buffers between the server and a client that does not read.
+    large = b"x" * (4 << 20)
+    assert writer.ask("PUT", target(path), TEXT, large).status == 201
+    told = False
+    # A client that stands still for 30 s, as a busy machine may let it, is hung up on.
+    while not told:
+        with contextlib.suppress(Hangup, ConnectionResetError):
+            told = _told_late(writer, connect(lasting), connect(lasting, receive_bytes=4096), path)
+
+
+def _told_late(writer: Connection, quick: Connection, slow: Connection, path: str) -> bool:
+    """Whether a slow reader gets an append that was delivered while its line was full."""
+    slow.send(request("GET", target(path, live="sse", offset="-1")))
+    assert slow.head()[0] == 200
+    events = EventStream(quick, path, "now").caught_up()
+    assert writer.ask("POST", target(path), TEXT, b"news").status == 204
+    assert events.pair()[0] == "news"
+    end = time.monotonic() + SECONDS
+    while chunk := slow.chunk():
+        if b"data:news" in chunk:
+            return True
+        assert time.monotonic() < end, "there are keep-alives only"
+    raise AssertionError("the response ended")
 
 
 def test_silence_is_broken_by_comments_and_the_response_ends(

@@ -264,7 +264,7 @@ def test_a_public_key_is_no_secret(key: str) -> None:
 def test_identification_tokens_have_the_outcomes_of_anycable(vector: dict[str, str]) -> None:
     ours = tokens(jwt_secret=VECTORS["secret"])
     if vector["outcome"] == "valid":
-        assert ours.identity(vector["token"], NOW) == vector["ext"]
+        assert ours.identity(vector["token"], NOW).name == vector["ext"]
         return
     with pytest.raises(BadCredentials) as refusal:
         ours.identity(vector["token"], NOW)
@@ -273,7 +273,7 @@ def test_identification_tokens_have_the_outcomes_of_anycable(vector: dict[str, s
 
 
 def identity(claims: dict[str, Any], now: int = NOW, **header: Any) -> str:
-    return tokens().identity(by_hand({"alg": "HS256", **header}, claims), now)
+    return tokens().identity(by_hand({"alg": "HS256", **header}, claims), now).name
 
 
 @pytest.mark.parametrize("who", ["", "no JSON", '{"user":7}', "é"])
@@ -294,6 +294,15 @@ def test_an_identity_may_last_and_may_end() -> None:
         identity({"ext": "a", "exp": SECONDS})
 
 
+@pytest.mark.parametrize(
+    ("claims", "expires"),
+    [({}, None), ({"exp": 4102444800.5}, 4102444800500), ({"exp": 1e300}, 2**53 - 1)],
+)
+def test_an_identity_tells_when_its_token_ends(claims: dict[str, Any], expires: int | None) -> None:
+    token = by_hand({"alg": "HS256"}, {"ext": "a", **claims})
+    assert tokens().identity(token, NOW).expires == expires
+
+
 def test_an_identity_may_begin_later() -> None:
     assert identity({"ext": "a", "nbf": SECONDS}) == "a"
     for begins in (SECONDS + 1, str(SECONDS), None):
@@ -308,7 +317,7 @@ def test_the_time_an_identity_was_made_does_not_count() -> None:
 def test_identification_tokens_stay_with_secrets_where_bearer_tokens_have_public_keys() -> None:
     token = jwt.encode({"ext": "a"}, SECRET, "HS256")
     ours = tokens(jwt_algorithm="RS256", jwks="keys.json")
-    assert ours.identity(token, NOW) == "a"
+    assert ours.identity(token, NOW).name == "a"
     with pytest.raises(BadCredentials, match="algorithm"):
         ours.grant(bearer(), NOW)
 

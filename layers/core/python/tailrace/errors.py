@@ -43,6 +43,12 @@ class OutcomeUnknown(StoreUnavailable):
     code = "OUTCOME_UNKNOWN"
 
 
+class CheckUnavailable(TailraceError):
+    """The process that checks large JSON bodies has ended; nothing was written."""
+
+    code = "CHECK_UNAVAILABLE"
+
+
 class StreamTooHot(TailraceError):
     """One stream is written or read more often than its store can; nothing was done."""
 
@@ -150,6 +156,12 @@ class BodyTooLarge(TailraceError):
     code = "BODY_TOO_LARGE"
 
 
+class ServerBusy(TailraceError):
+    """The server has no memory left for what was sent; nothing was done, a retry is safe."""
+
+    code = "SERVER_BUSY"
+
+
 class HeadersTooLarge(TailraceError):
     code = "HEADERS_TOO_LARGE"
 
@@ -226,6 +238,8 @@ class OffsetTrimmed(TailraceError):
 
     def __init__(self, earliest: str) -> None:
         super().__init__(f"data before offset {earliest} is no longer retained")
+        self.earliest = earliest
+        """The token of the first slot that is."""
 
 
 class StreamConflict(TailraceError):

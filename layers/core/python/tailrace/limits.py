@@ -28,6 +28,27 @@ PRODUCER_BUDGET: Final = 4096
 JSON_DEPTH: Final = 512
 """Deepest nesting of a JSON body: every client's parser reads that much."""
 
+JSON_LOOP_BYTES: Final = 256 << 10
+"""Largest JSON body that is checked on the event loop: the worst one takes 15 ms there."""
+
+JSON_PIECE_BYTES: Final = 64 << 10
+"""What is parsed at once of a larger one: its objects take a hundred times the memory."""
+
+JSON_CHECK_SECONDS: Final = 20
+"""CPU time for the check of one JSON body: four times what the worst one of 32 MB takes."""
+
+JSON_CHECK_WAIT: Final = 120
+"""Seconds after which the process that checks JSON counts as stuck, be the machine ever so busy."""
+
+JSON_CHECK_MEMORY: Final = 512 << 20
+"""Address space of that process, besides sixteen times the body: a last resort."""
+
+JSON_IDLE_SECONDS: Final = 60
+"""How long that process waits for the next body: starting it takes a tenth of a second."""
+
+JSON_SPLIT_BYTES: Final = 16 << 10
+"""Stored JSON that is taken apart in one turn of the event loop: at worst 8,000 messages."""
+
 FORK_DEPTH: Final = 256
 """Longest chain of forks of forks: a read may have to look at each of them."""
 
@@ -45,6 +66,15 @@ BODY_SECONDS: Final = 30
 
 BODY_RATE: Final = 64 << 10
 """Bytes a second at which a body is not too slow, however large: poor mobile networks have that."""
+
+LINGER_SECONDS: Final = 10
+"""How long what a refused client still sends is read and dropped: a reset would hide its answer."""
+
+LINGER_BYTES: Final = 64 << 20
+"""How much of it: nothing is kept, but reading it is work that a stranger can ask for."""
+
+STALLED_SECONDS: Final = 30
+"""How long a client may take nothing of its answer: what waits for it is kept in memory."""
 
 BURST_SECONDS: Final = 2
 """Seconds' worth of appends that a client may send at once: what queued while it was away."""
@@ -94,6 +124,9 @@ ITEM_BODY_BYTES: Final = 350 << 10
 CLAIM_SECONDS: Final = 3600
 """Age at which the object of a large body whose entry never came is swept."""
 
+ORPHAN_SECONDS: Final = 24 * 3600
+"""How long a file that the database does not name is kept: a wrong restore is noticed by then."""
+
 SWEEP_ITEMS: Final = 1000
 """Most items of one kind and partition that one sweep looks at: it comes back for the rest."""
 
@@ -115,8 +148,32 @@ CONNECT_SECONDS: Final = 2
 CALL_ATTEMPTS: Final = 4
 """Tries of one call to AWS unless AWS_MAX_ATTEMPTS says otherwise: more would outlast clients."""
 
+EVENT_PIECE_BYTES: Final = 256 << 10
+"""Data that becomes events in one turn of the event loop: as newlines it is seven times as much."""
+
 CABLE_FRAME_BYTES: Final = 64 << 10
 """Largest frame that a cable client may send: commands are small, and a whisper is no upload."""
+
+CABLE_WAITING_COMMANDS: Final = 8
+"""Commands of a cable client that wait for one before them; meanwhile no more are read."""
+
+CABLE_COMMAND_RATE: Final = 100
+"""Commands a second of one cable client, besides whispers: a faster one has to wait."""
+
+CABLE_COMMAND_BURST: Final = 2000
+"""Commands that it may send at once: it subscribes to everything anew when it comes back."""
+
+CABLE_STALL_SECONDS: Final = 30
+"""How long a cable client may take nothing of what is written to it before it is let go."""
+
+BROADCAST_BYTES: Final = 1 << 20
+"""Largest body of a broadcast: it is parsed at once, and nobody else is served meanwhile."""
+
+BROADCAST_BATCH: Final = 2000
+"""Most broadcasts in one request: each may be an append of its own."""
+
+CABLE_MESSAGE_BYTES: Final = 1 << 20
+"""Largest message that goes over a cable, as BROADCAST_BYTES: each client gets it in one frame."""
 
 CABLE_QUEUE_BYTES: Final = 1 << 20
 """What may wait to be sent to one cable client: one that is slower reconnects and catches up."""
@@ -124,8 +181,17 @@ CABLE_QUEUE_BYTES: Final = 1 << 20
 CABLE_SUBSCRIPTIONS: Final = 1000
 """Most subscriptions of one cable client: each is followed for as long as it is connected."""
 
+CABLE_IDENTIFIER_BYTES: Final = 10 << 10
+"""Longest identifier of a subscription: a signed name, and 2 KiB of fields around it."""
+
+CABLE_IDENTIFIERS_BYTES: Final = 1 << 20
+"""Memory of all identifiers of one cable client: as many as it may have, of the usual length."""
+
 CABLE_SESSIONS: Final = 100_000
 """Dropped cable clients whose subscriptions are remembered: the others subscribe again."""
+
+CABLE_SESSIONS_BYTES: Final = 16 << 20
+"""Memory of what is remembered of them all: the oldest make room, and subscribe again."""
 
 CABLE_PRESENCE_BYTES: Final = 512 << 10
 """Ids and infos of those who are at one stream: who asks gets them all in one message."""
@@ -143,7 +209,7 @@ CABLE_BROADCAST_BYTES: Final = 120 << 10
 """Largest message that a broadcast may have where API Gateway delivers it: its frame says more."""
 
 CABLE_MEMBER_BYTES: Final = 4 << 10
-"""Id and info of one who is at a stream behind API Gateway: all of them are to fit one frame."""
+"""Id and info of one who is at a stream: everybody is told, and few must not use up the list."""
 
 CABLE_REPLAY_MESSAGES: Final = 2000
 """Messages that API Gateway's clients get as history: they are sent one by one, within 24 s."""
@@ -171,6 +237,12 @@ AVISO_CLOUD_POINTS: Final = 10_000
 
 AVISO_CLOUD_BYTES: Final = 60 << 10
 """Largest JSON of a point cloud: it is kept, and sent, with its notification."""
+
+AVISO_POLYGON_POINTS: Final = 5000
+"""Most pairs of a polygon: each notification is compared with it on the event loop."""
+
+AVISO_EVENT_BYTES: Final = 1280 << 10
+"""Largest entry that is taken for a notification: the largest body may become that large."""
 
 AVISO_KEY_BYTES: Final = 256
 """Longest Idempotency-Key."""

@@ -14,8 +14,10 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final
 
 from tailrace.auth.credentials import check_parameter
+from tailrace.auth.hosts import check_hosts
 from tailrace.auth.jwks import check_source
 from tailrace.auth.origins import check_origins
+from tailrace.auth.proxies import check_proxies
 from tailrace.errors import BadSetting
 from tailrace.log.quota import Quota
 from tailrace.log.retention import Retention
@@ -137,6 +139,11 @@ class Settings:
     )
     max_body_bytes: int = knob(
         32 << 20, "Largest request body; more gets 413.", least=1024, most=1 << 30
+    )
+    body_memory: int = knob(
+        256 << 20,
+        "Memory for request bodies under way, of all clients together; beyond it they get 503.",
+        least=1 << 20,
     )
     append_rate: float = knob(
         0.0,
@@ -284,6 +291,18 @@ class Settings:
     skip_auth: bool = knob(
         False, "Identification tokens are neither needed nor looked at; streams stay as they are."
     )
+    allowed_hosts: str = knob(
+        "",
+        "Names, besides those of loopback, by which a server that is open only because it listens"
+        " on loopback may be asked, such as mybox.local, *.test; `*`: any.",
+        check=check_hosts,
+    )
+    trusted_proxies: str = knob(
+        "",
+        "Addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are"
+        " believed, such as 10.0.0.0/8; empty: none.",
+        check=check_proxies,
+    )
     allowed_origins: str = knob(
         "",
         "Origins whose pages may use it, such as https://a.example, *.b.example; empty: all.",
@@ -319,6 +338,12 @@ class Settings:
     cable_ready: bool = knob(False, "CableReady::Stream takes CableReady's signed names.")
     streams_whisper: bool = knob(
         False, "Subscribers of signed streams may whisper; those of public ones always may."
+    )
+    whisper_rate: float = knob(
+        50.0,
+        "Whispers a second that one cable client may send, in bursts twice that; 0: any.",
+        least=0,
+        most=1_000_000,
     )
     streams_presence: bool = knob(True, "Subscribers of streams may say that they are there.")
     ping_interval: float = knob(

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tailrace.auth.keys import Keys
 from tailrace.auth.patterns import EVERYTHING, NOTHING, Patterns
 from tailrace.auth.signing import verified
-from tailrace.auth.tokens import Grant, Tokens
+from tailrace.auth.tokens import Grant, Identity, Tokens
 from tailrace.errors import BadCredentials, BadSetting, CredentialsMissing, NotAllowed
 from tailrace.log.patterns import spelled
 
@@ -137,7 +137,7 @@ class Door:
         named = credentials.signed is not None and self._names(credentials.signed, path)
         subject = None
         if credentials.jid is not None and self._identifies:
-            subject = self._tokens.identity(credentials.jid, now)
+            subject = self._tokens.identity(credentials.jid, now).name
         identified = subject is not None or credentials.bearer is not None
         grant = None
         if credentials.bearer is not None:
@@ -157,7 +157,7 @@ class Door:
             raise CredentialsMissing(f"this takes {_wanted(rule)}")
         raise NotAllowed(f"this takes {_wanted(rule)}")
 
-    def identify(self, credentials: Credentials, now: int) -> str | None:
+    def identify(self, credentials: Credentials, now: int) -> Identity | None:
         """Whom an identification token names; None: there is none, and none is needed.
 
         Raises CredentialsMissing, BadCredentials or TokenExpired. It allows nothing by itself."""

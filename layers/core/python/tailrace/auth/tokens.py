@@ -23,6 +23,7 @@ from tailrace.auth.jwks import KINDS, Jwks
 from tailrace.auth.jws import HASHES, Jws
 from tailrace.auth.patterns import EVERYTHING, NOTHING, Patterns
 from tailrace.errors import BadCredentials, BadSetting, TokenExpired
+from tailrace.limits import MAX_INTEGER
 
 if TYPE_CHECKING:
     from tailrace.auth.keys import Keys
@@ -41,6 +42,15 @@ class Grant(NamedTuple):
     subject: str | None
     scopes: frozenset[str]
     streams: Patterns
+
+
+class Identity(NamedTuple):
+    """What an identification token says."""
+
+    name: str
+    """The claim `ext`, as it is."""
+    expires: int | None = None
+    """When the token ends, in milliseconds; None: never."""
 
 
 class Tokens:
@@ -87,8 +97,8 @@ class Tokens:
         _check_expiry(expires, seconds)
         return granted, claims
 
-    def identity(self, token: str, now: int) -> str:
-        """Whom an identification token names: the claim `ext`, as it is."""
+    def identity(self, token: str, now: int) -> Identity:
+        """Whom an identification token names, and until when."""
         jws = Jws.parse(token, HASHES)
         _require(jws.signed_with(self._secrets), "signature does not verify")
         claims, seconds = jws.claims(), now / 1000
@@ -98,7 +108,7 @@ class Tokens:
         who = claims.get("ext")
         if not isinstance(who, str):
             raise BadCredentials("the token's ext is missing or no text")
-        return who
+        return Identity(who, None if expires is None else int(min(expires * 1000, MAX_INTEGER)))
 
 
 def _jwks(settings: Settings) -> Jwks | None:

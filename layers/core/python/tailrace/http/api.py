@@ -12,7 +12,7 @@ import orjson
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -28,6 +28,7 @@ from tailrace.log.expiry import format_instant
 from tailrace.log.state import State, Stream
 from tailrace.settings import Settings
 from tailrace.streams import Streams
+from tailrace.watchdog import Watchdog
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
@@ -37,6 +38,13 @@ _HOST = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]+)?|\[[0-9A-Fa-f:.]+\](?::[0-9]+)?")
 class Health(BaseModel):
     status: Literal["ok"]
     version: Annotated[str, Field(description="The version of Tailrace.")]
+    longest_block_ms: Annotated[
+        int | None,
+        Field(
+            description="How long one thing held up all requests, at most, in the last minute: CPU"
+            " time in milliseconds. Null on AWS, where a process has one request at a time."
+        ),
+    ]
 
 
 class ListedStream(BaseModel):
@@ -64,7 +72,9 @@ class FreshJson(JSONResponse):
         self.raw_headers.append((b"cache-control", b"no-store"))
 
 
-def build_api(streams: Streams, settings: Settings, gate: Gate) -> FastAPI:
+def build_api(
+    streams: Streams, settings: Settings, gate: Gate, watchdog: Watchdog | None = None
+) -> FastAPI:
     api = FastAPI(
         version=__version__,
         openapi_url=None,
@@ -85,7 +95,11 @@ def build_api(streams: Streams, settings: Settings, gate: Gate) -> FastAPI:
         request: Request,
         prefix: Annotated[str, Query(description="Only paths that begin with this.")] = "",
         after: Annotated[str, Query(description="Only paths that sort after this one.")] = "",
-        limit: Annotated[int, Query(ge=1, le=LIST_PAGE, description="Most streams to list.")] = 100,
+        limit: Annotated[
+            int,
+            BeforeValidator(_digits),
+            Query(ge=1, le=LIST_PAGE, description="Most streams to list."),
+        ] = 100,
     ) -> StreamPage:
         """Streams in the order of their paths. One that expired may be listed for a while."""
         given = parse_qs(request.url.query, keep_blank_values=True)
@@ -97,7 +111,12 @@ def build_api(streams: Streams, settings: Settings, gate: Gate) -> FastAPI:
     @_route(api, "/health", "getHealth", "Health", "It is well.")
     async def health() -> Health:
         """For load balancers and the like."""
-        return Health(status="ok", version=__version__)
+        block = None if watchdog is None else watchdog.longest_block()
+        return Health(
+            status="ok",
+            version=__version__,
+            longest_block_ms=None if block is None else round(block * 1000),
+        )
 
     _add_documents(api, settings)
     return api
@@ -173,6 +192,13 @@ def _route(
         return endpoint
 
     return add
+
+
+def _digits(given: object) -> object:
+    """Take digits alone for a number: Python also takes signs, spaces and underscores."""
+    if isinstance(given, str) and not (given.isascii() and given.isdigit()):
+        raise ValueError("must be a whole number in digits")
+    return given
 
 
 def _listed(stream: Stream, state: State) -> ListedStream:

@@ -11,22 +11,27 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tailrace import aviso
+from tailrace.auth.hosts import LocalHosts
 from tailrace.auth.policy import Door
+from tailrace.auth.proxies import Proxies
 from tailrace.clock import Clock, system_clock
-from tailrace.errors import NotFound
+from tailrace.errors import NotFound, TailraceError
+from tailrace.http.bodies import Bodies, check_length, too_large
 from tailrace.http.gate import Fixed, Gate, Keeper
 from tailrace.http.paths import PREFIXES
 from tailrace.http.routes import Answer, StreamRoutes
 from tailrace.http.statuses import error_response
 from tailrace.http.wire import (
     COMMON_HEADERS,
+    Disconnected,
     RawHeaders,
     Request,
     Response,
     Streaming,
+    combined,
     cors,
     request_id,
 )
@@ -35,6 +40,7 @@ from tailrace.store.base import Compacting, Store
 from tailrace.store.choice import choose_store
 from tailrace.streams import Streams
 from tailrace.sweeper import Sweeper
+from tailrace.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from tailrace.aviso.routes import AvisoRoutes
@@ -63,23 +69,31 @@ class Application:
         store: Store | None = None,
         clock: Clock = system_clock,
         keeper: Keeper | None = None,
+        hosts: LocalHosts | None = None,
     ) -> None:
-        """`keeper`: who knows the door when the settings alone do not say it."""
+        """`keeper`: who knows the door when the settings alone do not say it. `hosts`: the only
+        ones that are answered; None: any."""
         self.settings = settings
         self._clock = clock
         self._keeper = keeper or Fixed(Door(settings))
         self.gate = Gate(self._keeper, clock)
         self.streams = Streams(store or choose_store(settings, clock), settings, clock)
-        self.routes = StreamRoutes(self.streams, settings, self.gate)
+        self.routes = StreamRoutes(self.streams, settings, self.gate, hosts)
+        self._hosts = hosts
         self._sweepers = () if settings.read_only else tuple(_sweepers(self.streams, settings))
+        self.watchdog = Watchdog()
         self._api: App | None = None
         self._cable: Cable | None = None
         self._cable_paths = _cable_paths(settings)
         self._aviso: AvisoRoutes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.routes.proxies and scope["type"] != "lifespan":
+            _believe(self.routes.proxies, scope)
         if scope["type"] == "http" and scope["path"].startswith(PREFIXES):
             await self._serve(scope, receive, send, self.routes.respond)
+        elif self._hosts is not None and (refusal := _refused(self._hosts, scope)) is not None:
+            await _refuse(refusal, scope, receive, send)
         elif scope["type"] == "websocket":
             await self.cable.websocket(scope, receive, send)
         elif scope["type"] == "http" and scope["path"] in self._cable_paths:
@@ -100,7 +114,7 @@ class Application:
             except ModuleNotFoundError:
                 self._api = _streams_only
             else:
-                self._api = build_api(self.streams, self.settings, self.gate)
+                self._api = build_api(self.streams, self.settings, self.gate, self.watchdog)
         return self._api
 
     @property
@@ -196,22 +210,50 @@ class Application:
         send: Send,
         respond: Callable[[Request], Awaitable[Answer]],
     ) -> None:
-        try:
-            body = await _whole_body(receive, self.routes.max_body_bytes)
-        except _LeftError:
-            return
-        request = Request(
-            scope["method"],
-            (scope.get("raw_path") or scope["path"].encode()).decode("latin-1"),
-            scope["query_string"].decode("latin-1"),
-            scope["headers"],
-            body or b"",
-            scope.get("scheme", "http"),
-            peer=(scope.get("client") or ("",))[0],
-            vouched=scope.get("tailrace.vouched", False),
-        )
-        answer = await (self.routes.too_large if body is None else respond)(request)
+        with _AsgiBody(scope, receive, self.routes.bodies) as body:
+            request = Request(
+                scope["method"],
+                (scope.get("raw_path") or scope["path"].encode()).decode("latin-1"),
+                scope["query_string"].decode("latin-1"),
+                scope["headers"],
+                b"",
+                scope.get("scheme", "http"),
+                peer=(scope.get("client") or ("",))[0],
+                vouched=scope.get("tailrace.vouched", False),
+                source=body,
+            )
+            try:
+                answer = await respond(request)
+            except Disconnected:
+                return
         await _send(answer, scope["method"], receive, send)
+
+
+def _believe(proxies: Proxies, scope: Scope) -> None:
+    """Take the client's address and scheme from a trusted proxy."""
+    headers = dict(scope["headers"])
+    peer = (scope.get("client") or ("",))[0]
+    scope["client"] = (proxies.client(peer, headers), 0)
+    if scope["type"] == "http":
+        scope["scheme"] = proxies.scheme(peer, headers, scope.get("scheme", "http"))
+
+
+def _refused(hosts: LocalHosts, scope: Scope) -> Response | None:
+    if scope["type"] == "lifespan":
+        return None
+    try:
+        hosts.check(combined(scope["headers"]))
+    except TailraceError as error:
+        return error_response(error)
+    return None
+
+
+async def _refuse(answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "http":
+        await _send(answer, scope["method"], receive, send)
+        return
+    await receive()
+    await reject(answer, scope, send)
 
 
 def _is_aviso(path: str) -> bool:
@@ -236,23 +278,37 @@ async def _compact(store: Compacting) -> None:
         logger.error("%s", failure)
 
 
-class _LeftError(Exception):
-    """The client went away before its request was complete."""
+class _AsgiBody:
+    """The body of a request, read when it is asked for, and counted until that is answered."""
 
+    def __init__(self, scope: Scope, receive: Receive, bodies: Bodies) -> None:
+        self._headers = scope["headers"]
+        self._receive = receive
+        self._bodies = bodies
+        self._held = 0
 
-async def _whole_body(receive: Receive, limit: int) -> bytes | None:
-    """The request's body, or None when it is too large (read to its end all the same)."""
-    parts: list[bytes] = []
-    length, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _LeftError
-        length += len(message.get("body", b""))
-        if length <= limit:
-            parts.append(message.get("body", b""))
-        more = message.get("more_body", False)
-    return b"".join(parts) if length <= limit else None
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bodies.give_back(self._held)
+
+    async def read(self, limit: int) -> bytes:
+        check_length(dict(self._headers).get(b"content-length"), limit)
+        parts: list[bytes] = []
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            part = message.get("body", b"")
+            if self._held + len(part) > limit:
+                raise too_large(limit)
+            self._bodies.take(len(part))
+            self._held += len(part)
+            parts.append(part)
+            more = message.get("more_body", False)
+        return b"".join(parts)
 
 
 async def _send(answer: Answer, method: str, receive: Receive, send: Send) -> None:
@@ -323,6 +379,16 @@ async def _stream(answer: Streaming, send: Send) -> None:
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def reject(answer: Response, scope: Scope, send: Send) -> None:
+    """Answer a WebSocket's handshake with an HTTP error."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1000})
+        return
+    start = "websocket.http.response.start"
+    await send({"type": start, "status": answer.status, "headers": answer.headers})
+    await send({"type": "websocket.http.response.body", "body": answer.body})
 
 
 def has_length(method: str, status: int) -> bool:

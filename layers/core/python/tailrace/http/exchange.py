@@ -12,9 +12,18 @@ import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
+from tailrace.errors import TailraceError
 from tailrace.http.asgi import has_length
+from tailrace.http.bodies import check_length, too_large
 from tailrace.http.routes import Answer
-from tailrace.http.wire import COMMON_HEADERS, RawHeaders, Request, Response, Streaming
+from tailrace.http.wire import (
+    COMMON_HEADERS,
+    Disconnected,
+    RawHeaders,
+    Request,
+    Response,
+    Streaming,
+)
 
 if TYPE_CHECKING:
     from tailrace.http.protocol import StreamProtocol
@@ -33,9 +42,6 @@ def rendered(headers: RawHeaders) -> bytes:
 
 _COMMON: Final = rendered(COMMON_HEADERS)
 
-_STALLED_SECONDS: Final = 30
-"""A reader of events who takes nothing for so long is let go; it can come back with its offset."""
-
 _JOIN_BYTES: Final = 64 << 10
 """Larger bodies are handed over as they are instead of being copied behind their head."""
 
@@ -51,14 +57,21 @@ _NO_EVENT: Final = _NoEvent()
 
 
 class Exchange:
-    """One request and its answer on a connection; stands where uvicorn's cycle would."""
+    """One request and its answer on a connection; stands where uvicorn's cycle would.
+
+    It is answered by a task of its own: at once when the body came with the head, or else as soon
+    as the head is there. Then nothing more is read from the connection until the body is asked for,
+    which nobody does for a request that is refused."""
 
     __slots__ = (
+        "_body",
         "_chunked",
         "_expects",
         "_headers",
+        "_held",
         "_length",
         "_method",
+        "_most",
         "_parts",
         "_protocol",
         "_ready",
@@ -69,6 +82,7 @@ class Exchange:
         "keep_alive",
         "message_event",
         "response_complete",
+        "response_started",
     )
 
     def __init__(self, protocol: StreamProtocol, method: str, version: str) -> None:
@@ -79,13 +93,16 @@ class Exchange:
         self._expects = protocol.expect_100_continue
         self._chunked = version != "1.0"
         self._parts: list[bytes] = []
-        self._length = 0
+        self._length = self._held = 0
+        self._most = protocol.routes.max_body_bytes
         self._whole = False
         self._ready = False
+        self._body: asyncio.Future[None] | None = None
+        """Resolved when the body is there, or cannot be taken."""
         self._task: asyncio.Task[None] | None = None
         self.keep_alive = self._chunked and protocol.parser.should_keep_alive()
         self.disconnected = False
-        self.response_complete = False
+        self.response_started = self.response_complete = False
         self.message_event = _NO_EVENT
 
     def start(self) -> None:
@@ -93,14 +110,31 @@ class Exchange:
         self._ready = True
         if self._whole:
             self._run()
-        elif self._expects:
-            self._invite()
+
+    def begin_early(self) -> None:
+        """Answer a request whose body is not there yet, if its turn has come."""
+        if self._ready and self._task is None and not self._whole:
+            self._protocol.flow.pause_reading()
+            self._run()
 
     def feed(self, data: bytes) -> None:
-        """A piece of the body; what is beyond the limit is read and dropped."""
+        """Take a piece of the body; what comes when no more is wanted is dropped."""
         self._length += len(data)
-        if self._length <= self._protocol.routes.max_body_bytes:
-            self._parts.append(data)
+        if self._body is not None and self._body.done():
+            return
+        try:
+            if self._length > self._most:
+                raise too_large(self._most)
+            self._protocol.routes.bodies.take(len(data))
+        except TailraceError as error:
+            self._drop()
+            self._body = self._body or self._protocol.loop.create_future()
+            self._body.set_exception(error)
+            # It may never be asked for.
+            self._body.exception()
+            return
+        self._held += len(data)
+        self._parts.append(data)
 
     @property
     def received(self) -> int:
@@ -108,23 +142,42 @@ class Exchange:
 
     def finish(self) -> None:
         self._whole = True
+        if self._body is not None and not self._body.done():
+            self._body.set_result(None)
         if self._ready and self._task is None:
             self._run()
 
     def leave(self) -> None:
-        """The client is gone. A write goes on: it may be half done; a read need not."""
-        if self._task is not None and self._method == "GET":
+        """The client is gone. A write goes on: it may be half done; a read need not, nor what
+        waits for a body that will never come."""
+        self.disconnected = True
+        if self._task is None:
+            self._drop()
+        elif self._method == "GET" or (self._body is not None and not self._body.done()):
             self._task.cancel()
 
-    def _invite(self) -> None:
-        """Let a client that asked first send its body, unless it is known to be too large."""
-        length = dict(self._headers).get(b"content-length", b"0")
-        if int(length) > self._protocol.routes.max_body_bytes:
-            self._length = int(length)
-            self.keep_alive = False
-            self._run()
-        else:
-            self._protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    def abandon(self) -> None:
+        """Another answer is given instead: the request cannot be read to its end."""
+        self.disconnected = True
+        self._drop()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def read(self, limit: int) -> bytes:
+        """The body, for which a client that asked first is invited to send it."""
+        if not self._whole:
+            if self.disconnected:
+                raise Disconnected
+            check_length(dict(self._headers).get(b"content-length"), limit)
+            self._most = limit
+            self._body = self._body or self._protocol.loop.create_future()
+            if self._expects:
+                self._protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._protocol.flow.resume_reading()
+        if self._body is not None:
+            await self._body
+        parts, self._parts = self._parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _run(self) -> None:
         self._task = self._protocol.loop.create_task(self._serve())
@@ -134,6 +187,9 @@ class Exchange:
             answer = await self._answer()
             if self.disconnected:
                 return
+            self.response_started = True
+            if not self._whole:
+                self._refuse_rest()
             if isinstance(answer, Response):
                 self._write(answer)
                 if self.keep_alive and self._protocol.flow.write_paused:
@@ -141,8 +197,8 @@ class Exchange:
                     await self._protocol.flow.drain()
             else:
                 await self._stream(answer)
-        except TimeoutError:
-            self._protocol.transport.abort()
+        except Disconnected:
+            pass
         except Exception:
             # The head may be sent: hanging up is all that still tells the client.
             # The query may hold credentials.
@@ -151,23 +207,43 @@ class Exchange:
             self._protocol.transport.close()
         else:
             self._complete()
+        finally:
+            self._drop()
 
     def _answer(self) -> Awaitable[Answer]:
-        routes, parts = self._protocol.routes, self._parts
-        too_large = self._length > routes.max_body_bytes
-        if too_large:
-            parts.clear()
         raw_path, _, query = self._url.partition(b"?")
-        client = self._protocol.client
+        peer = self._protocol.client[0] if self._protocol.client else ""
+        scheme, proxies = "http", self._protocol.routes.proxies
+        if proxies:
+            headers = dict(self._headers)
+            scheme = proxies.scheme(peer, headers, scheme)
+            peer = proxies.client(peer, headers)
         request = Request(
             self._method,
             raw_path.decode("latin-1"),
             query.decode("latin-1"),
             self._headers,
-            parts[0] if len(parts) == 1 else b"".join(parts),
-            peer=client[0] if client else "",
+            b"",
+            scheme,
+            peer=peer,
+            source=self,
         )
-        return routes.too_large(request) if too_large else routes.respond(request)
+        return self._protocol.routes.respond(request)
+
+    def _refuse_rest(self) -> None:
+        """What is still to come of the body is dropped; nobody has asked for it."""
+        self.keep_alive = False
+        self._body = self._body or self._protocol.loop.create_future()
+        if not self._body.done():
+            self._body.set_result(None)
+        self._drop()
+        self._protocol.flow.resume_reading()
+
+    def _drop(self) -> None:
+        """Let go of the body, and of the memory that it was counted for."""
+        self._parts = []
+        self._protocol.routes.bodies.give_back(self._held)
+        self._held = 0
 
     def _write(self, answer: Response) -> None:
         transport = self._protocol.transport
@@ -185,10 +261,7 @@ class Exchange:
             transport.write(answer.body)
 
     async def room(self) -> None:
-        flow = self._protocol.flow
-        if flow.write_paused:
-            async with asyncio.timeout(_STALLED_SECONDS):
-                await flow.drain()
+        await self._protocol.flow.drain()
 
     def push(self, data: bytes) -> bool:
         protocol = self._protocol
@@ -208,7 +281,9 @@ class Exchange:
 
     def _complete(self) -> None:
         self.response_complete = True
-        if not self.keep_alive:
+        if not self._whole:
+            self._protocol.linger()
+        elif not self.keep_alive:
             self._protocol.transport.close()
         self._protocol.on_response_complete()
 
@@ -230,7 +305,7 @@ class Refusal:
         head += [b"content-length: %d\r\n\r\n" % len(body), body]
         self.response_complete = True
         self._protocol.transport.write(b"".join(head))
-        self._protocol.transport.close()
+        self._protocol.linger()
 
 
 def _head(protocol: StreamProtocol, answer: Answer, keep_alive: bool) -> list[bytes]:

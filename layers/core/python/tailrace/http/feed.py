@@ -2,7 +2,8 @@
 
 A thousand readers at the tail wait for the same thing and get the same bytes. So they do not wait
 each for itself: one task per stream follows the tail, encodes an event once, and hands it to every
-reader's sink. A reader who is behind, or whose line is full, reads for itself until it caught up.
+reader's sink. A reader that is behind the follower, or whose line is full, reads for itself until
+it has caught up: the follower never goes back, so it would not hand out what the reader lacks.
 """
 
 from __future__ import annotations
@@ -48,11 +49,14 @@ class Feeds:
     async def attend(self, tail: Tail, reader: Reader) -> bool:
         """Be served at the tail until the line is full, the time is up, or the stream ends.
 
-        True when the reader was told of the end."""
+        At once where the follower is past the reader, which has to read on by itself: something was
+        appended since the reader looked. True when the reader was told of the end."""
         chain = tail.stream.id
         feed = self._feeds.get(chain)
         if feed is None or feed.over:
             feed = self._feeds[chain] = Feed(self._streams, tail, reader.n, self._keep_alive)
+        elif reader.n < feed.n:
+            return False
         reader.released = asyncio.get_running_loop().create_future()
         feed.readers[reader] = None
         try:
@@ -71,11 +75,12 @@ class Feed:
 
     def __init__(self, streams: Streams, tail: Tail, n: int, keep_alive: float) -> None:
         self.readers: dict[Reader, None] = {}
-        """In the order in which they came, which is the order in which their time is up."""
+        """None of them is behind the follower."""
+        self.n = n
+        """The slot that is handed out next."""
         self.over = False
         self._streams = streams
         self._tail = tail
-        self._n = n
         self._keep_alive = keep_alive
         self._task = asyncio.create_task(self._run())
 
@@ -97,8 +102,9 @@ class Feed:
 
     async def _next(self) -> None:
         """Wait for the next data, or until somebody's time is up, or too long in silence."""
-        soonest = next(iter(self.readers)).end - time.monotonic()
-        view = await self._streams.follow(self._tail, self._n, min(soonest, self._keep_alive))
+        soonest = min(each.end for each in self.readers) - time.monotonic()
+        view = await self._streams.follow(self._tail, self.n, min(soonest, self._keep_alive))
+        self._tail = view.tail
         if view.bodies or view.closed:
             self._deliver(view)
         elif soonest > self._keep_alive:
@@ -110,6 +116,11 @@ class Feed:
         """Hand an event to all; those who cannot take it as it is go on by themselves."""
         current = next_cursor(None, self._streams.clock())
         start, end, closed = view.start, view.end, view.closed
+        if not sse.is_small(view):
+            # Each reads for itself, piece by piece, as fast as its line takes it.
+            self._n = end
+            self._release([each for each in self.readers if each.n != end or closed])
+            return
         events = {current: sse.encode(view, current)}
         leaving = []
         for reader in self.readers:
@@ -121,10 +132,10 @@ class Feed:
                 reader.done = closed
                 if not reader.sink.push(events[cursor]) or closed:
                     leaving.append(reader)
-            elif reader.n != end or closed:
-                # It came while this was on its way, and has none or only a part of it.
+            elif reader.n < end or closed:
+                # It came while this was on its way, and has only a part of it.
                 leaving.append(reader)
-        self._n = end
+        self.n = end
         self._release(leaving)
 
     def _release(self, readers: Iterable[Reader]) -> None:

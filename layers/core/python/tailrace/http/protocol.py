@@ -20,7 +20,16 @@ from tailrace.http.paths import PREFIXES
 from tailrace.http.routes import StreamRoutes
 from tailrace.http.statuses import error_response
 from tailrace.http.wire import METHODS, RawHeaders, Response, cors
-from tailrace.limits import BODY_RATE, BODY_SECONDS, HEAD_SECONDS, HEADER_BYTES, HEADER_COUNT
+from tailrace.limits import (
+    BODY_RATE,
+    BODY_SECONDS,
+    HEAD_SECONDS,
+    HEADER_BYTES,
+    HEADER_COUNT,
+    LINGER_BYTES,
+    LINGER_SECONDS,
+    STALLED_SECONDS,
+)
 
 _RAW_PREFIXES: Final = tuple(prefix.encode() for prefix in PREFIXES)
 _OFFER_HEADERS: Final = (b"upgrade", b"connection", b"http2-settings")
@@ -53,6 +62,13 @@ class StreamProtocol(HttpToolsProtocol):
         self._since = 0.0
         """When the client was left to send something: the rest of a request, or the next one."""
         self._looks_at = 0.0
+        self._dropped = 0
+        """Bytes that came after a refusal."""
+        self._progressed = False
+        """Whether the data that came last held a part of a body."""
+        self._unproductive = 0
+        """Bytes since the last part of a body: trailers, and what is around chunks."""
+        self._stalled: asyncio.TimerHandle | None = None
 
     def default_headers(self) -> bytes:
         """Date and the like; uvicorn makes a new list once a second."""
@@ -70,12 +86,18 @@ class StreamProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
+            self._dropped += len(data)
+            if self._dropped > LINGER_BYTES:
+                self.transport.abort()
             return
+        receiving, self._progressed = self._receiving, False
         self._begun_in_data = False
         self._fed = self._fed + len(data) if self._in_head else len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
+            if self._refused:
+                return  # type: ignore[unreachable] # mypy does not see that the parser calls back
             if self._should_upgrade():
                 self._unset_keepalive_if_required()
                 self.handle_websocket_upgrade()
@@ -93,18 +115,28 @@ class StreamProtocol(HttpToolsProtocol):
         elif self._receiving is not self._expected:
             self._expected = self._receiving
             if self._expected is not None:
+                self._unproductive = 0
                 self._expect_rest(BODY_SECONDS)
+                if isinstance(self._expected, Exchange):
+                    self._expected.begin_early()
+        elif receiving is not None and receiving is self._receiving:
+            self._unproductive = 0 if self._progressed else self._unproductive + len(data)
+            if self._unproductive > HEADER_BYTES:
+                self._refuse_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        answering = self._answering
-        if answering is not None and not answering.response_complete:
-            answering.disconnected = True
-            answering.message_event.set()
-            if isinstance(answering, Exchange):
-                answering.leave()
+        for cycle in (self._answering, *(each for each, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+                if isinstance(cycle, Exchange):
+                    cycle.leave()
         self.pipeline.clear()
         self._unset_keepalive_if_required()
+        self._unset_stalled()
         super().connection_lost(exc)
+        # They refer to the connection: bodies would be kept until the collector finds the cycle.
+        self.cycle = self._answering = self._receiving = self._expected = None  # type: ignore[assignment]
 
     # What the parser calls
 
@@ -149,12 +181,15 @@ class StreamProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         if self._refused or self._declining:
             return
+        self._progressed = True
         exchange: object = self.cycle
         if isinstance(exchange, Exchange):
             exchange.feed(body)
         else:
             self._asgi_bytes += len(body)
             super().on_body(body)
+            if self.cycle.response_complete and self._asgi_bytes > LINGER_BYTES:
+                self.transport.close()
 
     def on_message_complete(self) -> None:
         self._receiving = None
@@ -175,7 +210,11 @@ class StreamProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         self._since = self.loop.time()
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            cycle: Any
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+            if isinstance(cycle, Exchange):
+                cycle.begin_early()
 
     def _enqueue(self, cycle: Exchange | Refusal) -> None:
         before: Any = self.cycle
@@ -243,7 +282,44 @@ class StreamProtocol(HttpToolsProtocol):
             f" {BODY_RATE} bytes"
         )
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        size = self.transport.get_write_buffer_size()
+        self._watch_writing(size, self.loop.time() + STALLED_SECONDS + size / BODY_RATE)
+
+    def resume_writing(self) -> None:
+        self._unset_stalled()
+        super().resume_writing()
+
+    def _watch_writing(self, size: int, end: float) -> None:
+        """Let a client go that takes nothing, or too little, of what waits to be sent to it."""
+        self._stalled = self.loop.call_later(STALLED_SECONDS, self._check_writing, size, end)
+
+    def _check_writing(self, before: int, end: float) -> None:
+        size = self.transport.get_write_buffer_size()
+        if size >= before or self.loop.time() >= end:
+            self.transport.abort()
+        else:
+            self._watch_writing(size, end)
+
+    def _unset_stalled(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
     # Refusing
+
+    def linger(self) -> None:
+        """Say no more, and drop what the client still sends, up to a bound.
+
+        Closing at once would reset the connection, and the client might never see its answer."""
+        self._refused = True
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Stay with HTTP/1.1, as a server may, by reading the request again without the offer."""
@@ -279,6 +355,8 @@ class StreamProtocol(HttpToolsProtocol):
                 self.transport.close()
                 return
             # The request that broke off gets the refusal for its answer.
+            if isinstance(unfinished, Exchange):
+                unfinished.abandon()
             if self.pipeline and self.pipeline[0][0] is unfinished:
                 self.pipeline.popleft()
             if self._answering is unfinished:

@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+from tailrace.auth.hosts import LocalHosts
 from tailrace.auth.origins import Origins
+from tailrace.auth.proxies import Proxies
 from tailrace.errors import (
     BadOffset,
     BadParameter,
     BadRequest,
-    BodyTooLarge,
     MethodNotAllowed,
     OffsetTrimmed,
     StreamGone,
@@ -21,6 +22,7 @@ from tailrace.errors import (
     TailraceError,
 )
 from tailrace.http import caching, compress, sse
+from tailrace.http.bodies import Bodies
 from tailrace.http.caching import NO_STORE
 from tailrace.http.feed import Feeds, Reader
 from tailrace.http.gate import Gate
@@ -53,16 +55,28 @@ Answer = Response | Streaming
 
 _CLOSED: Final = (b"stream-closed", b"true")
 _UP_TO_DATE: Final = (b"stream-up-to-date", b"true")
+SANDBOX: Final = (b"content-security-policy", b"sandbox")
+"""A page in a stream is a writer's, and must not act in the name of the server's origin."""
 _VARY: Final = (b"vary", b"accept-encoding")
 
 logger = logging.getLogger("tailrace")
 
 
 class StreamRoutes:
-    def __init__(self, streams: Streams, settings: Settings, gate: Gate) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        settings: Settings,
+        gate: Gate,
+        hosts: LocalHosts | None = None,
+    ) -> None:
+        """`hosts`: the only ones that are answered; None: any."""
         self._streams = streams
         self._gate = gate
+        self._hosts = hosts
+        self.proxies = Proxies(settings.trusted_proxies)
         self.limiter = Limiter(settings.append_rate, settings.live_connections)
+        self.bodies = Bodies(max(settings.body_memory, settings.max_body_bytes))
         self._quota = Quota.parse(settings.streams_per_prefix)
         self.origins = Origins(settings.allowed_origins)
         self._public_url = settings.public_url.rstrip("/")
@@ -86,7 +100,15 @@ class StreamRoutes:
     async def respond(self, request: Request) -> Answer:
         """The answer to any request; never an exception."""
         request_id = request.id()
+        shown = self._hosts is None
+        """Whether a browser may show the answer to the page that asked."""
         try:
+            if self._hosts is not None:
+                self._hosts.check_host(request.headers)
+                shown = self._hosts.takes_page(request.headers)
+                # To a preflight the missing header is refusal enough: the browser sends no more.
+                if request.method != "OPTIONS":
+                    self._hosts.check_page(request.headers)
             answer = await self._answer(request)
             answer.headers.append((b"x-request-id", request_id.encode()))
         except TailraceError as error:
@@ -94,7 +116,8 @@ class StreamRoutes:
         except Exception:
             logger.exception("%s %s failed (%s)", request.method, request.raw_path, request_id)
             answer = internal_error(request_id)
-        answer.headers.extend(cors(self.origins, request.headers.get(b"origin")))
+        if shown:
+            answer.headers.extend(cors(self.origins, request.headers.get(b"origin")))
         return answer
 
     async def _answer(self, request: Request) -> Answer:
@@ -109,17 +132,11 @@ class StreamRoutes:
         answer = await method(request, path)
         return answer._replace(headers=caching.kept(answer.headers, passed))
 
-    async def too_large(self, request: Request) -> Response:
-        """The answer to a request whose body was dropped."""
-        error = BodyTooLarge(f"a body has at most {self.max_body_bytes} bytes")
-        answer = error_response(error, request.id())
-        answer.headers.extend(cors(self.origins, request.headers.get(b"origin")))
-        return answer
-
     # Writing
 
     async def _put(self, request: Request, path: str) -> Answer:
         refuse_encoding(request)
+        await request.read(self.max_body_bytes)
         create = parse_create(request)
         self.limiter.append(request.client)
         await self._quota.require_room(path, self._streams.list)
@@ -136,6 +153,7 @@ class StreamRoutes:
 
     async def _post(self, request: Request, path: str) -> Answer:
         refuse_encoding(request)
+        await request.read(self.max_body_bytes)
         append = parse_append(request)
         self.limiter.append(request.client)
         accepted = await self._streams.append(path, append)
@@ -199,7 +217,7 @@ class StreamRoutes:
         headers = _view_headers(view)
         if position == offsets.NOW:
             mode = view.tail.stream.config.mode
-            headers.append(NO_STORE)
+            headers += [NO_STORE, SANDBOX]
             return Response(200, headers, joined(mode, view.bodies))
         # A beginning that retention has moved once will move again.
         moves = position == offsets.BEGINNING and view.start > 0
@@ -254,7 +272,7 @@ class StreamRoutes:
             closed=view.closed,
             encoding=encoding,
         )
-        headers.append((b"etag", tag.encode()))
+        headers += [(b"etag", tag.encode()), SANDBOX]
         held = request.header(b"if-none-match")
         if held is not None and matches(held, tag):
             return Response(304, headers)
@@ -282,7 +300,7 @@ class StreamRoutes:
         streams = self._streams
         cursor = next_cursor(held, streams.clock())
         reader = Reader(sink, cursor, time.monotonic() + self._sse_seconds)
-        sink.push(sse.encode(view, cursor))
+        await sse.send(sink, view, cursor)
         while not view.closed:
             reader.n = view.end
             await sink.room()
@@ -296,7 +314,7 @@ class StreamRoutes:
                 return
             if view.bodies or view.closed:
                 cursor = max(cursor, next_cursor(None, streams.clock()))
-                sink.push(sse.encode(view, cursor))
+                await sse.send(sink, view, cursor)
 
 
 def _position(given: list[str] | None, live: str) -> int:

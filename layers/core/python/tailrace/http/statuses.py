@@ -36,7 +36,9 @@ STATUSES: Final[dict[type[TailraceError], int]] = {
     errors.TooManyRequests: 429,
     errors.HeadersTooLarge: 431,
     errors.StoreUnavailable: 503,
+    errors.ServerBusy: 503,
     errors.KeysUnavailable: 503,
+    errors.CheckUnavailable: 503,
 }
 
 
@@ -68,7 +70,13 @@ def error_response(error: TailraceError, request_id: str | None = None) -> Respo
             headers.append((b"accept-encoding", b"identity"))
         case errors.TooManyRequests():
             headers.append((b"retry-after", b"%d" % error.retry_after))
-        case errors.StoreUnavailable() | errors.StreamTooHot() | errors.KeysUnavailable():
+        case (
+            errors.StoreUnavailable()
+            | errors.ServerBusy()
+            | errors.StreamTooHot()
+            | errors.KeysUnavailable()
+            | errors.CheckUnavailable()
+        ):
             headers.append((b"retry-after", b"1"))
     return Response(status_of(error), headers, _body(error.code, str(error), request_id))
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 from tailrace.auth.origins import Origins
+from tailrace.http.bodies import too_large
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -77,10 +78,24 @@ PREFLIGHT_HEADERS: Final[RawHeaders] = [
 ]
 
 
+class Disconnected(BaseException):
+    """The client left before its request was complete.
+
+    Like a cancellation it is no Exception: nobody is left to be answered."""
+
+
+class BodySource(Protocol):
+    """Where the body of a request comes from, once it is wanted."""
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body; raises BodyTooLarge, ServerBusy or Disconnected."""
+
+
 class Request:
-    """A request with its whole body."""
+    """A request, judged by its head before its body is read."""
 
     __slots__ = (
+        "_source",
         "body",
         "client",
         "fields",
@@ -104,19 +119,31 @@ class Request:
         *,
         peer: str = "",
         vouched: bool = False,
+        source: BodySource | None = None,
     ) -> None:
-        """`peer`: the address that it came from. `vouched`: the edge has checked who may read."""
+        """`peer`: the address that it came from. `vouched`: the edge has checked who may read.
+        `source`: has the body, if `body` does not."""
         self.method = method
         self.raw_path = raw_path
         self.query = query
         self.fields = headers
-        self.headers = _combined(headers)
+        self.headers = combined(headers)
         self.body = body
+        """Empty until `read` was called, unless it was given."""
+        self._source = source
         self.scheme = scheme
         self.peer = peer
         self.client = ""
         """Who counts as one client, as `tailrace.http.limiter` sees it."""
         self.vouched = vouched
+
+    async def read(self, limit: int) -> None:
+        """Take the body; until then a client that waits for 100 Continue sends nothing of it."""
+        if self._source is not None:
+            self.body = await self._source.read(limit)
+            self._source = None
+        elif len(self.body) > limit:
+            raise too_large(limit)
 
     def header(self, name: bytes) -> str | None:
         value = self.headers.get(name)
@@ -173,7 +200,7 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
-def _combined(headers: RawHeaders) -> dict[bytes, bytes]:
+def combined(headers: RawHeaders) -> dict[bytes, bytes]:
     """One value per name, without the space around it; a name that comes twice is a list."""
     found = {name: value.strip(_SPACE) for name, value in headers}
     if len(found) == len(headers):

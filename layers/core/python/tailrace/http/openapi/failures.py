@@ -211,8 +211,18 @@ def known_errors(settings: Settings) -> list[Known]:
             " seconds.",
         ),
         Known(
+            errors.ServerBusy("too many large bodies are under way; try again"),
+            "The server has no memory left for another large body. Nothing has changed; retry"
+            " after `Retry-After` seconds.",
+        ),
+        Known(
             errors.KeysUnavailable("the keys of tokens cannot be read; try again"),
             "The keys that tokens are checked with cannot be read just now.",
+        ),
+        Known(
+            errors.CheckUnavailable("the process that checks large JSON bodies ended; try again"),
+            "A large JSON body could not be checked. Nothing has changed; retry after"
+            " `Retry-After` seconds.",
         ),
         Known(
             errors.OutcomeUnknown(
@@ -228,6 +238,7 @@ def known_errors(settings: Settings) -> list[Known]:
 
 ANY_ROUTE: Final[tuple[Kind, ...]] = (
     errors.BadRequest,
+    errors.NotAllowed,
     errors.RequestTooSlow,
     errors.HeadersTooLarge,
     TailraceError,
@@ -236,7 +247,6 @@ DOOR: Final[tuple[Kind, ...]] = (
     errors.CredentialsMissing,
     errors.BadCredentials,
     errors.TokenExpired,
-    errors.NotAllowed,
     errors.KeysUnavailable,
 )
 """What is answered to those who may not."""
@@ -247,7 +257,6 @@ ANY_STREAM: Final[tuple[Kind, ...]] = (
     errors.BadPath,
     errors.NotFound,
     errors.StreamNotFound,
-    errors.BodyTooLarge,
     errors.PathTooLong,
     errors.StreamTooHot,
     errors.StoreUnavailable,
@@ -256,12 +265,15 @@ ANY_STREAM: Final[tuple[Kind, ...]] = (
 OWN_ERRORS: Final[dict[str, tuple[Kind, ...]]] = {
     "createStream": (
         *ANY_STREAM,
+        errors.BodyTooLarge,
+        errors.ServerBusy,
         errors.UnsupportedEncoding,
         errors.TooManyRequests,
         errors.TooManyStreams,
         errors.BadHeader,
         errors.BadOffset,
         errors.InvalidJson,
+        errors.CheckUnavailable,
         errors.ForkOutOfRange,
         errors.StreamConflict,
         errors.ContentTypeConflict,
@@ -269,11 +281,14 @@ OWN_ERRORS: Final[dict[str, tuple[Kind, ...]]] = {
     ),
     "appendToStream": (
         *ANY_STREAM,
+        errors.BodyTooLarge,
+        errors.ServerBusy,
         errors.UnsupportedEncoding,
         errors.TooManyRequests,
         errors.BadHeader,
         errors.EmptyBody,
         errors.InvalidJson,
+        errors.CheckUnavailable,
         errors.EmptyBatch,
         errors.NewEpochNotAtZero,
         errors.ProducerFenced,
@@ -293,15 +308,17 @@ OWN_ERRORS: Final[dict[str, tuple[Kind, ...]]] = {
     ),
     "inspectStream": (*ANY_STREAM, errors.StreamGone),
     "deleteStream": (*ANY_STREAM, errors.StreamGone),
-    "preflightStream": (*ANY_ROUTE, errors.BodyTooLarge),
+    "preflightStream": ANY_ROUTE,
     "broadcast": (
         *ANY_ROUTE,
         *DOOR,
         errors.BadBroadcast,
         errors.BodyTooLarge,
+        errors.ServerBusy,
         errors.TooManyRequests,
         errors.TooManyStreams,
         errors.InvalidJson,
+        errors.CheckUnavailable,
         errors.ContentTypeConflict,
         errors.StreamClosed,
         errors.StreamConflict,

@@ -230,6 +230,7 @@ def _read(components: Components, settings: Settings) -> Json:
                     "Stream-Cursor": "With `live=long-poll`: pass it as `cursor` the next time.",
                     "ETag": "Names these bytes. Not with `live=sse`, nor with `offset=now` alone.",
                     "Cache-Tag": "Names the stream to caches. Not with `live=sse`.",
+                    "Content-Security-Policy": "Scripts in the data do not run as the server's.",
                     "Vary": "Present when the type is one that is compressed.",
                     "Content-Encoding": "Present when the body is compressed.",
                     "Stream-SSE-Data-Encoding": "With `live=sse`, when `data` events are base64.",

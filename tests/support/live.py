@@ -1,0 +1,477 @@
+"""Live readers of every protocol on either store, in virtual time.
+
+A writer appends to one stream, deletes it and creates it anew. Readers come at any time, over lines
+that are slow or stand still, and reads of the store take a while. A seed decides all of it. After
+the last append each reader has a few seconds, less than any timer that would wake it up by chance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from devtools.dynamodb_simulator.bucket import MemoryBucket
+from devtools.dynamodb_simulator.loop import run
+from devtools.dynamodb_simulator.table import MemoryTable
+from tailrace.errors import StreamNotFound
+from tailrace.http.asgi import Application
+from tailrace.http.wire import Request, Response, Sink, Streaming
+from tailrace.log.append import Append
+from tailrace.log.create import Create
+from tailrace.settings import Settings
+from tailrace.store.base import Store
+from tailrace.store.commit import GroupCommit, Write
+from tailrace.store.dynamo.provision import Backend
+from tailrace.store.dynamo.store import DynamoStore
+from tailrace.store.sqlite import SqliteStore
+from tests.support.aviso import SCHEMA, WORKING, parse_frames
+from tests.support.events import parsed
+
+T = TypeVar("T")
+
+JSON = "application/json"
+PATH = "live"
+TABLE = "live"
+EVENTS = "/events"
+REJECTED = b"event: reject_history"
+
+CATCH_UP_SECONDS = 20.0
+"""For a reader to get the last message: longer than any line or poll takes, and shorter than the
+30 s after which a follower looks again by itself."""
+
+STEPS = 400_000
+"""Far more than any run takes: a reader that needs them is going round in circles."""
+
+Message = tuple[int, int]
+"""The life of the stream that it is of, and its number in that life."""
+
+
+class SteppedCommit(GroupCommit):
+    """Commits without a thread; the file is ahead of the memory for a while."""
+
+    def __init__(self, delay: Callable[[], float], db: sqlite3.Connection, group: Any) -> None:
+        super().__init__(db, group)
+        self._delay = delay
+
+    async def close(self) -> None:
+        await self.drain()
+        self._inbox.put(None)
+        self._thread.join()
+
+    def _flush(self, *_: int) -> None:
+        self._scheduled = False
+        batch, self._pending = self._pending, []
+        self._busy = True
+        self._loop.call_later(self._delay(), self._carry_out, batch)
+
+    def _carry_out(self, batch: list[Write]) -> None:
+        self._loop.call_later(self._delay(), self._finished, batch, self._commit(batch))
+
+
+class SteppedSqlite(SqliteStore):
+    """The embedded store without threads: what goes to the file takes virtual time."""
+
+    def __init__(self, settings: Settings, chance: random.Random) -> None:
+        super().__init__(settings)
+        self._chance = chance
+
+    async def open(self) -> None:
+        def commit(db: sqlite3.Connection, group: Any) -> GroupCommit:
+            return SteppedCommit(self._delay, db, group)
+
+        with patch("tailrace.store.sqlite.GroupCommit", commit):
+            await super().open()
+
+    async def _run(self, function: Callable[..., T], *args: object) -> T:
+        await asyncio.sleep(self._delay())
+        result = function(*args)
+        # It is old when it arrives.
+        await asyncio.sleep(self._delay())
+        return result
+
+    def _delay(self) -> float:
+        return self._chance.choice((0.0, 0.001, 0.02)) * self._chance.random()
+
+
+class Line:
+    """A sink whose client takes what was pushed at a pace of its own, and sometimes stands still.
+
+    `size`: pushes that may be under way before the line is full."""
+
+    def __init__(self, chance: random.Random, life: Callable[[], int]) -> None:
+        self.pushed: list[bytes] = []
+        self.lives: list[int] = []
+        """The life that the stream was in at each push."""
+        self.filled = 0
+        """How often it was full."""
+        self._chance = chance
+        self._life = life
+        self._size = chance.choice((1, 2, 2, 4, 1000))
+        self._pace = chance.choice((0.0, 0.01, 0.1))
+        self._loop = asyncio.get_running_loop()
+        self._free = 0.0
+        self._under_way = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    async def room(self) -> None:
+        await self._empty.wait()
+
+    def push(self, data: bytes) -> bool:
+        assert data, "an empty chunk would end a chunked body"
+        self.pushed.append(data)
+        self.lives.append(self._life())
+        self._under_way += 1
+        stall = 1.0 if self._chance.random() < 0.03 else 0.0
+        self._free = max(self._free, self._loop.time()) + self._pace * self._chance.random() + stall
+        self._loop.call_at(self._free, self._taken)
+        if self._under_way < self._size:
+            return True
+        self.filled += 1
+        self._empty.clear()
+        return False
+
+    def _taken(self) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._empty.set()
+
+
+@dataclass
+class Reading:
+    """One answer of events: what was asked for, and what came."""
+
+    line: Line
+    whole: bool
+    """Whether the reader asked for all that there is."""
+    task: asyncio.Task[None]
+    protocol: Protocol
+    after: Message | None = None
+    """The last message that the reader had before, where it resumed."""
+
+    @property
+    def life(self) -> int | None:
+        """The life that the stream was in when the reader was told that it listens."""
+        pushes = zip(self.line.pushed, self.line.lives, strict=True)
+        return next((life for data, life in pushes if self.protocol.opening in data), None)
+
+    @property
+    def messages(self) -> list[Message]:
+        return [each for data in self.line.pushed for each in self.protocol.messages(data)]
+
+    @property
+    def resumed(self) -> bool:
+        return self.after is not None and not any(REJECTED in data for data in self.line.pushed)
+
+
+class Protocol:
+    """How a protocol is asked for events, and what its events are."""
+
+    path = PATH
+    opening = b""
+    """What is in the frame that says that the reader listens."""
+    lives: Sequence[int] = (1, 1, 2, 3)
+    """How often the stream is created: one of these."""
+
+    def request(self, whole: bool) -> Request:
+        raise NotImplementedError
+
+    def resume(self, _: Line) -> Request | None:
+        """A request that goes on after the last message of a line, if there is such a thing."""
+        return None
+
+    async def respond(self, application: Application, request: Request) -> Response | Streaming:
+        raise NotImplementedError
+
+    def body(self, message: Message, chance: random.Random) -> bytes:
+        return json.dumps([*message, "x" * chance.choice((0, 0, 300))]).encode()
+
+    def messages(self, data: bytes) -> list[Message]:
+        raise NotImplementedError
+
+
+class Sse(Protocol):
+    def request(self, whole: bool) -> Request:
+        offset = "-1" if whole else "now"
+        return _at(f"live=sse&offset={offset}")
+
+    async def respond(self, application: Application, request: Request) -> Response | Streaming:
+        return await application.routes.respond(request)
+
+    def body(self, message: Message, chance: random.Random) -> bytes:
+        return b"[%b]" % super().body(message, chance)
+
+    def messages(self, data: bytes) -> list[Message]:
+        some = [json.loads(each.data) for each in parsed(data) if each.kind == "data"]
+        return [(life, number) for each in some for life, number, _ in each]
+
+
+class LongPoll(Sse):
+    """One long-poll after the other; its offset does not name a life, so there is only one."""
+
+    lives = (1,)
+
+    async def respond(self, application: Application, request: Request) -> Response | Streaming:
+        first = await application.routes.respond(_at(request.query.replace("live=sse", "")))
+        if isinstance(first, Streaming) or first.status != 200:
+            return first
+        return Streaming(200, [], partial(self._poll, application, first))
+
+    async def _poll(self, application: Application, response: Response, sink: Sink) -> None:
+        while True:
+            if response.status == 200 and not sink.push(response.body):
+                await sink.room()
+            offset = dict(response.headers)[b"stream-next-offset"].decode()
+            answer = await application.routes.respond(_at(f"live=long-poll&offset={offset}"))
+            assert isinstance(answer, Response)
+            response = answer
+
+    def messages(self, data: bytes) -> list[Message]:
+        return [(life, number) for life, number, _ in json.loads(data)]
+
+
+class Cable(Protocol):
+    """`/events`: the follower and the queues are those of the WebSocket."""
+
+    opening = b"event: confirm_subscription"
+
+    def request(self, whole: bool) -> Request:
+        history = "&history_since=1" if whole else ""
+        return Request("GET", EVENTS, f"stream={PATH}&pi=0{history}", [], b"")
+
+    def resume(self, line: Line) -> Request | None:
+        ids = [field for data in line.pushed for field in data.split(b"\n") if field[:3] == b"id:"]
+        headers = [(b"last-event-id", each[4:]) for each in ids[-1:]]
+        return Request("GET", EVENTS, f"stream={PATH}&pi=0", headers, b"") if headers else None
+
+    async def respond(self, application: Application, request: Request) -> Response | Streaming:
+        return await application.cable.respond(EVENTS, request)
+
+    def body(self, message: Message, chance: random.Random) -> bytes:
+        return b"[%b]" % super().body(message, chance)
+
+    def messages(self, data: bytes) -> list[Message]:
+        some = [json.loads(each.data) for each in parsed(_without_ids(data))]
+        return [(each[0], each[1]) for each in some if isinstance(each, list)]
+
+
+class Watch(Protocol):
+    path = "aviso/prod"
+
+    def request(self, whole: bool) -> Request:
+        asked: dict[str, Any] = {"event_type": "product", "identifier": {}}
+        if whole:
+            asked["from_id"] = "1"
+        return Request("POST", "/api/v1/watch", "", [], json.dumps(asked).encode())
+
+    async def respond(self, application: Application, request: Request) -> Response | Streaming:
+        assert application.aviso is not None
+        return await application.aviso.respond(request)
+
+    def messages(self, data: bytes) -> list[Message]:
+        some = [each.data["data"]["payload"] for each in parse_frames(data) if "id" in each.data]
+        return [(each[0], each[1]) for each in some]
+
+
+def _at(query: str) -> Request:
+    return Request("GET", f"/v1/stream/{PATH}", query, [], b"")
+
+
+def _without_ids(data: bytes) -> bytes:
+    return b"\n".join(line for line in data.split(b"\n") if not line.startswith(b"id: "))
+
+
+PROTOCOLS = {"sse": Sse, "long-poll": LongPoll, "cable": Cable, "aviso": Watch}
+STORES = ("sqlite", "dynamodb")
+
+
+@dataclass
+class World:
+    protocol: Protocol
+    chance: random.Random
+    applications: list[Application]
+    lives: list[int] = field(default_factory=list)
+    """How many messages each life of the stream has."""
+    readings: list[list[Reading]] = field(default_factory=list)
+    """The answers of each reader, in order."""
+
+    async def play(self) -> None:
+        readers = [asyncio.ensure_future(self._read()) for _ in range(self.chance.randint(3, 6))]
+        try:
+            await self._write()
+            await asyncio.sleep(CATCH_UP_SECONDS)
+            for reader in readers:
+                assert not reader.done(), reader.exception()
+            for readings in self.readings:
+                self._judge(readings)
+        finally:
+            for reader in readers:
+                reader.cancel()
+            await asyncio.gather(*readers, return_exceptions=True)
+
+    @property
+    def _any(self) -> Application:
+        return self.chance.choice(self.applications)
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self.chance.choice((0.0, 0.002, 0.05, 0.5)) * self.chance.random())
+
+    # Writing
+
+    async def _write(self) -> None:
+        for life in range(self.chance.choice(self.protocol.lives)):
+            if life:
+                await self._any.streams.delete(self.protocol.path)
+            await self._pause()
+            self.lives.append(0)
+            for _ in range(self.chance.randint(1, 25)):
+                await self._append((life, self.lives[-1]))
+                self.lives[-1] += 1
+                await self._pause()
+
+    async def _append(self, message: Message) -> None:
+        if isinstance(self.protocol, Watch):
+            await self._notify(message)
+            return
+        body = self.protocol.body(message, self.chance)
+        streams = self._any.streams
+        try:
+            await streams.append(self.protocol.path, Append(body, JSON))
+        except StreamNotFound:
+            await streams.create(self.protocol.path, Create(body, JSON))
+
+    async def _notify(self, message: Message) -> None:
+        sent = {"event_type": "product", "identifier": WORKING, "payload": message}
+        routes = self._any.aviso
+        assert routes is not None
+        request = Request("POST", "/api/v1/notification", "", [], json.dumps(sent).encode())
+        answer = await routes.respond(request)
+        assert isinstance(answer, Response)
+        assert answer.status == 200, answer.body
+
+    # Reading
+
+    async def _read(self) -> None:
+        readings: list[Reading] = []
+        self.readings.append(readings)
+        await asyncio.sleep(self.chance.random() * 2)
+        while True:
+            whole = self.chance.random() < 0.6
+            request, after = self.protocol.request(whole), None
+            if readings and (resumed := self.protocol.resume(readings[-1].line)) is not None:
+                request, after, whole = resumed, readings[-1].messages[-1], False
+            answer = await self.protocol.respond(self._any, request)
+            if isinstance(answer, Response):
+                # 410: it was deleted while it was read.
+                assert answer.status in (404, 410), answer
+                await asyncio.sleep(0.05)
+                continue
+            line = Line(self.chance, lambda: len(self.lives) - 1)
+            task = asyncio.create_task(_run(answer, line))
+            readings.append(Reading(line, whole, task, self.protocol, after))
+            await self._attend(readings[-1])
+
+    async def _attend(self, reading: Reading) -> None:
+        """Until the answer ends, or the reader leaves to resume."""
+        leaves = isinstance(self.protocol, Cable) and self.chance.random() < 0.5
+        seconds = self.chance.random() if leaves else None
+        try:
+            await asyncio.wait([reading.task], timeout=seconds)
+        finally:
+            reading.task.cancel()
+            await asyncio.gather(reading.task, return_exceptions=True)
+
+    # Judging
+
+    def _judge(self, readings: Sequence[Reading]) -> None:
+        assert readings, "it was never answered"
+        last = len(self.lives) - 1
+        for reading in readings:
+            messages = reading.messages
+            began = last if reading.life is None else reading.life
+            lives = [life for life, _ in groupby(messages, _life)]
+            assert lives == sorted(set(lives)), f"lives {lives}"
+            for life, some in groupby(messages, _life):
+                numbers = [number for _, number in some]
+                steps = {after - before for before, after in pairwise(numbers)}
+                assert steps <= {1}, f"life {life}: {numbers}"
+                if life > began or (reading.whole and life == began):
+                    assert numbers[0] == 0, f"life {life} begins with {numbers}"
+            if reading.after is not None:
+                life, number = reading.after
+                assert reading.resumed or life < last, "what it missed is not found"
+                if reading.resumed and lives[:1] == [life]:
+                    assert messages[0][1] == number + 1, f"{messages[0]} after {reading.after}"
+        reading = readings[-1]
+        assert not reading.task.done(), "it has ended"
+        had = ([] if reading.after is None else [reading.after]) + reading.messages
+        end = (last, self.lives[last] - 1)
+        if had or reading.whole or began < last:
+            assert had[-1:] == [end] or self._missed(reading), f"{had[-1:]}, but {end} is there"
+
+    def _missed(self, reading: Reading) -> bool:
+        """Whether it may be that nothing came: what it had was of another life."""
+        return not reading.messages and reading.after is not None and not reading.resumed
+
+
+def _life(message: Message) -> int:
+    return message[0]
+
+
+async def _run(answer: Streaming, line: Line) -> None:
+    await answer.run(line)
+
+
+def play(protocol: str, store: str, seed: int, folder: Path) -> World:
+    """One run; `folder` is where the embedded store may have its files."""
+    chance = random.Random(f"{protocol} {store} {seed}")
+
+    async def main() -> World:
+        applications = [
+            Application(settings, each) for settings, each in _stores(store, chance, folder)
+        ]
+        for application in applications:
+            await application.start()
+        world = World(PROTOCOLS[protocol](), chance, applications)
+        try:
+            await world.play()
+        finally:
+            for application in applications:
+                await application.stop()
+        return world
+
+    try:
+        return run(seed, main, steps=STEPS)
+    except Exception as error:
+        raise AssertionError(f"{protocol} on {store}, seed {seed}: {error!r}") from error
+
+
+def _stores(store: str, chance: random.Random, folder: Path) -> Iterator[tuple[Settings, Store]]:
+    given: dict[str, Any] = {
+        "aviso_schema": str(SCHEMA),
+        "events_path": EVENTS,
+        "aviso_max_duration": 86_400,
+        "chunk_bytes": 1024,
+        "sse_lifetime": 86_400,
+        "sweep_interval": 0,
+        "compact_interval": 0,
+        "open_streams": chance.choice((1, 100)),
+    }
+    if store == "sqlite":
+        settings = Settings(data=str(folder), hot_bytes=chance.choice((0, 2000, 1 << 20)), **given)
+        yield settings, SteppedSqlite(settings, chance)
+        return
+    table, bucket = MemoryTable(chance, name=TABLE), MemoryBucket(chance)
+    for _ in range(2):
+        settings = Settings(store="dynamodb", table=TABLE, **given)
+        backend = Backend(table.connect(), bucket.connect())
+        yield settings, DynamoStore(settings, backend=backend)
