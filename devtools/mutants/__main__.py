@@ -45,7 +45,7 @@ PASSED: Final = (0, 5)
 FAILED: Final = (1, 2)
 """Exit codes of pytest: a test failed, and a test file could not be collected."""
 
-_FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 _HTTP: Final = ("tests/unit/http", "tests/integration/http")
 _STREAMS: Final = ("tests/unit/streams", "tests/unit/store/test_*.py", *_HTTP)
@@ -54,6 +54,7 @@ _DYNAMO: Final = (
     "tests/integration/store/dynamo/test_s*.py",
     "tests/integration/store/dynamo/test_[!s]*.py",
     "tests/integration/simulation",
+    "tests/integration/faults/test_dynamodb.py",
 )
 
 TESTS: Final[Mapping[str, Sequence[str]]] = {
@@ -64,6 +65,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "store/dynamo/client.py": ("tests/unit/store/dynamo/test_client.py", *_DYNAMO),
     "store/dynamo/retention.py": ("tests/integration/store/dynamo/test_retention.py", *_DYNAMO),
     "store/dynamo/trimming.py": ("tests/integration/store/dynamo/test_trimming.py", *_DYNAMO),
+    "http": ("tests/unit/http", "tests/unit/test_live.py", "tests/integration/http"),
     "auth": ("tests/unit/auth", "tests/unit/http", "tests/integration/http/test_[cd]*.py"),
     "cable": ("tests/unit/cable", "tests/integration/cable/test_[!j]*.py"),
     "cable/gateway": ("tests/integration/cable/gateway",),
