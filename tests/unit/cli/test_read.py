@@ -185,7 +185,7 @@ def test_a_full_disk_is_one_line(wire: Wire) -> None:
 
 def test_ctrl_c_ends_a_tail_with_130(wire: Wire) -> None:
     wire.will(200, b"here\n", Stream_Next_Offset="3", **END, **TEXT)
-    for _ in range(100):
+    for _ in range(100_000):
         wire.will(204, Stream_Next_Offset="3")
     tailing = process("tail", "s", "--offset", "-1", "--url", wire.url)
     assert tailing.stdout is not None
