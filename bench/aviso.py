@@ -27,12 +27,12 @@ import shapely
 from bench.report import machine
 from devtools.processes import ROOT
 from devtools.server import Server
-from tailrace.aviso import envelope
-from tailrace.aviso.config import Config
-from tailrace.aviso.errors import Operation
-from tailrace.aviso.filters import Filter
-from tailrace.aviso.index import FilterIndex
-from tailrace.aviso.requests import parse_body, parse_notification, parse_subscription
+from tailrace.protocols.aviso import envelope
+from tailrace.protocols.aviso.config import Config
+from tailrace.protocols.aviso.errors import Operation
+from tailrace.protocols.aviso.filters import Filter
+from tailrace.protocols.aviso.index import FilterIndex
+from tailrace.protocols.aviso.requests import parse_body, parse_notification, parse_subscription
 from tailrace.settings import Settings
 
 PAGE = ROOT / "docs" / "benchmarks-aviso.md"

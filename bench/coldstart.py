@@ -38,10 +38,10 @@ DEPENDENCIES = {
     "Powertools batches": "import aws_lambda_powertools.utilities.batch",
     "Powertools Tracer with X-Ray's SDK": "import aws_lambda_powertools.tracing, aws_xray_sdk.core",
     "Tailrace: routes, rules and the DynamoDB store": (
-        "import tailrace.http.asgi, tailrace.store.dynamo.store"
+        "import tailrace.web.asgi, tailrace.store.dynamodb.store"
     ),
     "FastAPI with pydantic": "import fastapi",
-    "Tailrace's FastAPI routes": "import tailrace.http.api",
+    "Tailrace's FastAPI routes": "import tailrace.api",
     "botocore with a DynamoDB client": (
         "import botocore.session; botocore.session.Session().create_client('dynamodb')"
     ),
@@ -57,9 +57,9 @@ MARKS = {
     "Powertools Logger and Metrics": "aws_lambda_powertools.metrics",
     "Powertools batches": "aws_lambda_powertools.utilities.batch",
     "Powertools Tracer with X-Ray's SDK": "aws_xray_sdk",
-    "Tailrace: routes, rules and the DynamoDB store": "tailrace.store.dynamo.store",
+    "Tailrace: routes, rules and the DynamoDB store": "tailrace.store.dynamodb.store",
     "FastAPI with pydantic": "fastapi",
-    "Tailrace's FastAPI routes": "tailrace.http.api",
+    "Tailrace's FastAPI routes": "tailrace.api",
     "botocore with a DynamoDB client": "botocore.session",
     "boto3 with an S3 client": "boto3",
 }

@@ -1,4 +1,4 @@
-"""`python -m bench.door`: what it takes to decide about one request, in CPU time.
+"""`python -m bench.authorizer`: what it takes to decide about one request, in CPU time.
 
 CPU time, because others on the machine disturb it least; the median of many rounds.
 """
@@ -17,9 +17,9 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from tailrace.auth.authorizer import Authorizer, Operation
 from tailrace.auth.credentials import Credentials
-from tailrace.auth.policy import Door, Operation
-from tailrace.auth.signing import sign
+from tailrace.auth.signed_names import sign
 from tailrace.clock import system_clock
 from tailrace.settings import Settings
 
@@ -32,12 +32,14 @@ PATH = "chat/room-1"
 def main() -> None:
     print("| shown | µs |\n|---|---:|")
     for what, settings, credentials in cases():
-        door, now = Door(settings), system_clock()
+        authorizer, now = Authorizer(settings), system_clock()
 
         def decide(
-            door: Door = door, credentials: Credentials = credentials, now: int = now
+            authorizer: Authorizer = authorizer,
+            credentials: Credentials = credentials,
+            now: int = now,
         ) -> object:
-            return door.decide(Operation.READ, PATH, credentials, now)
+            return authorizer.decide(Operation.READ, PATH, credentials, now)
 
         decide()
         rounds = timeit.repeat(decide, number=NUMBER, repeat=ROUNDS, timer=time.process_time)

@@ -17,10 +17,10 @@ INIT = {
     "http": "import handler",
     "live": "import asgi_stream.runtime, handler; handler.app.started()",
     "cable": "import handler",
-    "pulse": "import handler",
+    "heartbeat": "import handler",
     "dispatch": "import handler",
-    "rotate": "import handler",
-    "keys": "import handler",
+    "rotate_secret": "import handler",
+    "edge_keys": "import handler",
 }
 """What a function does in its init phase; the live function's runtime is ours, so it counts."""
 
@@ -60,7 +60,7 @@ def run(assets: Path, function: str, statement: str) -> Init:
             "TAILRACE_EDGE_KEYS": "arn:none",
             "TAILRACE_DISTRIBUTION": "none",
             "TAILRACE_CABLE_ENDPOINT": "https://none/cable",
-            "TAILRACE_PULSE": "none",
+            "TAILRACE_HEARTBEAT": "none",
         },
         check=True,
         capture_output=True,

@@ -28,9 +28,9 @@ from glue_jobs.exporting.summary import Refused, Summary
 from glue_jobs.exporting.turn import LEASE_SECONDS, Plan, Turn
 from glue_jobs.shared import items
 from glue_jobs.shared.job import Job, finish, running, switch
+from tailrace.aws.client.endpoint import boto_client
 from tailrace.errors import BadSetting
-from tailrace.store.dynamo.access import boto_client
-from tailrace.store.dynamo.provision import LOCAL_BUCKET
+from tailrace.store.dynamodb.provision import LOCAL_BUCKET
 
 NAME: Final = "export-history"
 ABOUT: Final = "Export what is in segments as Parquet, for Athena and whoever else reads it."

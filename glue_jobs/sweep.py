@@ -30,10 +30,10 @@ from glue_jobs.sweeping.retaining import retained
 from tailrace.clock import system_clock
 from tailrace.limits import OBJECT_SECONDS
 from tailrace.settings import Settings
-from tailrace.store.dynamo import sweeping
-from tailrace.store.dynamo.provision import connect
-from tailrace.store.dynamo.store import DynamoStore
-from tailrace.store.dynamo.table import Table
+from tailrace.store.dynamodb import sweeping
+from tailrace.store.dynamodb.provision import connect
+from tailrace.store.dynamodb.store import DynamoStore
+from tailrace.store.dynamodb.table import Table
 from tailrace.streams import Streams
 
 NAME: Final = "sweep"

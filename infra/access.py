@@ -46,9 +46,9 @@ class Keys(Construct):
     ) -> None:
         super().__init__(scope, name)
         store = access.keys.key_value_store_arn
-        self.keys = Function(
+        self.edge_keys = Function(
             self,
-            "keys",
+            "edge_keys",
             plan=plan,
             assets=assets,
             seconds=SECONDS,
@@ -78,5 +78,5 @@ class Keys(Construct):
             description=f"{plan.name}: brings the keys of the edge up to date",
             schedule=events.Schedule.rate(EVERY),
             # The next minute is the next attempt.
-            targets=[targets.LambdaFunction(self.keys.function, retry_attempts=0)],
+            targets=[targets.LambdaFunction(self.edge_keys.function, retry_attempts=0)],
         )

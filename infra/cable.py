@@ -29,26 +29,26 @@ from infra.gateway import STAGE, Gateway
 from infra.secret import AccessSecret, OriginSecret
 from infra.stage import Plan
 from infra.storage import Storage
-from tailrace.store.dynamo.layout import DUE_INDEX
+from tailrace.store.dynamodb.layout import DUE_INDEX
 
 CABLE_SECONDS: Final = 30
 """API Gateway itself waits for 29."""
 
 CABLE_MEGABYTES: Final = 512
 
-PULSE_SECONDS: Final = 300
+HEARTBEAT_SECONDS: Final = 300
 """It goes on while somebody is connected, and then hands over to itself."""
 
-PULSE_MEGABYTES: Final = 256
+HEARTBEAT_MEGABYTES: Final = 256
 
 EVERY: Final = cdk.Duration.minutes(1)
-"""How late a pulse may begin that has stopped, or that nobody has started."""
+"""How late a heartbeat may begin that has stopped, or that nobody has started."""
 
 ROUTES: Final = ("$connect", "$disconnect", "$default")
 
 
 class Cable(Construct):
-    """`cable` hears what clients say, `pulse` does what has its time."""
+    """`cable` hears what clients say, `heartbeat` does what has its time."""
 
     def __init__(
         self,
@@ -66,13 +66,13 @@ class Cable(Construct):
         table, bucket = storage.table.table_arn, storage.bucket
         secrets = [each.secret_arn for each in (secret, access) if each is not None]
         environment = {**gateway.environment(storage), **protocols.cable(plan)}
-        self.pulse = Function(
+        self.heartbeat = Function(
             self,
-            "pulse",
+            "heartbeat",
             plan=plan,
             assets=assets,
-            seconds=PULSE_SECONDS,
-            megabytes=PULSE_MEGABYTES,
+            seconds=HEARTBEAT_SECONDS,
+            megabytes=HEARTBEAT_MEGABYTES,
             environment={
                 **gateway.environment(storage),
                 "TAILRACE_PING_INTERVAL": str(plan.ping_interval),
@@ -99,7 +99,7 @@ class Cable(Construct):
                 "TAILRACE_ACCESS": plan.access,
                 "TAILRACE_ACCESS_SECRET": "" if access is None else access.id,
                 "TAILRACE_ALLOWED_ORIGINS": plan.allowed_origins,
-                "TAILRACE_PULSE": self.pulse.function.function_name,
+                "TAILRACE_HEARTBEAT": self.heartbeat.function.function_name,
             },
             allowed=[
                 allow([*READ, *CHANGE], table),
@@ -110,17 +110,17 @@ class Cable(Construct):
             starts_itself=True,
         )
         acknowledge_objects(self.cable, storage, BODIES, SEGMENTS)
-        for each in (self.cable, self.pulse):
+        for each in (self.cable, self.heartbeat):
             gateway.acknowledge(each)
-        self._may_start("Cable", self.cable, self.cable, self.pulse)
-        self._may_start("Pulse", self.pulse, self.pulse)
+        self._may_start("Cable", self.cable, self.cable, self.heartbeat)
+        self._may_start("Heartbeat", self.heartbeat, self.heartbeat)
         self._listen(gateway, self.cable.function)
         events.Rule(
             self,
             "EveryMinute",
             description=f"{plan.name}: pings, and what is due",
             schedule=events.Schedule.rate(EVERY),
-            targets=[targets.LambdaFunction(self.pulse.function, retry_attempts=0)],
+            targets=[targets.LambdaFunction(self.heartbeat.function, retry_attempts=0)],
         )
 
     def _may_start(self, name: str, function: Function, *others: Function) -> None:

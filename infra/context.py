@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
 from tailrace.auth.origins import Origins
-from tailrace.aviso.config import given_roles
 from tailrace.errors import BadSetting
 from tailrace.log.retention import Retention
+from tailrace.protocols.aviso.config import given_roles
 
 _SWITCH: Final = re.compile(r"[a-z_]+")
 """The names of context that is CDK's own have a colon, a slash or a dash."""

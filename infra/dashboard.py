@@ -137,7 +137,7 @@ def _graph(title: str, metrics: Sequence[cloudwatch.IMetric]) -> cloudwatch.Grap
 
 
 def _own(plan: Plan, name: str, function: str, statistic: str = "sum") -> cloudwatch.IMetric:
-    """A metric that `tailrace.aws.observe` publishes."""
+    """A metric that `tailrace.aws.runtime.observability` publishes."""
     return cloudwatch.Metric(
         namespace=COMMON["POWERTOOLS_METRICS_NAMESPACE"],
         metric_name=name,

@@ -156,9 +156,9 @@ class Rotation(Construct):
         super().__init__(scope, name)
         # CloudFront asks this of whoever updates a distribution behind one.
         read_firewall = [] if firewall is None else [allow(["wafv2:GetWebACL"], firewall)]
-        self.rotate = Function(
+        self.rotate_secret = Function(
             self,
-            "rotate",
+            "rotate_secret",
             plan=plan,
             assets=assets,
             seconds=ROTATE_SECONDS,
@@ -192,7 +192,7 @@ class Rotation(Construct):
             self,
             "Permission",
             action="lambda:InvokeFunction",
-            function_name=self.rotate.function.function_arn,
+            function_name=self.rotate_secret.function.function_arn,
             principal="secretsmanager.amazonaws.com",
             source_account=cdk.Aws.ACCOUNT_ID,
             source_arn=secret.secret_arn,
@@ -204,6 +204,6 @@ class Rotation(Construct):
             self,
             "Schedule",
             secret_id=secret.secret_arn,
-            rotation_lambda_arn=self.rotate.function.function_arn,
+            rotation_lambda_arn=self.rotate_secret.function.function_arn,
             rotation_rules={"automaticallyAfterDays": plan.rotation_days},
         ).node.add_dependency(permission)

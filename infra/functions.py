@@ -15,6 +15,7 @@ from infra import protocols
 from infra.assets import Assets
 from infra.findings import acknowledge
 from infra.gateway import Gateway
+from infra.names import camel_case, logical_id
 from infra.secret import AccessSecret, OriginSecret
 from infra.stage import Plan, Stage
 from infra.storage import Storage
@@ -47,7 +48,7 @@ BATCHES: Final = "dynamodb:BatchWriteItem"
 CHANGE: Final = (*WRITE, BATCHES, "dynamodb:ConditionCheckItem")
 
 BODIES: Final = "bodies/*"
-"""Where `tailrace.store.dynamo` puts large bodies."""
+"""Where `tailrace.store.dynamodb` puts large bodies."""
 
 SEGMENTS: Final = "segments/*"
 """Where history is."""
@@ -94,7 +95,7 @@ class Function(Construct):
     ) -> None:
         """`starts_itself`: Lambda would end that after 16 times, for a mistake.
         `attempts`: of an invocation that nobody waits for; None: three, as Lambda has it."""
-        super().__init__(scope, name.capitalize())
+        super().__init__(scope, camel_case(name))
         self.seconds = seconds
         self.log_group = logs.LogGroup(
             self, "Logs", retention=LOGS[plan.stage], removal_policy=plan.removal
@@ -129,15 +130,14 @@ class Function(Construct):
             recursive_loop=lambda_.RecursiveLoop.ALLOW if starts_itself else None,
             retry_attempts=None if attempts is None else attempts - 1,
         )
-        # What `sam local invoke` and people call it.
         resource = self.function.node.default_child
         assert isinstance(resource, cdk.CfnResource)
-        resource.override_logical_id(f"{name.capitalize()}Function")
+        resource.override_logical_id(logical_id(name))
         acknowledge(self.function, PUBLISH, "The alias behind the URL publishes a version.")
         acknowledge(role, f"{WILDCARD}[Resource::*]", "X-Ray knows no resource to send traces to.")
 
     def url(self, mode: lambda_.InvokeMode) -> str:
-        """A URL that is open to all: see `tailrace.aws.door` for who is let in."""
+        """A URL that is open to all: see `tailrace.aws.edge.origin_guard` for who is let in."""
         alias = lambda_.Alias(
             self, "Alias", alias_name=ALIAS, version=self.function.current_version
         )

@@ -15,7 +15,7 @@ from infra.schedule import expression
 from infra.stage import Plan
 from infra.storage import Storage
 from tailrace.settings import Settings
-from tailrace.store.dynamo.layout import DUE_INDEX
+from tailrace.store.dynamodb.layout import DUE_INDEX
 
 SCAN: Final = ("dynamodb:DescribeTable", "dynamodb:Scan", *READ)
 

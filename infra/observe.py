@@ -110,7 +110,7 @@ class Alarms(Construct):
         )
         self._alarm(
             "RotationFailed",
-            rotation.rotate.function.metric_errors(period=PERIOD),
+            rotation.rotate_secret.function.metric_errors(period=PERIOD),
             1,
             "The origin secret could not be rotated; the old one still works.",
         )
@@ -118,7 +118,7 @@ class Alarms(Construct):
             # Once a minute: so many failures are all of them.
             self._alarm(
                 "KeysFailed",
-                keys.keys.function.metric_errors(period=PERIOD),
+                keys.edge_keys.function.metric_errors(period=PERIOD),
                 FEW,
                 "The edge does not hear of changed keys: look at the log of the keys function.",
             )
@@ -126,9 +126,9 @@ class Alarms(Construct):
             self._watch("Cable", cable.cable)
             self._alarm(
                 "PulseFailed",
-                cable.pulse.function.metric_errors(period=PERIOD),
+                cable.heartbeat.function.metric_errors(period=PERIOD),
                 FEW,
-                "Nobody pings cables, and their clients give up: look at the log of the pulse"
+                "Nobody pings cables, and their clients give up: look at the log of the heartbeat"
                 " function.",
             )
         for title, operation in OPERATIONS.items():

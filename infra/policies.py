@@ -10,7 +10,7 @@ from constructs import Construct
 
 from infra.stage import Plan
 from tailrace.auth.origins import Origins
-from tailrace.http.wire import ALLOWED_HEADERS, METHODS, RESPONSE_HEADERS
+from tailrace.web.messages import ALLOWED_HEADERS, METHODS, RESPONSE_HEADERS
 
 QUERY: Final = ("offset", "live", "cursor")
 """What, beside the path, tells answers apart. Of a stream's query nothing else is passed on."""

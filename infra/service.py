@@ -132,15 +132,15 @@ class Service(cdk.Stack):
             "Http": functions.http,
             "Live": functions.live,
             "Dispatch": dispatch.dispatch,
-            "Rotate": rotation.rotate,
+            "RotateSecret": rotation.rotate_secret,
         }
         if access is not None and keys is not None:
             outputs["AccessSecretArn"] = access.secret.id
-            made_functions["Keys"] = keys.keys
+            made_functions["EdgeKeys"] = keys.edge_keys
         if gateway is not None and cable is not None:
             outputs["CableUrl"] = f"wss://{edge.host}/{STAGE}"
             outputs["CableEndpoint"] = gateway.endpoint
-            made_functions |= {"Cable": cable.cable, "Pulse": cable.pulse}
+            made_functions |= {"Cable": cable.cable, "Heartbeat": cable.heartbeat}
         for title, made in made_functions.items():
             outputs[f"{title}FunctionName"] = made.function.function_name
             outputs[f"{title}LogGroup"] = made.log_group.log_group_name

@@ -22,7 +22,7 @@ class Storage(cdk.Stack):
         self.table = dynamodb.TableV2(
             self,
             "Log",
-            # The keys of `tailrace.store.dynamo.layout`, which says what each item is.
+            # The keys of `tailrace.store.dynamodb.layout`, which says what each item is.
             partition_key=_key("p"),
             sort_key=_key("s"),
             global_secondary_indexes=[

@@ -17,7 +17,7 @@ _CLOSED: Final = "const ACCESS = 'closed';"
 
 
 def code(access: str = "closed") -> str:
-    """For a door that is `closed`, or one that is `open` and needs no keys."""
+    """For a authorizer that is `closed`, or one that is `open` and needs no keys."""
     source = SOURCE.read_text()
     assert source.count(_CLOSED) == 1
     return _COMMENT.sub("", source.replace(_CLOSED, f"const ACCESS = '{access}';"))

@@ -33,10 +33,10 @@ LAYERS = {
     "http": ("core", "shared", "web", "tokens", "aviso"),
     "live": ("core", "shared", "streaming", "tokens", "aviso"),
     "cable": ("core", "shared", "tokens"),
-    "pulse": ("core", "shared"),
+    "heartbeat": ("core", "shared"),
     "dispatch": ("core", "shared"),
-    "rotate": ("core", "shared"),
-    "keys": ("core", "shared", "signing"),
+    "rotate_secret": ("core", "shared"),
+    "edge_keys": ("core", "shared", "signing"),
 }
 """The layers of each function; Lambda allows five."""
 
@@ -52,14 +52,10 @@ GLIBC = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
 GLUE, WHEELS = ON_GLUE = ("glue", "wheels")
 """The jobs, and the wheels for their zip, which are fetched only when the pins change."""
 
+LOCAL_ONLY = ("__main__.py", "cli", "server.py", "web/uvicorn")
+"""Modules of the product that need packages which no layer has."""
+
 LEFT_OUT = (
-    # They need packages that no layer has.
-    "python/tailrace/cli",
-    "python/tailrace/__main__.py",
-    "python/tailrace/cable/local/protocol.py",
-    "python/tailrace/http/protocol.py",
-    "python/tailrace/server.py",
-    # Nothing that runs asks for these.
     "python/bin",
     "python/boto3/data",
     "python/boto3/examples",
@@ -71,11 +67,11 @@ LEFT_OUT = (
     *(f"python/{package}/**/*.pxd" for package in ("numpy", "shapely")),
     *(f"python/numpy/_core/{what}" for what in ("include", "lib")),
     *(f"python/numpy/{what}" for what in ("_pyinstaller", "f2py", "random", "testing")),
-    # Notes of pip and uv to themselves differ between machines. Entry points and licences stay.
+    # These differ between machines. Entry points and licences stay.
     "python/.lock",
     *(f"python/*.dist-info/{note}" for note in ("RECORD", "INSTALLER", "REQUESTED", "WHEEL")),
 )
-"""What of its sources and packages an asset does without."""
+"""Files of packages that nothing uses at run time, and notes of pip and uv to themselves."""
 
 SERVICES = {"cloudfront", "cloudfront-keyvaluestore", "dynamodb", "s3", "secretsmanager", "sts"}
 """The services whose definitions botocore keeps; all of them would be 27 MB."""
@@ -170,6 +166,9 @@ def _make(asset: str, platform: Platform, place: Path) -> None:
         _install(new / "python", asset, platform)
     else:
         shutil.copytree(ROOT / asset, new, ignore=shutil.ignore_patterns("__pycache__"))
+        if asset == "layers/core":
+            for path in LOCAL_ONLY:
+                package_glue.remove(new / "python" / "tailrace" / path)
     _prune(new)
     if platform == "host" and asset not in ON_GLUE:
         _compile(new)

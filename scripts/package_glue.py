@@ -27,8 +27,17 @@ MACHINE = "x86_64"
 ZIP = "tailrace.gluewheels.zip"
 """Only with this end does Glue take it for a zip of wheels."""
 
-LEFT_OUT = ("__main__.py", "__pycache__", "aviso", "aws", "cable", "cli", "http", "server.py")
-"""What of the product no job asks for; most of it needs packages that are not in the zip."""
+LEFT_OUT = (
+    "__main__.py",
+    "api.py",
+    "app.py",
+    "server.py",
+    *(f"aws/{package}" for package in ("edge", "handlers", "runtime")),
+    "cli",
+    "protocols",
+    "web",
+)
+"""Modules that no job needs; most of them import packages that are not in the zip."""
 
 MOMENT = (1980, 1, 1, 0, 0, 0)
 
@@ -80,8 +89,10 @@ def assemble(root: Path, wheels: Path, target: Path) -> None:
 
 def _wheel(root: Path, place: Path, dependencies: list[str]) -> Path:
     """The wheel of the product and its jobs."""
-    ignore = shutil.ignore_patterns(*LEFT_OUT)
+    ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(root / "layers/core/python/tailrace", place / "tailrace", ignore=ignore)
+    for path in LEFT_OUT:
+        remove(place / "tailrace" / path)
     shutil.copytree(root / "glue_jobs", place / "glue_jobs", ignore=ignore)
     whole = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     project = PROJECT.format(
@@ -95,6 +106,14 @@ def _wheel(root: Path, place: Path, dependencies: list[str]) -> Path:
         raise NotBuilt(f"hatchling could not make the wheel of the jobs:\n{done.stderr}")
     (made,) = place.glob("*.whl")
     return made
+
+
+def remove(path: Path) -> None:
+    """Remove a file or folder; one that is not there is an error: the tree has changed."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _pin(wheel: Path) -> str:

@@ -26,10 +26,10 @@ LARGEST_FUNCTION = {
     "http": 120,
     "live": 105,
     "cable": 42,
-    "pulse": 25,
+    "heartbeat": 25,
     "dispatch": 25,
-    "rotate": 25,
-    "keys": 38,
+    "rotate_secret": 25,
+    "edge_keys": 38,
 }
 """Megabytes unzipped with the layers. Lambda allows 250, but a cold start has to fetch them."""
 

@@ -21,9 +21,9 @@ from bench.dynamodb.report import Report, markdown
 from bench.report import machine
 from devtools.engines.ministack import PYTHON, Ministack
 from devtools.processes import ROOT, fresh_name, stop_cleanly_when_terminated
+from tailrace.aws.client.endpoint import resolve
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
-from tailrace.store.dynamo.access import resolve
 
 PAGE = ROOT / "docs" / "benchmarks-dynamodb.md"
 FACTS = ("machine", "system", "Tailrace", "date")

@@ -15,10 +15,10 @@ import uvloop
 
 from bench.dynamodb.lab import SMALL, entry_item
 from devtools.processes import ROOT
+from tailrace.aws.client.endpoint import boto_client, resolve
+from tailrace.aws.client.json_client import Client
 from tailrace.settings import Settings
-from tailrace.store.dynamo.access import boto_client, resolve
-from tailrace.store.dynamo.client import Client
-from tailrace.store.dynamo.table import ABSENT, Table
+from tailrace.store.dynamodb.table import ABSENT, Table
 
 AT_ONCE = (1, 16)
 WARM_UP = 64

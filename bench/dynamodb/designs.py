@@ -10,9 +10,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tailrace.store.dynamo.failures import ConditionFailed, Item, TransactionCanceled
-from tailrace.store.dynamo.layout import binary, number, slot_key, text
-from tailrace.store.dynamo.table import ABSENT, Action, Caller, Table
+from tailrace.aws.client.failures import ConditionFailed, Item, TransactionCanceled
+from tailrace.store.dynamodb.layout import binary, number, slot_key, text
+from tailrace.store.dynamodb.table import ABSENT, Action, Caller, Table
 from tailrace.streams import _back_off
 
 TIP_BYTES: Final = 32 << 10

@@ -15,15 +15,15 @@ from unittest.mock import patch
 
 from bench.dynamodb.ledger import Ledger, Objects
 from devtools.engines.ministack import Engine, Ministack
+from tailrace.aws.client.endpoint import boto_client
 from tailrace.clock import system_clock
 from tailrace.log.append import Append, decide
 from tailrace.log.create import Create
 from tailrace.log.state import Config, State
 from tailrace.settings import Settings
-from tailrace.store.dynamo import layout
-from tailrace.store.dynamo.access import boto_client
-from tailrace.store.dynamo.provision import Backend
-from tailrace.store.dynamo.store import DynamoStore
+from tailrace.store.dynamodb import layout
+from tailrace.store.dynamodb.provision import Backend
+from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.streams import Streams
 
 BINARY = "application/octet-stream"

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from bench.dynamodb.units import lost_units, read_units
 from bench.rows import TIMES
+from tailrace.aws.client.failures import ConditionFailed, TransactionCanceled
+from tailrace.aws.client.json_client import Call
 from tailrace.settings import Settings
-from tailrace.store.dynamo.bodies import Bucket, S3Bucket
-from tailrace.store.dynamo.client import Call
-from tailrace.store.dynamo.failures import ConditionFailed, TransactionCanceled
-from tailrace.store.dynamo.provision import Backend, connect
-from tailrace.store.dynamo.table import Caller
+from tailrace.store.dynamodb.bodies import Bucket, S3Bucket
+from tailrace.store.dynamodb.provision import Backend, connect
+from tailrace.store.dynamodb.table import Caller
 
 S3_PUT = "S3 PUT"
 S3_GET = "S3 GET"

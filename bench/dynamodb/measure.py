@@ -10,7 +10,7 @@ from bench.dynamodb.operations import OPERATIONS
 from bench.dynamodb.races import other_races, slot_races
 from bench.dynamodb.results import Measured, Run
 from bench.dynamodb.waiting import idle, wake
-from tailrace.store.dynamo.polling import SHARE
+from tailrace.store.dynamodb.polling import SHARE
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from bench.dynamodb.designs import TIP_BYTES, HeadAndEntry, Tip
 from bench.dynamodb.lab import SMALL, Lab, append
 from bench.dynamodb.ledger import Sample, measured, round_trips
+from tailrace.aws.client.json_client import WRITES
 from tailrace.errors import StoreUnavailable
-from tailrace.store.dynamo.client import WRITES
-from tailrace.store.dynamo.provision import Backend
+from tailrace.store.dynamodb.provision import Backend
 from tailrace.streams import Streams
 
 WRITERS = 8

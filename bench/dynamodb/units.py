@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tailrace.store.dynamo.failures import ConditionFailed, Item, TransactionCanceled
+from tailrace.aws.client.failures import ConditionFailed, Item, TransactionCanceled
 
 WRITE_BYTES: Final = 1024
 READ_BYTES: Final = 4096

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bench.dynamodb.lab import SMALL, Lab, append
 from bench.dynamodb.ledger import Sample, traced
-from tailrace.store.dynamo.polling import SHARE
+from tailrace.store.dynamodb.polling import SHARE
 from tailrace.streams import Streams
 
 PATIENCE = 60.0

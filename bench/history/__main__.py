@@ -31,7 +31,7 @@ from glue_jobs.shared import items
 from glue_jobs.shared.job import running
 from glue_jobs.shared.spark import session
 from tailrace.settings import Settings
-from tailrace.store.dynamo.provision import connect
+from tailrace.store.dynamodb.provision import connect
 
 SIZES = (Size(100_000, 1_000), Size(1_000_000, 10_000))
 QUICK = (Size(10_000, 100), Size(50_000, 500))

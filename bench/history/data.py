@@ -15,7 +15,7 @@ import orjson
 
 from tailrace.log.content import length
 from tailrace.log.state import Config, Entry, State, Stream
-from tailrace.store.dynamo.layout import entry_item, name_item
+from tailrace.store.dynamodb.layout import entry_item, name_item
 
 FILES = 16
 BEGUN = 1_790_000_000_000
@@ -73,8 +73,8 @@ def _entries(rng: random.Random, stream: Stream) -> Iterator[Entry]:
     mode = stream.config.mode
     while True:
         noise = rng.randbytes(rng.randint(20, 180)).hex()
-        body = b'{"at":%d,"of":"%b"}' % (state.n, noise.encode())
-        n = state.n
+        body = b'{"at":%d,"of":"%b"}' % (state.slot, noise.encode())
+        n = state.slot
         state = State(
             n + 1, state.offset + length(mode, body), state.size + len(body),
             state.at + rng.randint(0, 500),

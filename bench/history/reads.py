@@ -12,7 +12,7 @@ from bench.history.data import KINDS, Made
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.settings import Settings
-from tailrace.store.dynamo.store import DynamoStore
+from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.streams import Streams
 
 CHUNK_BYTES = 64 << 10
@@ -39,7 +39,7 @@ async def reads(settings: Settings, made: Made) -> Reads:
         await streams.create(HOT, Create(content_type=KINDS[1]))
         for _ in range(ENTRIES):
             await streams.append(HOT, Append(b"x" * (made.bytes // made.size.entries), KINDS[1]))
-        slots = (await streams.find(COLD)).settled.tail
+        slots = (await streams.find(COLD)).committed.tail
         hot = await _median(streams, HOT, ENTRIES // 2)
         first = []
         for _ in range(READS // 10):

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from devtools.dynamodb_simulator.network import CALM, Effect, Event, Faults, Flight, Line, Network
+from tailrace.aws.client.failures import CallFailed
 from tailrace.errors import StoreUnavailable
-from tailrace.store.dynamo.failures import CallFailed
 
 LATENCY = (0.005, 0.1)
 

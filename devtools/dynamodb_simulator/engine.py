@@ -33,12 +33,7 @@ from devtools.dynamodb_simulator.requests import (
     write,
 )
 from devtools.dynamodb_simulator.values import Invalid, Item, checked, number
-from tailrace.store.dynamo.failures import (
-    ConditionFailed,
-    Reason,
-    Refused,
-    TransactionCanceled,
-)
+from tailrace.aws.client.failures import ConditionFailed, Reason, Refused, TransactionCanceled
 
 PAGE_BYTES = 1024 * 1024
 INDEX_OVERHEAD = 100

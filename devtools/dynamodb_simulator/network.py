@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, NoReturn
 
-from tailrace.store.dynamo.failures import Throttled, Unavailable
+from tailrace.aws.client.failures import Throttled, Unavailable
 
 ATTEMPTS = 4
 PATIENCE = 1.0

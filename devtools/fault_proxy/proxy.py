@@ -157,9 +157,9 @@ class FaultProxy:
         """No more faults; returns when what was to be delivered late has been."""
         self.weights = self.script = None
         self.outage = False
-        await self.settled()
+        await self.committed()
 
-    async def settled(self) -> None:
+    async def committed(self) -> None:
         """Returns when no delivery is outstanding."""
         while self._later:
             await asyncio.gather(*self._later)

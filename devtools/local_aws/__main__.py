@@ -16,7 +16,7 @@ from devtools.local_aws.stack import AwsLocal, Missing
 from devtools.processes import stop_cleanly_when_terminated
 from tailrace.auth.jws import made
 from tailrace.auth.keys import Keys
-from tailrace.auth.signing import sign
+from tailrace.auth.signed_names import sign
 from tailrace.settings import Settings
 
 LOOK_SECONDS = 0.2

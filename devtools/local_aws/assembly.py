@@ -16,6 +16,7 @@ from devtools.local_aws.environments import (
     MOST_ENVIRONMENTS,
     Configuration,
 )
+from infra.names import logical_id
 
 STAGE: Final = "dev"
 STACK: Final = f"tailrace-{STAGE}"
@@ -54,7 +55,7 @@ class Assembly:
 
     def function(self, name: str, **variables: str) -> Configuration:
         """The function `name` as it would be deployed, with some variables set otherwise."""
-        function = self.resources("AWS::Lambda::Function")[f"{name.capitalize()}Function"]
+        function = self.resources("AWS::Lambda::Function")[logical_id(name)]
         layers = self.resources("AWS::Lambda::LayerVersion")
         given = {
             variable: self.resolve(value)
@@ -83,7 +84,7 @@ class Assembly:
         modes = [
             url.get("InvokeMode", "BUFFERED")
             for url in self.resources("AWS::Lambda::Url").values()
-            if f"{name.capitalize()}Function" in json.dumps(self._target(url))
+            if logical_id(name) in json.dumps(self._target(url))
         ]
         (mode,) = modes
         return bool(mode == "RESPONSE_STREAM")

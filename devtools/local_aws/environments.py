@@ -164,7 +164,7 @@ class Environment:
                 await relay
             self._note(f"REPORT RequestId: {invocation.request_id} Duration: {_ms(began)} ms")
 
-    async def settle(self) -> bool:
+    async def confirm(self) -> bool:
         """Waits until it can take the next event; False when it never will."""
         return await self._waiting(self.configuration.seconds + self.configuration.grace)
 

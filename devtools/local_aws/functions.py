@@ -102,7 +102,7 @@ class Function:
             self._finishing += 1
             answer.end(failure)
             try:
-                usable = await environment.settle()
+                usable = await environment.confirm()
             finally:
                 self._finishing -= 1
             if not usable:

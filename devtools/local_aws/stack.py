@@ -34,16 +34,17 @@ from devtools.local_aws.functions import Function
 from devtools.local_aws.lambda_api import LambdaApi
 from devtools.local_aws.websocket_api import WebSocketApi
 from devtools.processes import allow_many_connections
-from tailrace.aws.access import with_access
-from tailrace.aws.edge_keys import entries
+from infra.names import logical_id
+from tailrace.aws.edge.key_document import entries
+from tailrace.aws.runtime.policy_provider import with_access
 from tailrace.settings import Settings
-from tailrace.store.dynamo.provision import table_definition
+from tailrace.store.dynamodb.provision import table_definition
 
 SECRET: Final = "the-origin-secret-of-this-machine"
 SECRET_HEADER: Final = "x-tailrace-origin"
 DISTRIBUTION: Final = "ELOCAL"
 URLS: Final = ("http", "live")
-FUNCTIONS: Final = (*URLS, "dispatch", "cable", "pulse")
+FUNCTIONS: Final = (*URLS, "dispatch", "cable", "heartbeat")
 START_SECONDS: Final = 600.0
 """A safety net: on a busy machine a start that takes seconds can take minutes."""
 
@@ -219,7 +220,7 @@ class AwsLocal:
             "AWS::Region": REGION,
             "AWS::URLSuffix": "amazonaws.com",
             "AWS::ApiGatewayV2::Api": self.cable.api_id,
-            **{f"{name.capitalize()}Function": name for name in FUNCTIONS},
+            **{logical_id(name): name for name in FUNCTIONS},
         }
 
     def _follow(self, assembly: Assembly, stream: str) -> None:

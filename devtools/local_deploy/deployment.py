@@ -33,7 +33,7 @@ COMMAND_SECONDS = 900.0
 WAIT_SECONDS = 180.0
 
 CABLES = ("L", "X")
-"""How the partitions begin of those who are told something on a cable, and of their pulse."""
+"""How the partitions begin of those who are told something on a cable, and of their heartbeat."""
 
 
 class Cloud(Ministack):
@@ -114,7 +114,7 @@ class Deployment:
         return f"{place}/_aws/execute-api/{host.partition('.')[0]}/{stage}"
 
     def on_cables(self) -> set[str]:
-        """The keys of who is told something, and of the pulse, in the table."""
+        """The keys of who is told something, and of the heartbeat, in the table."""
         found = self.client("dynamodb").scan(TableName=self.output("TableName"))["Items"]
         keys = [(item["p"]["S"], item["s"]["S"]) for item in found]
         return {f"{p} {s}" for p, s in keys if p.startswith(CABLES)}
@@ -137,7 +137,7 @@ class Deployment:
         for step in ("createSecret", "setSecret", "testSecret", "finishSecret"):
             event = {"SecretId": self.output("OriginSecretArn"), "ClientRequestToken": version}
             answer = self.client("lambda").invoke(
-                FunctionName=self.output("RotateFunctionName"),
+                FunctionName=self.output("RotateSecretFunctionName"),
                 Payload=json.dumps({**event, "Step": step}),
             )
             assert "FunctionError" not in answer, answer["Payload"].read()

@@ -47,12 +47,12 @@ FAILED: Final = (1, 2)
 
 _FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
-_HTTP: Final = ("tests/unit/http", "tests/integration/http")
+_HTTP: Final = ("tests/unit/web", "tests/integration/durable_streams")
 _STREAMS: Final = ("tests/unit/streams", "tests/unit/store/test_*.py", *_HTTP)
 _DYNAMO: Final = (
-    "tests/unit/store/dynamo",
-    "tests/integration/store/dynamo/test_s*.py",
-    "tests/integration/store/dynamo/test_[!s]*.py",
+    "tests/unit/store/dynamodb",
+    "tests/integration/store/dynamodb/test_s*.py",
+    "tests/integration/store/dynamodb/test_[!s]*.py",
     "tests/integration/simulation",
     "tests/integration/faults/test_dynamodb.py",
 )
@@ -61,15 +61,27 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "log": ("tests/unit/log", *_STREAMS),
     "streams.py": _STREAMS,
     "store": ("tests/unit/store/test_*.py", "tests/unit/streams", *_HTTP),
-    "store/dynamo": _DYNAMO,
-    "store/dynamo/client.py": ("tests/unit/store/dynamo/test_client.py", *_DYNAMO),
-    "store/dynamo/retention.py": ("tests/integration/store/dynamo/test_retention.py", *_DYNAMO),
-    "store/dynamo/trimming.py": ("tests/integration/store/dynamo/test_trimming.py", *_DYNAMO),
-    "http": ("tests/unit/http", "tests/unit/test_live.py", "tests/integration/http"),
-    "auth": ("tests/unit/auth", "tests/unit/http", "tests/integration/http/test_[cd]*.py"),
-    "cable": ("tests/unit/cable", "tests/integration/cable/test_[!j]*.py"),
-    "cable/gateway": ("tests/integration/cable/gateway",),
-    "aviso": ("tests/unit/aviso", "tests/integration/aviso"),
+    "store/dynamodb": _DYNAMO,
+    "aws/client/json_client.py": ("tests/unit/aws/client/test_json_client.py", *_DYNAMO),
+    "store/dynamodb/retention.py": ("tests/integration/store/dynamodb/test_retention.py", *_DYNAMO),
+    "store/dynamodb/trimming.py": ("tests/integration/store/dynamodb/test_trimming.py", *_DYNAMO),
+    "web": ("tests/unit/web", "tests/unit/test_live.py", "tests/integration/durable_streams"),
+    "protocols/durable_streams": (
+        "tests/unit/web",
+        "tests/unit/test_live.py",
+        "tests/integration/durable_streams",
+    ),
+    "auth": (
+        "tests/unit/auth",
+        "tests/unit/web",
+        "tests/integration/durable_streams/test_[cd]*.py",
+    ),
+    "protocols/action_cable": (
+        "tests/unit/action_cable",
+        "tests/integration/action_cable/test_[!j]*.py",
+    ),
+    "protocols/action_cable/api_gateway": ("tests/integration/action_cable/api_gateway",),
+    "protocols/aviso": ("tests/unit/aviso", "tests/integration/aviso"),
 }
 """Which tests concern a part of the package, the cheapest first: globs from the root, for the
 longest path that a mutated file begins with. A glob that matches nothing is left out."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tailrace.aws.cable import Cable
+from tailrace.aws.handlers.websocket import Cable
 
 cable = Cable()
 

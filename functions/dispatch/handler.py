@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tailrace.aws.dispatch import Dispatch
+from tailrace.aws.handlers.table_stream import Dispatch
 
 dispatch = Dispatch()
 

@@ -2,7 +2,7 @@
 
 from mangum import Mangum
 
-from tailrace.aws.adapter import FunctionUrl
-from tailrace.aws.function import Function
+from tailrace.aws.handlers.application import Function
+from tailrace.aws.handlers.function_url import FunctionUrl
 
 handler = Mangum(Function("http").started(), lifespan="off", custom_handlers=[FunctionUrl])

@@ -29,14 +29,14 @@ SUSPECTS: Final = (
 )
 """Where to look: a slot, and the key of an object or what else tells one thing from another."""
 
-Look = Callable[[Live], Awaitable[Problem | None]]
+Recheck = Callable[[Live], Awaitable[Problem | None]]
 
 
 class Check(NamedTuple):
     name: str
     about: str
     suspects: Callable[[Facts], DataFrame]
-    look: Look
+    recheck: Recheck
     warning: bool = False
     """Whether what it finds does no harm, and goes by itself."""
 

@@ -20,8 +20,8 @@ from glue_jobs.auditing.problems import (
     Problem,
 )
 from tailrace.log.content import Mode
-from tailrace.store.dynamo import layout
-from tailrace.store.dynamo.layout import Name, Stored
+from tailrace.store.dynamodb import layout
+from tailrace.store.dynamodb.layout import Name, Stored
 
 BLOCK: Final = 1 << 16
 """Slots of a chain that are looked at together: a long chain is spread over many workers."""
@@ -108,19 +108,19 @@ async def slot_problem(live: Live) -> Problem | None:
 def _follows_wrong(entry: Stored, before: Stored, name: Name) -> Problem | None:
     state, prior = entry.state, before.state
     if prior.gone:
-        return Problem(entry.n, f"it comes after the tombstone in slot {before.n}", UNREACHED)
+        return Problem(entry.slot, f"it comes after the tombstone in slot {before.slot}", UNREACHED)
     if prior.closed and not state.gone:
         return Problem(
-            entry.n, f"it comes after slot {before.n}, a closed stream's last", UNREACHED
+            entry.slot, f"it comes after slot {before.slot}, a closed stream's last", UNREACHED
         )
     what = None
     if state.at < prior.at:
-        what = f"it is {prior.at - state.at} ms older than slot {before.n}"
-    elif entry.n == before.n + 1:
+        what = f"it is {prior.at - state.at} ms older than slot {before.slot}"
+    elif entry.slot == before.slot + 1:
         what = ends_wrong(entry, before.offset, before.size, name.stream.config.mode)
-    elif entry.n > max(name.archived, name.earliest):
-        what = _nowhere(before.n + 1, entry.n)
-    return None if what is None else Problem(entry.n, what, RESTORE)
+    elif entry.slot > max(name.archived, name.earliest):
+        what = _nowhere(before.slot + 1, entry.slot)
+    return None if what is None else Problem(entry.slot, what, RESTORE)
 
 
 def ends_wrong(entry: Stored, offset: int | None, size: int, mode: Mode) -> str | None:
@@ -152,15 +152,15 @@ async def beginning_problem(live: Live) -> Problem | None:
     if name is None or name.earliest != earliest:
         return None  # Retention is at work on it.
     if stray is not None:
-        return Problem(stray.n, f"it is before slot {base}, where its chain begins", UNREACHED)
+        return Problem(stray.slot, f"it is before slot {base}, where its chain begins", UNREACHED)
     if again is not None:
         what = f"it is in the table again: all slots before {let_go} were let go"
-        return Problem(again.n, what, LATE)
+        return Problem(again.slot, what, LATE)
     kept = max(name.archived, earliest)
     if first is None:
         what = "the last entry is not in the table; who appends now begins the stream anew"
         return Problem(kept, what, RESTORE) if kept > base else None
-    return Problem(first.n, _nowhere(kept, first.n), RESTORE) if first.n > kept else None
+    return Problem(first.slot, _nowhere(kept, first.slot), RESTORE) if first.slot > kept else None
 
 
 async def pointer_problem(live: Live) -> Problem | None:
@@ -185,7 +185,7 @@ async def tombstone_problem(live: Live) -> Problem | None:
         return None
     if name.tombstone is None:
         what = "it is a tombstone, but the stream still has its name"
-        return Problem(last.n, what, FORGOTTEN) if last is not None and last.state.gone else None
+        return Problem(last.slot, what, FORGOTTEN) if last is not None and last.state.gone else None
     tombstone = await live.entry(name.tombstone)
     if tombstone is not None and tombstone.state.gone:
         return None

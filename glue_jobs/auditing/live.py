@@ -7,12 +7,12 @@ from typing import Final
 from glue_jobs.shared import listing
 from glue_jobs.shared.workers import Backend, Row
 from tailrace.errors import StoreUnavailable
-from tailrace.history.reader import Manifest
-from tailrace.history.segment import TRAILER_BYTES
+from tailrace.segments.format import TRAILER_BYTES
+from tailrace.segments.reader import Manifest
 from tailrace.settings import Settings
-from tailrace.store.dynamo import layout
-from tailrace.store.dynamo.layout import LAST_SLOT, Key, Name, Stored, slot_text
-from tailrace.store.dynamo.segments import TableManifests, segments_from
+from tailrace.store.dynamodb import layout
+from tailrace.store.dynamodb.layout import LAST_SLOT, Key, Name, Stored, slot_text
+from tailrace.store.dynamodb.segments import TableManifests, segments_from
 
 TRIES: Final = 10
 """Looks at what is another thing each time; then somebody is at work on it, and it is left."""

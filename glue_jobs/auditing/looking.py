@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from glue_jobs.auditing.checks import CHECKS, Look
+from glue_jobs.auditing.checks import CHECKS, Recheck
 from glue_jobs.auditing.live import TRIES, Live
 from glue_jobs.auditing.problems import RESTORE, UNREACHED, Problem
 from glue_jobs.shared.workers import Backend, Row, for_each
@@ -37,15 +37,15 @@ PROBLEMS: Final = (
     .add("fix", T.StringType())
 )
 
-LOOKS: Final[Mapping[str, Look]] = {check.name: check.look for check in CHECKS}
+RECHECKS: Final[Mapping[str, Recheck]] = {check.name: check.recheck for check in CHECKS}
 
 
 def problems(suspects: DataFrame, settings: Settings) -> DataFrame:
     """Those of the suspects that are still wrong; `other` is as in `Live`."""
 
-    async def look(backend: Backend, row: Row) -> Sequence[Row]:
+    async def recheck(backend: Backend, row: Row) -> Sequence[Row]:
         if CHAIN.fullmatch(row["chain"]):
-            found = await _twice(LOOKS[row["check"]], Live(backend, settings, row))
+            found = await _twice(RECHECKS[row["check"]], Live(backend, settings, row))
         else:
             found = Problem(None, f"'{row['chain']}' is no chain", UNREACHED)
         if found is None:
@@ -54,14 +54,14 @@ def problems(suspects: DataFrame, settings: Settings) -> DataFrame:
         return [{"check": row["check"], "stream": stream, **found._asdict()}]
 
     spread = suspects.repartition("check", "chain", "n", "key")
-    return for_each(spread, settings, PROBLEMS, look, AT_ONCE).distinct()
+    return for_each(spread, settings, PROBLEMS, recheck, AT_ONCE).distinct()
 
 
-async def _twice(look: Look, live: Live) -> Problem | None:
+async def _twice(recheck: Recheck, live: Live) -> Problem | None:
     last = None
     for _ in range(TRIES):
         try:
-            found = await look(live)
+            found = await recheck(live)
         except (LookupError, ValueError) as error:
             found = Problem(live.n, f"an item of it cannot be read ({error!r})", RESTORE)
         if found is None or found == last:

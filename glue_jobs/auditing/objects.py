@@ -7,8 +7,8 @@ from pyspark.sql import DataFrame
 from glue_jobs.auditing.facts import Facts
 from glue_jobs.auditing.live import Live
 from glue_jobs.auditing.problems import BACKUP, UNCLAIM, Problem
-from tailrace.history.segment import TRAILER_BYTES
-from tailrace.store.dynamo import layout
+from tailrace.segments.format import TRAILER_BYTES
+from tailrace.store.dynamodb import layout
 
 # Where to look
 

@@ -12,9 +12,9 @@ from pyspark.sql import types as T
 
 from glue_jobs.shared.workers import Backend, Row, for_each
 from tailrace.errors import StoreUnavailable
-from tailrace.history.reader import Manifest
-from tailrace.history.segment import BadSegment, Parts, Trailer, unpack
 from tailrace.log.content import Mode
+from tailrace.segments.format import BadSegment, Parts, Trailer, unpack
+from tailrace.segments.reader import Manifest
 from tailrace.settings import Settings
 
 AT_ONCE: Final = 3

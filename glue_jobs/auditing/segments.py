@@ -16,10 +16,10 @@ from glue_jobs.auditing.live import TRIES, Live
 from glue_jobs.auditing.problems import BACKUP, POINTERS, RESTORE, Problem
 from glue_jobs.auditing.proving import opened, slots
 from glue_jobs.shared.workers import Row
-from tailrace.history.reader import Manifest
-from tailrace.history.segment import BadSegment
 from tailrace.log.content import Mode
-from tailrace.store.dynamo.layout import Name, Stored
+from tailrace.segments.format import BadSegment
+from tailrace.segments.reader import Manifest
+from tailrace.store.dynamodb.layout import Name, Stored
 
 MANIFEST: Final = (
     "first", "stop", "key", "data_bytes", "index_bytes", "index_checksum", "begin", "offset", "size"
@@ -168,16 +168,18 @@ async def seam_problem(live: Live) -> Problem | None:
 
 async def _differs(live: Live, entry: Stored, manifest: Manifest, mode: Mode) -> str | None:
     """Of an entry whose slot is in a segment."""
-    if entry.n == manifest.first and (what := ends_wrong(entry, None, manifest.begin, mode)):
+    if entry.slot == manifest.first and (what := ends_wrong(entry, None, manifest.begin, mode)):
         return what
     hot = {"offset": entry.offset, "size": entry.size, "at": entry.state.at}
     if entry.object_key is None:
         hot["checksum"] = zlib.crc32(entry.body)
     cold: Row = {"offset": manifest.offset, "size": manifest.size}
-    if entry.n < manifest.stop - 1 or all(hot[each] == value for each, value in cold.items()):
+    if entry.slot < manifest.stop - 1 or all(hot[each] == value for each, value in cold.items()):
         segment = await live.object(manifest.key)
         try:
-            cold = {} if segment is None else next(slots(opened(segment, manifest, mode), entry.n))
+            cold = (
+                {} if segment is None else next(slots(opened(segment, manifest, mode), entry.slot))
+            )
         except BadSegment:
             return None  # This is told of the segment.
     for what, value in hot.items():

@@ -9,7 +9,7 @@ from glue_jobs.auditing.columns import chain_text
 from glue_jobs.auditing.facts import Facts
 from glue_jobs.auditing.live import TRIES, Live
 from glue_jobs.auditing.problems import CONNECT, COUNT, LOOSE, PART, RESTORE, SWEEP, Problem
-from tailrace.store.dynamo import layout
+from tailrace.store.dynamodb import layout
 
 # Where to look
 
@@ -97,7 +97,7 @@ async def _short(live: Live, source: int, start: int, until: int) -> Problem | N
     last = await live.last(chain=source)
     end = name.archived
     if last is not None:
-        end = max(end, last.n + 1 if last.has_data else (last.state.end or last.n))
+        end = max(end, last.slot + 1 if last.has_data else (last.state.end or last.slot))
     return None if end >= until else Problem(start, f"{of}, which ends at {end}", RESTORE)
 
 

@@ -12,12 +12,12 @@ from pyspark.sql import types as T
 
 from glue_jobs.shared.workers import Backend, Row, gathered, over
 from tailrace.clock import system_clock
-from tailrace.history.reader import Manifest
-from tailrace.history.segment import BadSegment
 from tailrace.limits import OBJECT_SECONDS
+from tailrace.segments.format import BadSegment
+from tailrace.segments.reader import Manifest
 from tailrace.settings import Settings
 from tailrace.store.codec import stream_of
-from tailrace.store.dynamo.segments import check, commit
+from tailrace.store.dynamodb.segments import check, commit
 
 AT_ONCE: Final = 16
 """Chains whose segments a worker commits at once."""

@@ -21,13 +21,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from glue_jobs.shared.workers import Backend, Row, over
-from tailrace.history.merging import Grid
-from tailrace.history.segment import Authors, BadSegment, Parts
 from tailrace.limits import SEGMENT_SLOTS
 from tailrace.log.content import Mode, length
+from tailrace.segments.format import Authors, BadSegment, Parts
+from tailrace.segments.merge import Grid
 from tailrace.settings import Settings
 from tailrace.store.codec import state_of
-from tailrace.store.dynamo.segments import upload
+from tailrace.store.dynamodb.segments import upload
 
 UPLOADS: Final = 8
 """Objects that a worker writes at once."""

@@ -13,14 +13,14 @@ from pyspark.sql import types as T
 
 from glue_jobs.shared.workers import Backend, Row, for_each
 from tailrace.clock import system_clock
-from tailrace.history.merging import Grid, merge, merges
-from tailrace.history.reader import Manifest
-from tailrace.history.segment import unpack
 from tailrace.limits import SEGMENT_SLOTS
+from tailrace.segments.format import unpack
+from tailrace.segments.merge import Grid, merge, merges
+from tailrace.segments.reader import Manifest
 from tailrace.settings import Settings
-from tailrace.store.dynamo.layout import name_of
-from tailrace.store.dynamo.segments import replace, segments_from, upload
-from tailrace.store.dynamo.trimming import trim
+from tailrace.store.dynamodb.layout import name_of
+from tailrace.store.dynamodb.segments import replace, segments_from, upload
+from tailrace.store.dynamodb.trimming import trim
 
 TIDIED: Final = T.StructType().add("chain", T.StringType()).add("count", T.LongType())
 """By how many segments, or slots in the table, a chain has less than before."""

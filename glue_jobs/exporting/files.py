@@ -17,9 +17,9 @@ from glue_jobs.exporting.plans import Piece, named, parts, pieces
 from glue_jobs.exporting.turn import Plan
 from glue_jobs.shared.workers import Backend, Row, for_each
 from tailrace.errors import StoreUnavailable
-from tailrace.history.segment import BadSegment, Parts, unpack
+from tailrace.segments.format import BadSegment, Parts, unpack
 from tailrace.settings import Settings
-from tailrace.store.dynamo.segments import TableManifests
+from tailrace.store.dynamodb.segments import TableManifests
 
 FOLDER: Final = "export/messages/"
 

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tailrace.history.segment import BadSegment, Parts
 from tailrace.log import json_mode
 from tailrace.log.content import Mode
+from tailrace.segments.format import BadSegment, Parts
 
 ROWS: Final = 100_000
 """Rows that are made at once: a body can be a batch of millions of small messages."""

@@ -21,13 +21,13 @@ from pyspark.sql import types as T
 from glue_jobs.exporting.turn import Plan
 from glue_jobs.shared.items import PARTS_PER_CORE
 from glue_jobs.shared.workers import Backend, Row, for_each, gathered, over
-from tailrace.history.reader import Manifest
+from tailrace.segments.reader import Manifest
 from tailrace.settings import Settings
-from tailrace.store.dynamo import layout
-from tailrace.store.dynamo.layout import Name
-from tailrace.store.dynamo.segments import segments_from
-from tailrace.store.dynamo.table import Table
-from tailrace.store.dynamo.trimming import note
+from tailrace.store.dynamodb import layout
+from tailrace.store.dynamodb.layout import Name
+from tailrace.store.dynamodb.segments import segments_from
+from tailrace.store.dynamodb.table import Table
+from tailrace.store.dynamodb.trimming import note
 
 FOLDER: Final = "export/_plans/"
 

@@ -1,7 +1,7 @@
 """The table as a frame: from a parallel scan, or from the files of a point-in-time export.
 
 A frame of items has a row for each item and a column for each attribute, by the short names of
-`tailrace.store.dynamo.layout`, which says what they mean.
+`tailrace.store.dynamodb.layout`, which says what they mean.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pyspark.sql import types as T
 
 from glue_jobs.shared.job import Job
 from glue_jobs.shared.workers import Backend, Row, for_each, over
+from tailrace.aws.client.failures import Item
 from tailrace.limits import NAME_SHARDS
-from tailrace.store.dynamo.failures import Item
-from tailrace.store.dynamo.layout import id_text, name_of, name_partitions
+from tailrace.store.dynamodb.layout import id_text, name_of, name_partitions
 
 ATTRIBUTES: Final[Mapping[str, str]] = (
     dict.fromkeys("psicrkgf", "S") | dict.fromkeys("aozlvxdwuemqjhy", "N") | {"b": "B"}

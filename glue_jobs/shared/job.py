@@ -20,11 +20,12 @@ from pyspark.sql import SparkSession
 from glue_jobs.shared.progress import Progress
 from glue_jobs.shared.spark import session
 from tailrace.clock import system_clock
+from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting, TailraceError
 from tailrace.settings import Settings
-from tailrace.store.dynamo.provision import require
+from tailrace.store.dynamodb.provision import require
 
-KNOBS: Final = (
+SETTINGS: Final = (
     "table",
     "bucket",
     "endpoint_url",
@@ -99,10 +100,10 @@ def parse(
 
     Glue passes arguments of its own beside those of the job."""
     parser = argparse.ArgumentParser(name, description=about, allow_abbrev=False)
-    for knob in fields(Settings):
-        if knob.name in KNOBS:
-            flag = f"--{knob.name.replace('_', '-')}"
-            told = f"{knob.metadata['doc']} [default: {knob.default!r}]".replace("%", "%%")
+    for setting in fields(Settings):
+        if setting.name in SETTINGS:
+            flag = f"--{setting.name.replace('_', '-')}"
+            told = f"{setting.metadata['doc']} [default: {setting.default!r}]".replace("%", "%%")
             parser.add_argument(flag, metavar="VALUE", help=told)
     parser.add_argument("--region", metavar="REGION", help="AWS region of table and bucket.")
     parser.add_argument(
@@ -113,10 +114,10 @@ def parse(
     if extend is not None:
         extend(parser)
     arguments = parser.parse_known_args(argv)[0] if on_glue(argv) else parser.parse_args(argv)
-    given = {knob: getattr(arguments, knob, None) for knob in KNOBS}
+    given = {setting: getattr(arguments, setting, None) for setting in SETTINGS}
     try:
         # On Glue the environment is not ours, and has nothing of it.
-        return Settings.from_env(store="dynamodb", **given), arguments
+        return load_settings(store="dynamodb", **given), arguments
     except BadSetting as error:
         parser.error(str(error))
 

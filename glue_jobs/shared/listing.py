@@ -15,9 +15,9 @@ from pyspark.sql import types as T
 from glue_jobs.shared.items import PARTS_PER_CORE
 from glue_jobs.shared.job import Job
 from glue_jobs.shared.workers import Backend, Row, over
+from tailrace.aws.client.endpoint import boto_client
 from tailrace.settings import Settings
-from tailrace.store.dynamo.access import boto_client
-from tailrace.store.dynamo.provision import LOCAL_BUCKET
+from tailrace.store.dynamodb.provision import LOCAL_BUCKET
 
 FOLDERS: Final = ("bodies", "segments")
 DIGITS: Final = "0123456789abcdef"

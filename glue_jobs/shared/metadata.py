@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from glue_jobs.shared.items import PARTS_PER_CORE
 from glue_jobs.shared.job import Job
 from glue_jobs.shared.workers import Backend, Row, over
-from tailrace.store.dynamo.failures import Item
+from tailrace.aws.client.failures import Item
 
 NUMBERS: Final[Mapping[str, str]] = {
     "o": "offset",
@@ -30,7 +30,7 @@ NUMBERS: Final[Mapping[str, str]] = {
     "v": "begin",
 }
 """Attributes of entries, segments and claims, by the short names of
-`tailrace.store.dynamo.layout`."""
+`tailrace.store.dynamodb.layout`."""
 
 METADATA: Final = T.StructType(
     [

@@ -22,9 +22,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from tailrace.settings import Settings
-from tailrace.store.dynamo.bodies import Bucket
-from tailrace.store.dynamo.provision import connect
-from tailrace.store.dynamo.table import Table
+from tailrace.store.dynamodb.bodies import Bucket
+from tailrace.store.dynamodb.provision import connect
+from tailrace.store.dynamodb.table import Table
 
 Row = Mapping[str, Any]
 

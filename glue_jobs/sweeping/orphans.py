@@ -19,14 +19,14 @@ from pyspark.sql import functions as F
 
 from glue_jobs.shared.workers import Backend, Row, for_each, over
 from glue_jobs.sweeping.findings import FINDINGS, finding, found
+from tailrace.aws.client.failures import TransactionCanceled
 from tailrace.clock import system_clock
-from tailrace.history.segment import TRAILER_BYTES
 from tailrace.log.state import Fork
+from tailrace.segments.format import TRAILER_BYTES
 from tailrace.settings import Settings
-from tailrace.store.dynamo import actions, layout, sweeping
-from tailrace.store.dynamo.bodies import Bodies
-from tailrace.store.dynamo.failures import TransactionCanceled
-from tailrace.store.dynamo.table import Table
+from tailrace.store.dynamodb import actions, layout, sweeping
+from tailrace.store.dynamodb.bodies import Bodies
+from tailrace.store.dynamodb.table import Table
 
 AT_ONCE: Final = 8
 """Chains or edges that a worker removes at once."""

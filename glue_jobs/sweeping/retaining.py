@@ -14,8 +14,8 @@ from tailrace.log.expiry import stored_deadline
 from tailrace.log.retention import Keep, Piece, Retention, lets_go
 from tailrace.log.state import State
 from tailrace.settings import Settings
-from tailrace.store.dynamo.layout import Name, name_of
-from tailrace.store.dynamo.retention import carry_out, foresee, plan
+from tailrace.store.dynamodb.layout import Name, name_of
+from tailrace.store.dynamodb.retention import carry_out, foresee, plan
 
 AT_ONCE: Final = 8
 """Streams that a worker looks at, or removes slots of, at once."""

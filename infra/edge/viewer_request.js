@@ -36,7 +36,7 @@ async function handler(event) {
     const id = event.context.requestId;
     const streams = request.uri.startsWith(STREAM) || request.uri.startsWith(ALIAS);
     const reads = streams && (request.method === 'GET' || request.method === 'HEAD');
-    vouch(request.headers, event.viewer.ip);
+    replaceOwnHeaders(request.headers, event.viewer.ip);
     if (streams) {
         request.querystring = '';
         request.cookies = {};
@@ -55,7 +55,7 @@ async function handler(event) {
 
 // Nobody but this function and CloudFront says `x-tailrace-...` or names the viewer's host: the
 // origin's own Host is that of its function URL, and who connects to it is CloudFront.
-function vouch(headers, ip) {
+function replaceOwnHeaders(headers, ip) {
     remove(headers, Object.keys(headers).filter((name) => name.startsWith('x-tailrace-')));
     headers['x-forwarded-host'] = { value: headers.host.value };
     headers['x-tailrace-viewer'] = { value: ip };
@@ -95,11 +95,11 @@ function read(request, given, id) {
 async function admit(request, given) {
     try {
         const store = cf.kvs();
-        const door = await store.get('door', { format: 'json' });
-        need(await allows(door, store, request, given));
-        remove(request.headers, ['authorization', 'x-signed', 'x-' + door.param]);
-        const proof = mac(door.proof, 'pass\n' + request.uri, 'hex');
-        request.headers['x-tailrace-pass'] = { value: proof };
+        const access = await store.get('access', { format: 'json' });
+        need(await allows(access, store, request, given));
+        remove(request.headers, ['authorization', 'x-signed', 'x-' + access.param]);
+        const proof = mac(access.proof, 'edge-token\n' + request.uri, 'hex');
+        request.headers['x-tailrace-edge-token'] = { value: proof };
         return true;
     } catch (error) {
         return false;
@@ -124,41 +124,41 @@ function takeAlong(request, given, reads, id) {
     }
 }
 
-// The rules of `tailrace.auth.policy` for reading.
-async function allows(door, store, request, given) {
+// The rules of `tailrace.auth.authorizer` for reading.
+async function allows(access, store, request, given) {
     const headers = request.headers;
     const path = request.uri.slice(STREAM.length);
     need(path.length <= PATH_BYTES && PATH.test(path) && path.split('/')[0] !== '__ds');
     const bearer = one(headers.authorization, []);
     const signed = one(headers['x-signed'], values(given, 'signed'));
-    const jid = one(headers['x-' + door.param], values(given, door.param));
+    const jid = one(headers['x-' + access.param], values(given, access.param));
     const now = Date.now() / 1000;
     let identified = false;
     let allowed = false;
     if (signed !== undefined) {
-        need(nameIn(signed, door.signed) === path);
+        need(nameIn(signed, access.signed) === path);
         allowed = true;
     }
-    if (jid !== undefined && door.identify) {
-        identify(claimsIn(jid, door.tokens), now);
+    if (jid !== undefined && access.identify) {
+        identify(claimsIn(jid, access.tokens), now);
         identified = true;
     }
     if (bearer !== undefined) {
-        need(door.bearer);
-        const claims = claimsIn(BEARER.exec(bearer)[1], door.tokens);
-        allowed = grants(claims, door, path, now) || allowed;
+        need(access.bearer);
+        const claims = claimsIn(BEARER.exec(bearer)[1], access.tokens);
+        allowed = grants(claims, access, path, now) || allowed;
         identified = true;
     }
-    need(identified || !door.enforce);
-    return allowed || (door.public && matches((await store.get('public')).split(' '), path));
+    need(identified || !access.enforce);
+    return allowed || (access.public && matches((await store.get('public')).split(' '), path));
 }
 
-function grants(claims, door, path, now) {
+function grants(claims, access, path, now) {
     const audiences = list(claims.aud, []);
-    need(door.audience ? audiences.indexOf(door.audience) >= 0 : audiences.length === 0);
-    need((claims.iss === undefined ? '' : claims.iss) === door.issuer);
+    need(access.audience ? audiences.indexOf(access.audience) >= 0 : audiences.length === 0);
+    need((claims.iss === undefined ? '' : claims.iss) === access.issuer);
     need(claims.sub === undefined || typeof claims.sub === 'string');
-    need(whole(claims.exp) > now && claims.exp <= now + door.age);
+    need(whole(claims.exp) > now && claims.exp <= now + access.age);
     [claims.nbf, claims.iat].forEach((time) => need(time === undefined || whole(time) <= now + SKEW));
     const scopes = claims.scope === undefined ? [] : claims.scope.split(' ');
     const admin = scopes.indexOf('admin') >= 0;

@@ -63,7 +63,7 @@ def closed_local(ministack: Ministack) -> Iterator[AwsLocal]:
 
 def upload_schema(ministack: Ministack) -> str:
     """Puts the schema that comes along, with one more event type, into a bucket."""
-    schema = ROOT / "layers/core/python/tailrace/aviso/schema.yaml"
+    schema = ROOT / "layers/core/python/tailrace/protocols/aviso/schema.yaml"
     bucket = fresh_name("schemas")
     s3 = boto3.client(
         "s3",

@@ -22,7 +22,7 @@ from tests.conftest import fail_with
 from tests.support.cable import KEY, SECONDS, SECRET, Cable, on_cable, pubsub, signed, token
 from tests.support.cable_load import hear_all
 
-CLIENTS = ROOT / "tests/integration/cable/clients"
+CLIENTS = ROOT / "tests/integration/action_cable/clients"
 PLAIN: dict[str, Any] = {"timeout": SECONDS, "trust_env": False}
 
 

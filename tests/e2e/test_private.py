@@ -19,7 +19,7 @@ from jwt.algorithms import OKPAlgorithm
 
 from devtools.load.audience import measure, table
 from devtools.local_aws.stack import AwsLocal
-from tailrace.auth.signing import sign
+from tailrace.auth.signed_names import sign
 from tests.e2e.private import ACCESS, NEW, OLD, bearer, each_its_own
 from tests.e2e.test_collapsing import assert_collapsed
 
@@ -89,7 +89,7 @@ def test_who_may_not_read_is_refused_while_the_answer_is_cached(
         (bearer("read", secret="a-secret-that-nobody-knows"), 401),
         (bearer("read", "other/*"), 403),
         (bearer("write"), 403),
-        ({"x-tailrace-pass": "0" * 64, "x-tailrace-origin": "guess"}, 401),
+        ({"x-tailrace-edge-token": "0" * 64, "x-tailrace-origin": "guess"}, 401),
     ):
         for method in ("GET", "HEAD"):
             answer = viewer.request(method, stream, headers=headers)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from tailrace.history import merging
-from tailrace.history.merging import Grid
-from tailrace.history.reader import Manifest
-from tailrace.history.segment import BadSegment, Record, seal, unpack
 from tailrace.log.content import length
 from tailrace.log.state import Stream
-from tailrace.store.dynamo import layout, segments, trimming
-from tailrace.store.dynamo.bodies import Bucket
-from tailrace.store.dynamo.layout import Name, Stored
-from tailrace.store.dynamo.table import Table
+from tailrace.segments.format import BadSegment, Record, seal, unpack
+from tailrace.segments.merge import Grid, merges
+from tailrace.segments.merge import merge as merge_parts
+from tailrace.segments.reader import Manifest
+from tailrace.store.dynamodb import layout, segments, trimming
+from tailrace.store.dynamodb.bodies import Bucket
+from tailrace.store.dynamodb.layout import Name, Stored
+from tailrace.store.dynamodb.table import Table
 
 ENDLESS: Final = Grid(1 << 60, 1 << 60)
 """A grid of one cell."""
@@ -57,7 +57,7 @@ async def upload(
             return None
         first = layout.entry_of(item)
         body = await _body(bucket, first)
-        n, size = first.n, first.size - len(body)
+        n, size = first.slot, first.size - len(body)
         offset = first.offset - length(stream.config.mode, body)
     if n != name.archived:
         return None  # The query has seen a transaction half done.
@@ -66,7 +66,7 @@ async def upload(
         return None
     records = [
         Record(
-            entry.n, entry.offset, entry.size, int(entry.item["a"]["N"]),
+            entry.slot, entry.offset, entry.size, int(entry.item["a"]["N"]),
             await _body(bucket, entry), entry.state.by,
         )
         for entry in entries
@@ -86,7 +86,7 @@ async def merge(
 ) -> Sequence[Manifest]:
     """Merge what the grid wants merged now; not yet what comes of that."""
     made = []
-    for olds in merging.merges(await segments.segments_from(table, chain, 0), grid):
+    for olds in merges(await segments.segments_from(table, chain, 0), grid):
         merged = await upload_merged(bucket, olds)
         if await segments.replace(table, olds, merged, due):
             made.append(merged)
@@ -94,7 +94,7 @@ async def merge(
 
 
 async def upload_merged(bucket: Bucket, olds: Sequence[Manifest]) -> Manifest:
-    parts = merging.merge([unpack(await bucket.get(old.key)) for old in olds])
+    parts = merge_parts([unpack(await bucket.get(old.key)) for old in olds])
     # Its slots were archived when the last of them were, and may go a grace period after that.
     at, level = max(old.at for old in olds), max(old.level for old in olds)
     return await segments.upload(bucket, parts, at, level + 1)
@@ -133,9 +133,9 @@ async def _next(
                 return entries
             if not entry.has_data:
                 return None
-            if entry.n != n:
+            if entry.slot != n:
                 raise BadSegment(f"slot {n} of {chain:016x} is neither archived nor in the table")
             entries.append(entry)
-            n, end = entry.n + 1, entry.size
+            n, end = entry.slot + 1, entry.size
         if page.more is None:
             return None

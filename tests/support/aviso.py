@@ -9,15 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tailrace.aviso.config import Config
-from tailrace.aviso.errors import Operation, Refused
-from tailrace.aviso.requests import Body, parse_body
-from tailrace.aviso.routes import AvisoRoutes
-from tailrace.aviso.schema import EventType
+from tailrace.app import Application
 from tailrace.clock import Clock, system_clock
-from tailrace.http.asgi import Application
-from tailrace.http.wire import Request, Response, Streaming
+from tailrace.protocols.aviso.config import Config
+from tailrace.protocols.aviso.errors import Operation, Refused
+from tailrace.protocols.aviso.requests import Body, parse_body
+from tailrace.protocols.aviso.routes import AvisoRoutes
+from tailrace.protocols.aviso.schema import EventType
 from tailrace.settings import Settings
+from tailrace.web.messages import Request, Response, Streaming
 
 SCHEMA = Path(__file__).with_name("schema.yaml")
 
@@ -85,7 +85,7 @@ class Collected:
         self.grown = asyncio.Event()
         self._left = self._room = room
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         await asyncio.sleep(0)
         self._left = self._room
 

@@ -15,7 +15,7 @@ import jwt
 from websockets.asyncio.client import ClientConnection, connect
 
 from devtools.server import Server
-from tailrace.auth.signing import sign
+from tailrace.auth.signed_names import sign
 
 SECRET = "a-secret-of-more-than-32-bytes-as-it-should-be"
 SETTINGS = {

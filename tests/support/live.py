@@ -22,17 +22,17 @@ from unittest.mock import patch
 from devtools.dynamodb_simulator.bucket import MemoryBucket
 from devtools.dynamodb_simulator.loop import run
 from devtools.dynamodb_simulator.table import MemoryTable
+from tailrace.app import Application
 from tailrace.errors import StreamNotFound
-from tailrace.http.asgi import Application
-from tailrace.http.wire import Request, Response, Sink, Streaming
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.settings import Settings
 from tailrace.store.base import Store
-from tailrace.store.commit import GroupCommit, Write
-from tailrace.store.dynamo.provision import Backend
-from tailrace.store.dynamo.store import DynamoStore
-from tailrace.store.sqlite import SqliteStore
+from tailrace.store.dynamodb.provision import Backend
+from tailrace.store.dynamodb.store import DynamoStore
+from tailrace.store.sqlite.commit import GroupCommit, Write
+from tailrace.store.sqlite.store import SqliteStore
+from tailrace.web.messages import Request, Response, Sink, Streaming
 from tests.support.aviso import SCHEMA, WORKING, parse_frames
 from tests.support.events import parsed
 
@@ -88,7 +88,7 @@ class SteppedSqlite(SqliteStore):
         def commit(db: sqlite3.Connection, group: Any) -> GroupCommit:
             return SteppedCommit(self._delay, db, group)
 
-        with patch("tailrace.store.sqlite.GroupCommit", commit):
+        with patch("tailrace.store.sqlite.store.GroupCommit", commit):
             await super().open()
 
     async def _run(self, function: Callable[..., T], *args: object) -> T:
@@ -123,7 +123,7 @@ class Line:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         await self._empty.wait()
 
     def push(self, data: bytes) -> bool:
@@ -229,7 +229,7 @@ class LongPoll(Sse):
     async def _poll(self, application: Application, response: Response, sink: Sink) -> None:
         while True:
             if response.status == 200 and not sink.push(response.body):
-                await sink.room()
+                await sink.drain()
             offset = dict(response.headers)[b"stream-next-offset"].decode()
             answer = await application.routes.respond(_at(f"live=long-poll&offset={offset}"))
             assert isinstance(answer, Response)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.limits import ORPHAN_SECONDS
-from tailrace.store.sqlite import SqliteStore
+from tailrace.store.sqlite.store import SqliteStore
 
 
 async def sweep_for_days(store: SqliteStore) -> None:

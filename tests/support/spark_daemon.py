@@ -16,7 +16,7 @@ import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
 import glue_jobs.shared.workers  # noqa: F401
-from tailrace.store.dynamo import access, connection
+from tailrace.aws.client import endpoint, pool
 from tests.support.dynamo import SAFETY_SECONDS
 
 
@@ -27,7 +27,7 @@ def _keep(_: zipimport.zipimporter) -> None:
 def _prepare() -> None:
     zips: Any = zipimport.zipimporter
     zips.invalidate_caches = _keep
-    modules: tuple[Any, ...] = access, connection
+    modules: tuple[Any, ...] = endpoint, pool
     for module in modules:
         module.CONNECT_SECONDS = module.READ_SECONDS = module.CALL_SECONDS = SAFETY_SECONDS
 

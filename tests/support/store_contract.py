@@ -19,6 +19,7 @@ import pytest
 from tailrace.errors import SlotTrimmed
 from tailrace.log.content import DEFAULT_TYPE
 from tailrace.log.expiry import renewal_slack
+from tailrace.log.slots import Chunk, SlotInfo
 from tailrace.log.state import (
     NO_PRODUCERS,
     Ancestor,
@@ -30,7 +31,7 @@ from tailrace.log.state import (
     State,
     Stream,
 )
-from tailrace.store.base import Chunk, Stamp, Store, Tail
+from tailrace.store.base import Store, Tail
 
 Make = Callable[[], Store]
 
@@ -67,9 +68,9 @@ def entry(state: State, body: bytes | None, spill: Producers = NO_PRODUCERS, **a
     """The entry that follows a state."""
     length = len(body or b"")
     following = state._replace(
-        n=state.n + 1, offset=state.offset + length, size=state.size + length
+        slot=state.slot + 1, offset=state.offset + length, size=state.size + length
     )
-    return Entry(state.n, body, following._replace(**after), spill)
+    return Entry(state.slot, body, following._replace(**after), spill)
 
 
 def following(made: Stream, contents: Sequence[bytes]) -> list[Entry]:
@@ -83,7 +84,7 @@ def following(made: Stream, contents: Sequence[bytes]) -> list[Entry]:
 
 
 def closing(state: State) -> Entry:
-    return entry(state, None, end=state.n)
+    return entry(state, None, end=state.slot)
 
 
 async def create(store: Store, path: str, *bodies: bytes, config: Config | None = None) -> Tail:
@@ -96,7 +97,7 @@ async def create(store: Store, path: str, *bodies: bytes, config: Config | None 
 
 
 async def fork(store: Store, path: str, source: Tail, *bodies: bytes) -> Tail:
-    tail = await store.create(forked(path, source.stream, source.settled), [])
+    tail = await store.create(forked(path, source.stream, source.committed), [])
     assert tail is not None
     for body in bodies:
         await append(store, tail, body)
@@ -115,11 +116,11 @@ async def find(store: Store, path: str) -> Tail:
 
 async def bodies(store: Store, tail: Tail) -> list[bytes]:
     """All data of a chain itself, without what a fork inherits."""
-    n, stop = tail.stream.config.base[0], tail.settled.tail
+    n, stop = tail.stream.config.base[0], tail.committed.tail
     if n == stop:
         return []
     chunk = await store.read(tail.stream.id, n, stop, PLENTY)
-    assert chunk.n == stop
+    assert chunk.slot == stop
     return list(chunk.bodies)
 
 
@@ -214,8 +215,8 @@ class StoreContract:
         assert created is not None
         tail = await find(store, "a/b")
         assert tail.stream == made
-        assert tail.state == tail.settled == made.config.initial_state()
-        assert not tail.soft
+        assert tail.state == tail.committed == made.config.initial_state()
+        assert not tail.soft_deleted
         assert not tail.watched
         assert tail.accessed == NOW
 
@@ -225,9 +226,9 @@ class StoreContract:
         second = entry(first.state, b"two", end=2)
         created = await store.create(made, [first, second])
         assert created is not None
-        assert created.state == created.settled == second.state
+        assert created.state == created.committed == second.state
         tail = await find(store, "a")
-        assert tail.settled == second.state
+        assert tail.committed == second.state
         assert await bodies(store, tail) == [b"one", b"two"]
 
     async def test_a_new_stream_may_be_closed_and_empty(self, store: Store) -> None:
@@ -235,8 +236,8 @@ class StoreContract:
         end = closing(made.config.initial_state())
         created = await store.create(made, [end])
         assert created is not None
-        assert created.settled == end.state
-        assert created.settled.tail == 0
+        assert created.committed == end.state
+        assert created.committed.tail == 0
 
     async def test_a_path_is_any_text(self, store: Store) -> None:
         paths = ["b", "a/b/c", "UPPER", "with%20space", "dots.-_~", "%", "_", "x" * 1000, "a'b"]
@@ -283,7 +284,7 @@ class StoreContract:
             tail = await find(store, "grandchild")
             assert tail.stream == expected
             assert tail.state == expected.config.initial_state()
-            assert tail.state.n == 3
+            assert tail.state.slot == 3
 
     # Slots
 
@@ -291,8 +292,8 @@ class StoreContract:
         tail = await create(store, "a")
         first = entry(tail.state, b"one", at=NOW + 1)
         assert await store.put(tail, first)
-        assert tail.state == tail.settled == first.state
-        assert (await find(store, "a")).settled == first.state
+        assert tail.state == tail.committed == first.state
+        assert (await find(store, "a")).committed == first.state
         assert await bodies(store, tail) == [b"one"]
 
     async def test_a_filled_slot_is_not_filled_again(self, store: Store) -> None:
@@ -321,7 +322,7 @@ class StoreContract:
                 tail = await find(store, "a")
                 mine = entry(tail.state, b"<%d>" % number)
                 if await store.put(tail, mine):
-                    return mine.n
+                    return mine.slot
                 await asyncio.sleep(random.uniform(0, 0.01))
 
         slots = await asyncio.gather(*map(write, range(16)))
@@ -347,12 +348,12 @@ class StoreContract:
             for path, after in STATES.items():
                 tail = await create(store, path)
                 await append(store, tail, b"data", **after)
-                expected[path] = tail.settled
-                assert (await find(store, path)).settled == expected[path]
+                expected[path] = tail.committed
+                assert (await find(store, path)).committed == expected[path]
         async with opened(make) as store:
             for path, state in expected.items():
                 reopened = await find(store, path)
-                assert reopened.state == reopened.settled == state, path
+                assert reopened.state == reopened.committed == state, path
                 assert list(reopened.state.producers) == list(state.producers), "coldest first"
 
     async def test_a_closing_mark_holds_no_data(self, make: Make) -> None:
@@ -361,8 +362,8 @@ class StoreContract:
             assert await store.put(tail, closing(tail.state))
         async with opened(make) as store:
             tail = await find(store, "a")
-            assert tail.settled.closed
-            assert tail.settled.tail == 1
+            assert tail.committed.closed
+            assert tail.committed.tail == 1
             assert await bodies(store, tail) == [b"one"]
 
     async def test_all_that_was_put_is_there_after_opening_again(self, make: Make) -> None:
@@ -402,10 +403,10 @@ class StoreContract:
         tail = await create(store, "a")
         putting = asyncio.ensure_future(store.put(tail, entry(tail.state, b"x")))
         await asyncio.sleep(0)
-        await store.settle(tail)
-        assert tail.state == tail.settled
+        await store.confirm(tail)
+        assert tail.state == tail.committed
         assert await putting
-        assert (await find(store, "a")).settled.n == 1
+        assert (await find(store, "a")).committed.slot == 1
 
     # Spilled producers
 
@@ -493,7 +494,7 @@ class StoreContract:
             old = await create(store, "a", b"old", b"older")
             assert await store.drop(old)
             new = await create(store, "a")
-            assert new.state.n == 0
+            assert new.state.slot == 0
             assert await bodies(store, new) == []
             await append(store, new, b"new")
             # The old incarnation's tail is no way in.
@@ -508,22 +509,22 @@ class StoreContract:
     async def test_a_fork_begins_at_its_base(self, store: Store) -> None:
         source = await create(store, "a", b"one", b"two")
         tail = await fork(store, "f", source)
-        assert tail.state.n == 2
+        assert tail.state.slot == 2
         await append(store, tail, b"three")
         await append(store, source, b"drei")
         assert await bodies(store, tail) == [b"three"]
         assert await bodies(store, source) == [b"one", b"two", b"drei"]
-        assert tail.settled.next_offset == "0000000000000003_0000000000000011"
+        assert tail.committed.next_offset == "0000000000000003_0000000000000011"
 
     async def test_a_source_with_forks_is_kept_soft_deleted(self, make: Make) -> None:
         async with opened(make) as store:
             source = await create(store, "a", b"one")
             await fork(store, "f", source, b"two")
             assert await store.drop(source)
-            assert (await find(store, "a")).soft
+            assert (await find(store, "a")).soft_deleted
         async with opened(make) as store:
             source = await find(store, "a")
-            assert source.soft
+            assert source.soft_deleted
             assert not await store.drop(source)
             assert await store.create(stream("a"), []) is None
             chunk = await store.read(source.stream.id, 0, 1, PLENTY)
@@ -534,20 +535,20 @@ class StoreContract:
         source = await create(store, "a", b"one")
         await fork(store, "f", source)
         assert await store.drop(source)
-        assert await store.create(forked("g", source.stream, source.settled), []) is None
+        assert await store.create(forked("g", source.stream, source.committed), []) is None
         assert await store.tail("g") is None
 
     async def test_a_dropped_source_cannot_be_forked(self, store: Store) -> None:
         source = await create(store, "a", b"one")
         assert await store.drop(source)
-        assert await store.create(forked("f", source.stream, source.settled), []) is None
+        assert await store.create(forked("f", source.stream, source.committed), []) is None
         assert await store.tail("f") is None
 
     async def test_a_source_created_again_is_not_the_one_that_was_to_be_forked(
         self, store: Store
     ) -> None:
         source = await create(store, "a", b"one")
-        wanted = forked("f", source.stream, source.settled)
+        wanted = forked("f", source.stream, source.committed)
         assert await store.drop(source)
         await create(store, "a", b"other")
         assert await store.create(wanted, []) is None
@@ -557,7 +558,7 @@ class StoreContract:
         """Either the fork keeps the source, or there is no fork: never a fork without data."""
         for number in range(10):
             source = await create(store, f"a{number}", b"one")
-            wanted = forked(f"f{number}", source.stream, source.settled)
+            wanted = forked(f"f{number}", source.stream, source.committed)
             racers = [store.create(wanted, []), store.drop(source)]
             if number % 2:
                 racers.reverse()
@@ -573,7 +574,7 @@ class StoreContract:
     async def test_a_fork_that_was_not_created_leaves_no_reference(self, store: Store) -> None:
         source = await create(store, "a", b"one")
         await create(store, "taken")
-        assert await store.create(forked("taken", source.stream, source.settled), []) is None
+        assert await store.create(forked("taken", source.stream, source.committed), []) is None
         assert await store.drop(source)
         assert await store.tail("a") is None
 
@@ -582,7 +583,7 @@ class StoreContract:
         tail = await fork(store, "f", source, b"two")
         assert await store.drop(tail)
         assert await store.tail("f") is None
-        assert not (await find(store, "a")).soft
+        assert not (await find(store, "a")).soft_deleted
         assert await bodies(store, source) == [b"one"]
         assert await store.drop(source)
         assert await store.tail("a") is None
@@ -593,12 +594,12 @@ class StoreContract:
             first, second = await fork(store, "f", source), await fork(store, "g", source)
             assert await store.drop(source)
             assert await store.drop(first)
-            assert (await find(store, "a")).soft
+            assert (await find(store, "a")).soft_deleted
             assert await store.drop(second)
             assert await store.tail("a") is None
             assert await store.create(stream("a"), []) is not None
         async with opened(make) as store:
-            assert (await find(store, "a")).settled.n == 0
+            assert (await find(store, "a")).committed.slot == 0
 
     async def test_a_cascade_goes_up_through_everything_soft_deleted(self, store: Store) -> None:
         chain = [await create(store, "0", b"0")]
@@ -607,11 +608,11 @@ class StoreContract:
         # 0 stays alive; 1, 2 and 3 are kept only for 4.
         for level in (2, 1, 3):
             assert await store.drop(chain[level])
-            assert (await find(store, f"{level}")).soft
+            assert (await find(store, f"{level}")).soft_deleted
         assert await store.drop(chain[4])
         for level in (1, 2, 3, 4):
             assert await store.tail(f"{level}") is None
-        assert not (await find(store, "0")).soft
+        assert not (await find(store, "0")).soft_deleted
         assert await bodies(store, chain[0]) == [b"0"]
 
     async def test_a_cascade_stops_where_another_fork_needs_the_data(self, store: Store) -> None:
@@ -621,8 +622,8 @@ class StoreContract:
         assert await store.drop(root)
         assert await store.drop(middle)
         assert await store.drop(leaf)
-        assert (await find(store, "middle")).soft
-        assert (await find(store, "root")).soft
+        assert (await find(store, "middle")).soft_deleted
+        assert (await find(store, "root")).soft_deleted
         assert await store.drop(other)
         assert await store.tail("middle") is None
         assert await store.tail("root") is None
@@ -678,7 +679,7 @@ class StoreContract:
         made = stream("a")
         contents = [b"x" * chance.randint(1, 120) for _ in range(30)]
         assert await store.create(made, following(made, contents)) is not None
-        ends = [(await store.read(made.id, n, 30, chunk_bytes)).n for n in range(30)]
+        ends = [(await store.read(made.id, n, 30, chunk_bytes)).slot for n in range(30)]
 
         def walk(n: int) -> list[int]:
             boundaries = []
@@ -701,11 +702,11 @@ class StoreContract:
         for _ in range(20):
             await append(store, tail, b"x" * chance.randint(1, 90))
             n = 0
-            while n < tail.settled.tail:
-                chunk = await store.read(tail.stream.id, n, tail.settled.tail, 100)
-                if chunk.n < tail.settled.tail:
-                    assert full.setdefault(n, chunk.n) == chunk.n
-                n = chunk.n
+            while n < tail.committed.tail:
+                chunk = await store.read(tail.stream.id, n, tail.committed.tail, 100)
+                if chunk.slot < tail.committed.tail:
+                    assert full.setdefault(n, chunk.slot) == chunk.slot
+                n = chunk.slot
         assert len(full) > 4
 
     async def test_a_position_is_what_lies_before_a_slot(self, make: Make) -> None:
@@ -736,11 +737,11 @@ class StoreContract:
             source, fork_id = tail.stream.id, child.stream.id
         async with opened(make) as store:
             for n in range(5):
-                assert await store.stamp(source, n) == Stamp(2 * n + 2, NOW + 10 * n)
-            assert (await store.stamp(fork_id, 5)).offset == 15
+                assert await store.slot_info(source, n) == SlotInfo(2 * n + 2, NOW + 10 * n)
+            assert (await store.slot_info(fork_id, 5)).offset == 15
             for chain, n in ((source, 5), (fork_id, 4), (fork_id, 6)):
                 with pytest.raises(SlotTrimmed):
-                    await store.stamp(chain, n)
+                    await store.slot_info(chain, n)
 
     async def test_a_read_shows_offsets_as_the_entries_have_them(self, store: Store) -> None:
         tail = await create(store, "a")
@@ -759,7 +760,7 @@ class StoreContract:
         assert await waiting.goes_on()
         await append(store, tail, b"two")
         assert await waiting.ends()
-        assert (await find(store, "a")).settled.tail == 2
+        assert (await find(store, "a")).committed.tail == 2
 
     async def test_all_who_wait_get_it(self, store: Store) -> None:
         tail = await create(store, "a")
@@ -851,7 +852,7 @@ class StoreContract:
             assert [each.stream.path for each in listed] == expected
             for each in listed:
                 tail = await find(store, each.stream.path)
-                assert (each.stream, each.state) == (tail.stream, tail.settled)
+                assert (each.stream, each.state) == (tail.stream, tail.committed)
 
     async def test_pages_have_every_stream_once(self, store: Store) -> None:
         await asyncio.gather(*(create(store, path) for path in PATHS))
@@ -983,7 +984,7 @@ class StoreContract:
             await store.sweep()
             assert await bodies(store, await find(store, "kept")) == [b"1", large]
             assert await bodies(store, await find(store, "fork")) == [b"4", large]
-            assert (await find(store, "source")).soft
+            assert (await find(store, "source")).soft_deleted
 
     async def test_a_sweep_leaves_the_new_incarnation_of_a_path(self, store: Store) -> None:
         assert await store.drop(await create(store, "a", b"old"))

@@ -15,7 +15,7 @@ from tailrace.log.create import Create, ForkFrom
 from tailrace.log.offsets import parse
 from tailrace.log.state import Producer
 from tailrace.settings import Settings
-from tailrace.store.sqlite import SqliteStore
+from tailrace.store.sqlite.store import SqliteStore
 from tailrace.streams import Created, Streams, View
 
 T = TypeVar("T")

@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 from devtools.processes import ROOT
+from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting
 from tailrace.settings import Settings, parse, variable
 
-KNOBS = {knob.name: knob for knob in fields(Settings)}
-NUMBERS = [name for name, knob in KNOBS.items() if type(knob.default) in (int, float)]
+SETTINGS = {setting.name: setting for setting in fields(Settings)}
+NUMBERS = [name for name, setting in SETTINGS.items() if type(setting.default) in (int, float)]
 ROW = re.compile(r"\| `(TAILRACE_[A-Z_]+)` \| (?:`(.*?)`)? *\| (.*) \|")
 
 
 def refusal(name: str, text: str) -> str:
     """The message with which a value is refused; empty when it is accepted."""
     try:
-        Settings.from_env({f"TAILRACE_{name.upper()}": text})
+        load_settings({f"TAILRACE_{name.upper()}": text})
     except BadSetting as refused:
         return str(refused)
     return ""
@@ -38,7 +39,7 @@ def accepted(names: list[str], texts: list[str], message: str) -> list[tuple[str
 
 
 def test_without_anything_given_the_defaults_hold() -> None:
-    assert Settings.from_env({}) == Settings()
+    assert load_settings({}) == Settings()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_without_anything_given_the_defaults_hold() -> None:
     ],
 )
 def test_a_variable_is_the_name_in_capitals_with_a_prefix(name: str, variable_: str) -> None:
-    assert variable(KNOBS[name]) == variable_
+    assert variable(SETTINGS[name]) == variable_
 
 
 SAMPLES: dict[str, tuple[str, Any]] = {
@@ -123,7 +124,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "events_path": ("/events", "/events"),
     "events_lifetime": ("50", 50.0),
     "cable_endpoint": ("https://api.example/cable", "https://api.example/cable"),
-    "pulse": ("tailrace-pulse", "tailrace-pulse"),
+    "heartbeat": ("tailrace-heartbeat", "tailrace-heartbeat"),
     "turbo_streams": ("true", True),
     "cable_ready": ("true", True),
     "streams_whisper": ("true", True),
@@ -145,33 +146,33 @@ SAMPLES: dict[str, tuple[str, Any]] = {
 
 
 def test_every_setting_is_read_from_its_variable() -> None:
-    assert SAMPLES.keys() == KNOBS.keys()
+    assert SAMPLES.keys() == SETTINGS.keys()
     for name, (text, expected) in SAMPLES.items():
-        settings = Settings.from_env({f"TAILRACE_{name.upper()}": text})
+        settings = load_settings({f"TAILRACE_{name.upper()}": text})
         assert settings == replace(Settings(), **{name: expected})
-        assert type(getattr(settings, name)) is type(KNOBS[name].default), name
+        assert type(getattr(settings, name)) is type(SETTINGS[name].default), name
 
 
 def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_PORT", "1234")
-    assert Settings.from_env().port == 1234
-    assert Settings.from_env({}).port == 4437
+    assert load_settings().port == 1234
+    assert load_settings({}).port == 4437
 
 
 def test_what_is_given_wins_over_the_environment() -> None:
     env = {"TAILRACE_PORT": "1", "TAILRACE_HOST": "::1"}
-    settings = Settings.from_env(env, port="2", host=None)
+    settings = load_settings(env, port="2", host=None)
     assert settings.port == 2
     assert settings.host == "::1"
 
 
 def test_what_is_given_is_checked_like_the_environment() -> None:
     with pytest.raises(BadSetting, match="TAILRACE_PORT"):
-        Settings.from_env({}, port=70_000)
+        load_settings({}, port=70_000)
 
 
 def test_other_variables_are_left_alone() -> None:
-    assert Settings.from_env({"PORT": "1", "TAILRACE_URL": "x", "tailrace_port": "2"}) == Settings()
+    assert load_settings({"PORT": "1", "TAILRACE_URL": "x", "tailrace_port": "2"}) == Settings()
 
 
 def test_settings_do_not_change() -> None:
@@ -188,34 +189,34 @@ def test_a_value_that_is_not_a_number_is_refused_by_name() -> None:
 
 
 def test_a_whole_number_has_no_fraction() -> None:
-    whole = [name for name in NUMBERS if type(KNOBS[name].default) is int]
+    whole = [name for name in NUMBERS if type(SETTINGS[name].default) is int]
     assert accepted(whole, ["1.5", "1e3", "1024.0"], "must be a whole number") == []
 
 
 def test_a_number_has_bounds() -> None:
     for name in NUMBERS:
-        knob = KNOBS[name]
-        least, most = knob.metadata["least"], knob.metadata["most"]
+        setting = SETTINGS[name]
+        least, most = setting.metadata["least"], setting.metadata["most"]
         assert least is not None, f"a negative {name} never makes sense"
-        assert parse(knob, str(least)) == least
-        with pytest.raises(BadSetting, match=f"{variable(knob)} must be at least {least}"):
-            parse(knob, str(least - 1))
+        assert parse(setting, str(least)) == least
+        with pytest.raises(BadSetting, match=f"{variable(setting)} must be at least {least}"):
+            parse(setting, str(least - 1))
         if most is not None:
-            assert parse(knob, str(most)) == most
-            with pytest.raises(BadSetting, match=f"{variable(knob)} must be at most {most}"):
-                parse(knob, str(most + 1))
+            assert parse(setting, str(most)) == most
+            with pytest.raises(BadSetting, match=f"{variable(setting)} must be at most {most}"):
+                parse(setting, str(most + 1))
 
 
 def test_a_time_is_finite() -> None:
-    times = [name for name in NUMBERS if type(KNOBS[name].default) is float]
+    times = [name for name in NUMBERS if type(SETTINGS[name].default) is float]
     assert accepted(times, ["nan", "inf", "-inf", "-nan"], "") == []
 
 
 def test_a_switch_is_on_or_off() -> None:
     for text in ("true", "True", "1", "yes"):
-        assert Settings.from_env({"TAILRACE_CREATE_TABLE": text}).create_table is True
+        assert load_settings({"TAILRACE_CREATE_TABLE": text}).create_table is True
     for text in ("false", "FALSE", "0", "no"):
-        assert Settings.from_env({"TAILRACE_CREATE_TABLE": text}).create_table is False
+        assert load_settings({"TAILRACE_CREATE_TABLE": text}).create_table is False
 
 
 def test_a_value_that_is_neither_on_nor_off_is_refused_by_name() -> None:
@@ -225,7 +226,7 @@ def test_a_value_that_is_neither_on_nor_off_is_refused_by_name() -> None:
 
 def test_a_store_is_one_of_those_that_exist() -> None:
     with pytest.raises(BadSetting, match="TAILRACE_STORE must be one of sqlite, dynamodb"):
-        Settings.from_env({"TAILRACE_STORE": "redis"})
+        load_settings({"TAILRACE_STORE": "redis"})
 
 
 def test_a_log_level_is_one_of_those_that_are_named() -> None:
@@ -239,22 +240,23 @@ SECRETS = ["origin_secret", "access_secret", "secret", "streams_secret", "turbo_
 
 
 def test_what_is_secret_is_marked_as_such() -> None:
-    assert [name for name, knob in KNOBS.items() if knob.metadata["secret"]] == SECRETS
+    secret = {name for name, setting in SETTINGS.items() if setting.metadata["secret"]}
+    assert secret == set(SECRETS)
 
 
 def test_a_secret_is_not_shown() -> None:
-    settings = Settings.from_env({f"TAILRACE_{name.upper()}": "s3Krit" for name in SECRETS})
+    settings = load_settings({f"TAILRACE_{name.upper()}": "s3Krit" for name in SECRETS})
     assert "s3Krit" not in f"{settings!r} {settings}"
     # Every user can read the command lines of a machine.
-    assert not [name for name in SECRETS if KNOBS[name].metadata["serve"]]
+    assert not [name for name in SECRETS if SETTINGS[name].metadata["serve"]]
 
 
 def test_a_refused_secret_is_not_shown() -> None:
-    metadata = {**KNOBS["secret"].metadata, "choices": ("a", "b")}
-    knob: Any = field(default="", metadata=metadata)
-    knob.name = "secret"
+    metadata = {**SETTINGS["secret"].metadata, "choices": ("a", "b")}
+    setting: Any = field(default="", metadata=metadata)
+    setting.name = "secret"
     with pytest.raises(BadSetting, match=r"must be one of a, b, not what was given$"):
-        parse(knob, "s3Krit")
+        parse(setting, "s3Krit")
 
 
 @pytest.mark.parametrize(
@@ -266,7 +268,7 @@ def test_a_refused_secret_is_not_shown() -> None:
 )  # fmt: skip
 def test_public_keys_come_from_where_nobody_can_change_them_on_the_way(text: str) -> None:
     with pytest.raises(BadSetting, match=r"^TAILRACE_JWKS must be an https URL"):
-        Settings.from_env({"TAILRACE_JWKS": text})
+        load_settings({"TAILRACE_JWKS": text})
 
 
 @pytest.mark.parametrize(
@@ -276,30 +278,31 @@ def test_public_keys_come_from_where_nobody_can_change_them_on_the_way(text: str
      "HTTPS://example.org/"],
 )  # fmt: skip
 def test_public_keys_may_come_over_https_from_this_machine_or_from_a_file(text: str) -> None:
-    assert Settings.from_env({"TAILRACE_JWKS": text}).jwks == text
+    assert load_settings({"TAILRACE_JWKS": text}).jwks == text
 
 
 @pytest.mark.parametrize("text", ["", "a b", "J", "é", "a/b", "signed", "offset", "live", "cursor"])
 def test_the_parameter_of_a_token_is_a_name_that_is_free(text: str) -> None:
     with pytest.raises(BadSetting, match=r"^TAILRACE_JWT_PARAM must have lower-case letters"):
-        Settings.from_env({"TAILRACE_JWT_PARAM": text})
+        load_settings({"TAILRACE_JWT_PARAM": text})
 
 
 def test_every_default_is_a_value_that_may_be_given() -> None:
-    for knob in KNOBS.values():
-        assert parse(knob, str(knob.default)) == knob.default
+    for setting in SETTINGS.values():
+        assert parse(setting, str(setting.default)) == setting.default
 
 
 # What is written about them
 
 
 def test_every_description_is_a_sentence() -> None:
-    texts = [knob.metadata["doc"] for knob in KNOBS.values()]
+    texts = [setting.metadata["doc"] for setting in SETTINGS.values()]
     assert not [text for text in texts if not text[0].isupper() or not text.endswith(".")]
 
 
 def test_the_documented_settings_are_the_settings() -> None:
     rows = ROW.findall((ROOT / "docs" / "settings.md").read_text())
     assert sorted(rows) == sorted(
-        (variable(knob), str(knob.default), knob.metadata["doc"]) for knob in KNOBS.values()
+        (variable(setting), str(setting.default), setting.metadata["doc"])
+        for setting in SETTINGS.values()
     )

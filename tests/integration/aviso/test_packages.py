@@ -11,8 +11,8 @@ import pytest
 
 from devtools.engines.ministack import Engine
 from devtools.processes import ROOT, fresh_name
-from tailrace.aviso.config import Config
 from tailrace.errors import BadSetting
+from tailrace.protocols.aviso.config import Config
 from tailrace.settings import Settings
 from tests.support.aviso import SCHEMA
 

@@ -25,11 +25,11 @@ def loaded(function: str) -> frozenset[str]:
 @pytest.mark.parametrize(
     ("function", "needed"),
     [
-        ("http", "tailrace.http.routes"),
-        ("live", "tailrace.http.routes"),
-        ("cable", "tailrace.cable.gateway.conversation"),
-        ("pulse", "tailrace.cable.gateway.pulse"),
-        ("dispatch", "tailrace.cable.gateway.deliveries"),
+        ("http", "tailrace.protocols.durable_streams.routes"),
+        ("live", "tailrace.protocols.durable_streams.routes"),
+        ("cable", "tailrace.protocols.action_cable.api_gateway.conversation"),
+        ("heartbeat", "tailrace.protocols.action_cable.api_gateway.heartbeat"),
+        ("dispatch", "tailrace.protocols.action_cable.api_gateway.delivery"),
     ],
 )
 def test_the_init_of_a_function_loads_nothing_heavy(function: str, needed: str) -> None:

@@ -21,7 +21,7 @@ from devtools.local_aws.http_server import Api
 from devtools.local_aws.replies import Reply
 from devtools.processes import ROOT, fresh_name
 from scripts.package import LAYERS, build
-from tailrace.store.dynamo.provision import table_definition
+from tailrace.store.dynamodb.provision import table_definition
 
 EVENTS = ROOT / "events"
 CASES = sorted(path.relative_to(EVENTS).with_suffix("") for path in EVENTS.glob("*/*.json"))
@@ -78,7 +78,7 @@ class Others:
             "TAILRACE_CABLE_ENDPOINT": (
                 "https://cable1abcde.execute-api.eu-central-1.amazonaws.com/cable"
             ),
-            "TAILRACE_PULSE": "pulse",
+            "TAILRACE_HEARTBEAT": "heartbeat",
         }
 
     async def close(self) -> None:
@@ -196,7 +196,7 @@ async def test_the_cable_and_pulse_functions_answer_each_of_their_events(
     env = await others.start()
     cable = await start("cable", **env, TAILRACE_PING_INTERVAL="0.1")
     # With pauses this long it has too little time for a second round, whatever the machine does.
-    pulse = await start("pulse", **env, TAILRACE_PING_INTERVAL=str(SECONDS - 1))
+    heartbeat = await start("heartbeat", **env, TAILRACE_PING_INTERVAL=str(SECONDS - 1))
     assert await answered(cable, event("cable", "no_secret")) == {"statusCode": 403}
     assert others.woken == []
 
@@ -207,7 +207,7 @@ async def test_the_cable_and_pulse_functions_answer_each_of_their_events(
     assert (name, others.posted) == ("cable", [])
     await answered(cable, task)
     assert others.posted == [(CONNECTION, f'{{"type":"welcome","sid":"{CONNECTION}"}}')]
-    assert [each for each, _ in others.woken] == ["cable", "pulse"]
+    assert [each for each, _ in others.woken] == ["cable", "heartbeat"]
 
     said = event("cable", "subscribe")
     assert await answered(cable, said) == {"statusCode": 200}
@@ -219,14 +219,14 @@ async def test_the_cable_and_pulse_functions_answer_each_of_their_events(
     }
 
     # It leaves the next round to the next one.
-    assert await answered(pulse, event("pulse", "scheduled")) is None
+    assert await answered(heartbeat, event("heartbeat", "scheduled")) is None
     connection, frame = others.posted[-1]
     assert (connection, frame[: len(PING)]) == (CONNECTION, PING)
-    assert [each for each, _ in others.woken] == ["cable", "pulse", "pulse"]
+    assert [each for each, _ in others.woken] == ["cable", "heartbeat", "heartbeat"]
 
     assert await answered(cable, event("cable", "disconnect")) == {"statusCode": 200}
     posted = len(others.posted)
-    assert await answered(pulse, event("pulse", "scheduled")) is None
+    assert await answered(heartbeat, event("heartbeat", "scheduled")) is None
     assert (len(others.posted), len(others.woken)) == (posted, 3)
 
 
@@ -246,9 +246,11 @@ async def test_the_rotate_function_answers_its_first_event(
 ) -> None:
     """The next one takes as long as functions keep a secret: tests/slow/aws sends them all."""
     function = await start(
-        "rotate", TAILRACE_ORIGIN_SECRET=secret, TAILRACE_DISTRIBUTION=distribution
+        "rotate_secret", TAILRACE_ORIGIN_SECRET=secret, TAILRACE_DISTRIBUTION=distribution
     )
-    result = await whole(await function.invoke({**event("rotate", "create"), "SecretId": secret}))
+    result = await whole(
+        await function.invoke({**event("rotate_secret", "create"), "SecretId": secret})
+    )
     assert json.loads(result) is None
     pending = secrets_manager.get_secret_value(SecretId=secret, VersionStage="AWSPENDING")
     assert pending["SecretString"] != "first"
@@ -259,12 +261,12 @@ async def test_the_keys_function_reads_both_secrets_and_looks_for_the_store(
 ) -> None:
     access = secrets_manager.create_secret(Name=fresh_name("access"), SecretString="{}")["ARN"]
     function = await start(
-        "keys",
+        "edge_keys",
         TAILRACE_ORIGIN_SECRET=secret,
         TAILRACE_ACCESS_SECRET=access,
         TAILRACE_EDGE_KEYS="arn:aws:cloudfront::123456789012:key-value-store/sample",
     )
-    answer = await function.invoke(event("keys", "scheduled"))
+    answer = await function.invoke(event("edge_keys", "scheduled"))
     async for _ in answer.body():
         pass
     # The store has the account in the name of its host, and nobody answers to such a one here.

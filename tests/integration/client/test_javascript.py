@@ -10,7 +10,7 @@ import pytest
 
 from devtools.node import run_vitest
 from devtools.server import Server
-from tailrace.auth.signing import sign
+from tailrace.auth.signed_names import sign
 from tests.conftest import fail_with
 
 

@@ -175,7 +175,7 @@ async def test_no_answer_reaches_the_client(engine: Engine, action: Action) -> N
             assert isinstance(failed.value, httpx.ReadError), "the connection was not reset"
         before = len(engine.carried_out)
         over.set()
-        await proxy.settled()
+        await proxy.committed()
         after = len(engine.carried_out)
     carried_out = {A.DROP_REQUEST: (0, 0), A.LATE: (0, 1)}.get(action, (1, 1))
     assert (before, after) == carried_out
@@ -203,7 +203,7 @@ async def test_a_duplicate_is_carried_out_again_later(engine: Engine) -> None:
         assert (await client.call(n=1)).json() == {"n": 1}
         assert engine.carried_out == [{"n": 1}]
         over.set()
-        await proxy.settled()
+        await proxy.committed()
     assert engine.carried_out == [{"n": 1}, {"n": 1}]
 
 

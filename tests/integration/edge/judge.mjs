@@ -20,7 +20,7 @@ for (const { store, method, path, query, headers } of cases) {
     path: sent.path,
     query: sent.query,
     headers: sent.headers,
-    pass: named["x-tailrace-pass"] ?? null,
+    pass: named["x-tailrace-edge-token"] ?? null,
     alone: named["x-tailrace-reader"] === "request-1",
   })
 }

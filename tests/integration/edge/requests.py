@@ -18,7 +18,7 @@ from tests.support.auth import SECONDS, SECRET, by_hand, hex_mac
 OTHER: Final = "another-secret-of-more-than-thirty-two-bytes"
 LONG: Final = "long-" * 25
 
-DOORS: Final = [
+AUTHORIZERS: Final = [
     Settings(access="closed", secret=SECRET),
     Settings(access="closed", streams_secret=OTHER, jwt_secret=f"{SECRET} {LONG}"),
     Settings(access="closed", secret=f"{OTHER} {SECRET} {LONG}"),
@@ -49,7 +49,7 @@ PATHS: Final = [
 class Shown:
     """A request to read."""
 
-    door: int
+    authorizer: int
     path: str
     method: str = "GET"
     prefix: str = "/v1/stream/"
@@ -58,7 +58,7 @@ class Shown:
 
     def as_case(self) -> dict[str, Any]:
         return {
-            "store": self.door,
+            "store": self.authorizer,
             "method": self.method,
             "path": self.prefix + self.path,
             "query": "&".join(self.query),
@@ -95,16 +95,18 @@ def _tampered() -> Iterator[Shown]:
 
 def _borders() -> Iterator[Shown]:
     """Times at which a token begins or ends to count, and one second beside them."""
-    for door in (0, 6, 12):
-        age = DOORS[door].jwt_max_age
+    for authorizer in (0, 6, 12):
+        age = AUTHORIZERS[authorizer].jwt_max_age
         for beside in (-1, 0, 1):
             for claim, at in (("exp", 0), ("exp", age), ("nbf", 0), ("nbf", 30), ("iat", 30)):
                 claims = {"scope": "read", "streams": "**", "exp": SECONDS + 60, "ext": "who"}
                 claims[claim] = SECONDS + at + beside
                 token = made(claims, SECRET.encode(), "HS256")
-                yield Shown(door, "chat/room-1", headers=[("authorization", f"Bearer {token}")])
+                yield Shown(
+                    authorizer, "chat/room-1", headers=[("authorization", f"Bearer {token}")]
+                )
                 named = ("x-signed", _signed("chat/room-1", SECRET))
-                yield Shown(door, "chat/room-1", headers=[named, ("x-jid", token)])
+                yield Shown(authorizer, "chat/room-1", headers=[named, ("x-jid", token)])
 
 
 def _refused() -> Iterator[Shown]:
@@ -126,13 +128,13 @@ def _refused() -> Iterator[Shown]:
 
 def _any(chance: random.Random) -> Shown:
     shown = Shown(
-        chance.randrange(len(DOORS)),
+        chance.randrange(len(AUTHORIZERS)),
         chance.choice(PATHS) if chance.random() < 0.3 else chance.choice(PATHS[:8]),
         chance.choice(["GET", "GET", "GET", "HEAD"]),
         chance.choice(["/v1/stream/", "/v1/stream/", "/ds/"]),
         query=chance.choice([[], ["offset=-1"], ["offset=now", "live=long-poll"], ["a=1"]])[:],
     )
-    settings = DOORS[shown.door]
+    settings = AUTHORIZERS[shown.authorizer]
     keys = Keys.of(settings)
     if chance.random() < 0.5:
         _place(chance, shown, "x-signed", "signed", _any_signed(chance, shown.path, keys))

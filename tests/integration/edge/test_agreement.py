@@ -15,16 +15,16 @@ import pytest
 
 from devtools.node import find_node
 from infra.viewer_request import code
-from tailrace.auth.credentials import Credentials, shown
-from tailrace.auth.policy import Door, Operation
-from tailrace.aws import passes
-from tailrace.aws.door import Door as FunctionDoor
-from tailrace.aws.edge_keys import entries
-from tailrace.aws.secret import FixedSecret
+from tailrace.auth.authorizer import Authorizer, Operation
+from tailrace.auth.credentials import Credentials, parse_credentials
+from tailrace.aws.edge import edge_token
+from tailrace.aws.edge.key_document import entries
+from tailrace.aws.edge.origin_guard import OriginGuard
+from tailrace.aws.edge.origin_secret import FixedSecret
 from tailrace.errors import TailraceError
-from tailrace.http.asgi import Message, Receive, Scope, Send
-from tailrace.http.paths import stream_path
-from tests.integration.edge.requests import DOORS, requests
+from tailrace.web.asgi import Message, Receive, Scope, Send
+from tailrace.web.paths import stream_path
+from tests.integration.edge.requests import AUTHORIZERS, requests
 from tests.support.auth import NOW
 
 ORIGIN_SECRET = "what CloudFront shows to the functions"
@@ -44,7 +44,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
     given = {
         "code": code(),
         "now": NOW,
-        "stores": [entries(settings, ORIGIN_SECRET.encode()) for settings in DOORS],
+        "stores": [entries(settings, ORIGIN_SECRET.encode()) for settings in AUTHORIZERS],
         "cases": cases,
     }
     file = tmp_path_factory.mktemp("agreement") / "cases.json"
@@ -61,10 +61,12 @@ def allowed(case: Mapping[str, Any]) -> str:
     for name, value in parse_qsl(case["query"], keep_blank_values=True):
         query.setdefault(name, []).append(value)
     headers = [(name.encode(), value.encode("latin-1")) for name, value in case["headers"]]
-    credentials: Credentials = shown(headers, query, DOORS[case["store"]].jwt_param)
-    door = Door(DOORS[case["store"]])
+    credentials: Credentials = parse_credentials(
+        headers, query, AUTHORIZERS[case["store"]].jwt_param
+    )
+    authorizer = Authorizer(AUTHORIZERS[case["store"]])
     try:
-        return door.decide(Operation.READ, stream_path(case["path"]), credentials, NOW).by
+        return authorizer.decide(Operation.READ, stream_path(case["path"]), credentials, NOW).by
     except TailraceError as error:
         return type(error).__name__
 
@@ -89,20 +91,20 @@ def test_who_passes_leaves_nothing_of_the_credentials_behind(judged: list[Case])
     for case, edge in judged:
         if edge["pass"] is None:
             continue
-        param = DOORS[case["store"]].jwt_param
+        param = AUTHORIZERS[case["store"]].jwt_param
         names = {name for name, _ in edge["headers"]}
         assert names <= {
             "host",
             "x-forwarded-host",
-            "x-tailrace-pass",
+            "x-tailrace-edge-token",
             "x-tailrace-reader",
             "x-tailrace-viewer",
             "x-jid",
         }
         assert f"x-{param}" not in names
         assert edge["query"] in ("", "offset=-1", "offset=now&live=long-poll")
-        key = passes.pass_key(ORIGIN_SECRET.encode())
-        assert edge["pass"].encode() == passes.made(key, edge["path"].encode())
+        key = edge_token.derive_key(ORIGIN_SECRET.encode())
+        assert edge["pass"].encode() == edge_token.sign(key, edge["path"].encode())
 
 
 def test_who_does_not_pass_shares_with_nobody(judged: list[Case]) -> None:
@@ -121,12 +123,12 @@ async def test_the_origin_judges_the_rest_as_if_there_were_no_edge(judged: list[
     async def send(message: Message) -> None:
         raise AssertionError(message)
 
-    door = FunctionDoor(inside, FixedSecret(ORIGIN_SECRET))
+    authorizer = OriginGuard(inside, FixedSecret(ORIGIN_SECRET))
     rest = [(case, edge) for case, edge in judged if edge["pass"] is None]
     for case, edge in rest:
         headers = as_a_function_url_has_them(edge["headers"])
         headers[b"x-tailrace-origin"] = ORIGIN_SECRET.encode()
-        await door(
+        await authorizer(
             {
                 "type": "http",
                 "method": case["method"],
@@ -145,7 +147,7 @@ async def test_the_origin_judges_the_rest_as_if_there_were_no_edge(judged: list[
         plain = [(name.decode(), value.decode("latin-1")) for name, value in joined]
         outer = case | {"headers": plain}
         assert (allowed(inner) in WAYS) == (allowed(outer) in WAYS), case
-        assert scope["tailrace.vouched"] is False
+        assert scope["tailrace.edge_verified"] is False
 
 
 def as_a_function_url_has_them(fields: list[tuple[str, str]]) -> dict[bytes, bytes]:

@@ -37,8 +37,8 @@ def always(status: int, headers: dict[str, str], body: bytes = b"") -> Answer:
     return lambda exchange: exchange.send(status, headers, body)
 
 
-async def until(gate: threading.Event) -> None:
-    assert await asyncio.to_thread(gate.wait, SECONDS)
+async def until(authorizer: threading.Event) -> None:
+    assert await asyncio.to_thread(authorizer.wait, SECONDS)
 
 
 def outcome(answer: httpx.Response) -> str:
@@ -52,16 +52,16 @@ def outcome(answer: httpx.Response) -> str:
 async def test_all_who_wait_for_the_same_cost_one_origin_request(
     viewer: httpx.AsyncClient, origins: Origins, path: str, status: int, body: bytes
 ) -> None:
-    gate = threading.Event()
+    authorizer = threading.Event()
 
     def answer(exchange: Exchange) -> None:
-        gate.wait(SECONDS)
+        authorizer.wait(SECONDS)
         exchange.send(status, {**LIVE, "stream-cursor": "7"}, body)
 
     origins.http.on(path, answer)
     waiting = [asyncio.ensure_future(viewer.get(path, params=POLL)) for _ in range(WAITERS)]
     await asyncio.sleep(0.5)  # Most have come by then; those who come later find the answer kept.
-    gate.set()
+    authorizer.set()
     answers = await asyncio.gather(*waiting)
     assert {(each.status_code, each.content) for each in answers} == {(status, body)}
     assert {each.headers["stream-cursor"] for each in answers} == {"7"}
@@ -72,10 +72,10 @@ async def test_all_who_wait_for_the_same_cost_one_origin_request(
 async def test_viewers_who_take_other_encodings_wait_together(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
-    gate = threading.Event()
+    authorizer = threading.Event()
 
     def answer(exchange: Exchange) -> None:
-        gate.wait(SECONDS)
+        authorizer.wait(SECONDS)
         exchange.send(200, {**LIVE, "etag": '"tag"'}, b"x" * 2_000)
 
     origins.http.on(path, answer)
@@ -90,7 +90,7 @@ async def test_viewers_who_take_other_encodings_wait_together(
         asyncio.ensure_future(viewer.get(path, params=POLL, headers=headers)) for headers in kinds
     ]
     await asyncio.sleep(0.5)
-    gate.set()
+    authorizer.set()
     answers = await asyncio.gather(*waiting)
     assert {(each.status_code, each.content) for each in answers} == {(200, b"x" * 2_000)}
     assert len(origins.http.asked(path)) == 1
@@ -136,8 +136,8 @@ async def test_server_sent_events_come_at_once_and_each_reader_has_its_own(
     def answer(exchange: Exchange) -> None:
         exchange.start(200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
         exchange.write(b"data: first\n\n")
-        for gate in gates:
-            gate.wait(SECONDS)
+        for authorizer in gates:
+            authorizer.wait(SECONDS)
             exchange.write(b"data: next\n\n")
         exchange.write(b"")
 
@@ -147,19 +147,19 @@ async def test_server_sent_events_come_at_once_and_each_reader_has_its_own(
         async with viewer.stream("GET", path, params={"offset": "-1", "live": "sse"}) as answer:
             pieces = answer.aiter_raw()
             got = [await anext(pieces)]
-            for gate in gates:
+            for authorizer in gates:
                 both.release()
-                await until(gate)
+                await until(authorizer)
                 got.append(await anext(pieces))
             assert [each async for each in pieces] == []
             return got
 
     both = asyncio.Semaphore(0)
     readers = [asyncio.ensure_future(read()) for _ in range(2)]
-    for gate in gates:
+    for authorizer in gates:
         await both.acquire()
         await both.acquire()
-        gate.set()
+        authorizer.set()
     wanted = [b"data: first\n\n", b"data: next\n\n", b"data: next\n\n"]
     assert await asyncio.gather(*readers) == [wanted, wanted]
     ids = {asked.headers["x-tailrace-reader"] for asked in origins.live.asked(path)}
@@ -179,12 +179,12 @@ async def test_server_sent_events_come_at_once_and_each_reader_has_its_own(
 async def test_other_answers_that_go_on_come_at_once_and_from_the_origin_that_streams(
     viewer: httpx.AsyncClient, origins: Origins, method: str, target: str
 ) -> None:
-    gate = threading.Event()
+    authorizer = threading.Event()
 
     def answer(exchange: Exchange) -> None:
         exchange.start(200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
         exchange.write(b"data: first\n\n")
-        gate.wait(SECONDS)
+        authorizer.wait(SECONDS)
         exchange.write(b"data: next\n\n")
         exchange.write(b"")
 
@@ -193,7 +193,7 @@ async def test_other_answers_that_go_on_come_at_once_and_from_the_origin_that_st
     async with viewer.stream(method, f"{target}?a=1", content=body) as told:
         pieces = told.aiter_raw()
         assert await anext(pieces) == b"data: first\n\n"
-        gate.set()
+        authorizer.set()
         assert [each async for each in pieces] == [b"data: next\n\n"]
     asked = origins.live.asked(target)[-1]
     assert (asked.method, asked.target, asked.body) == (method, f"{target}?a=1", body or b"")
@@ -300,16 +300,16 @@ async def test_after_an_error_waiting_together_works_again(
 ) -> None:
     assert (await viewer.get(path, params=POLL)).status_code == 404
     await asyncio.sleep(1.5)
-    gate = threading.Event()
+    authorizer = threading.Event()
 
     def answer(exchange: Exchange) -> None:
-        gate.wait(SECONDS)
+        authorizer.wait(SECONDS)
         exchange.send(204, LIVE)
 
     origins.http.on(path, answer)
     waiting = [asyncio.ensure_future(viewer.get(path, params=POLL)) for _ in range(5)]
     await asyncio.sleep(0.5)
-    gate.set()
+    authorizer.set()
     await asyncio.gather(*waiting)
     assert len(origins.http.asked(path)) == 2
 
@@ -372,15 +372,15 @@ async def test_what_may_be_stale_is_given_while_it_is_fetched_anew(
     origins.http.on(path, always(200, headers, b"old"))
     assert (await viewer.get(path)).content == b"old"
     await asyncio.sleep(1.5)
-    gate = threading.Event()
+    authorizer = threading.Event()
 
     def answer(exchange: Exchange) -> None:
-        gate.wait(SECONDS)
+        authorizer.wait(SECONDS)
         exchange.send(200, CHUNK, b"new")
 
     origins.http.on(path, answer)
     assert (await viewer.get(path)).content == b"old"
-    gate.set()
+    authorizer.set()
     while (await viewer.get(path)).content == b"old":  # noqa: ASYNC110 - the cache tells nobody
         await asyncio.sleep(0.05)
     assert len(origins.http.asked(path)) == 2

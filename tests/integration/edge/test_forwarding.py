@@ -242,10 +242,10 @@ async def test_what_cloudfront_refuses_by_itself(
 async def test_an_origin_that_says_nothing_ends_in_504(
     make_edge: MakeEdge, origins: Origins, path: str
 ) -> None:
-    gate = threading.Event()
+    authorizer = threading.Event()
 
     def silent(_: Exchange) -> None:
-        gate.wait(120)
+        authorizer.wait(120)
 
     origins.http.on(path, silent)
     with make_edge(distribution(read_seconds=1)) as other:
@@ -256,7 +256,7 @@ async def test_an_origin_that_says_nothing_ends_in_504(
             while (answer := await viewer.get(another)).status_code == 504:
                 pass
             assert answer.status_code == 404
-    gate.set()
+    authorizer.set()
 
 
 async def test_an_origin_that_is_not_there_ends_in_502(

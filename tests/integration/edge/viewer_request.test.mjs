@@ -116,7 +116,7 @@ describe("the query of a read", () => {
     ))
 })
 
-/** The rules of `tailrace.http.routes`, as text: equal for two queries with one answer. */
+/** The rules of `tailrace.protocols.durable_streams.routes`, as text: equal for two queries with one answer. */
 function asTheAppReads(query) {
   const found = new URLSearchParams(query)
   const offsets = found.getAll("offset")
@@ -305,7 +305,7 @@ describe("other paths", () => {
 describe("access", () => {
   const SECRET = "a secret of more than 32 bytes, as it should be".replaceAll(" ", "-")
   const NOW = 1_800_000_000
-  const DOOR = {
+  const ACCESS = {
     signed: [SECRET],
     tokens: [SECRET],
     bearer: true,
@@ -318,10 +318,10 @@ describe("access", () => {
     public: true,
     proof: "the key of passes",
   }
-  const closed = (door = {}, store = { public: "news/* status/**" }) =>
+  const closed = (access = {}, store = { public: "news/* status/**" }) =>
     loadFunction(code("closed"), {
       origins: ["http", "live"],
-      store: () => ({ door: JSON.stringify({ ...DOOR, ...door }), ...store }),
+      store: () => ({ access: JSON.stringify({ ...ACCESS, ...access }), ...store }),
       now: () => NOW * 1000,
     })
   const mac = (key, text, encoding) => createHmac("sha256", key).update(text).digest(encoding)
@@ -336,8 +336,8 @@ describe("access", () => {
   }
   const bearer = (claims, options) => ({ authorization: `Bearer ${token(claims, options)}` })
   const sent = (target, options = {}) => edge(target, { through: closed(), ...options })
-  const passes = async (target, options) => "x-tailrace-pass" in (await sent(target, options)).headers
-  const PLAIN = ["host", "x-forwarded-host", "x-tailrace-pass", "x-tailrace-viewer"]
+  const passes = async (target, options) => "x-tailrace-edge-token" in (await sent(target, options)).headers
+  const PLAIN = ["host", "x-forwarded-host", "x-tailrace-edge-token", "x-tailrace-viewer"]
 
   it("gives those who may read one request, whatever they show", async () => {
     const shown = [
@@ -347,11 +347,11 @@ describe("access", () => {
       sent(`${STREAM}?signed=${encodeURIComponent(signed("a/b"))}&x=1`),
       sent("/ds/a/b", { headers: { ...bearer(), "x-signed": signed("a/b"), "x-jid": token() } }),
     ]
-    const proof = mac(DOOR.proof, `pass\n${STREAM}`, "hex")
+    const proof = mac(ACCESS.proof, `edge-token\n${STREAM}`, "hex")
     for (const { url, headers } of await Promise.all(shown)) {
       expect(url).toBe(STREAM)
       expect(Object.keys(headers).sort()).toEqual(PLAIN)
-      expect(headers["x-tailrace-pass"]).toBe(proof)
+      expect(headers["x-tailrace-edge-token"]).toBe(proof)
     }
   })
 
@@ -395,7 +395,7 @@ describe("access", () => {
     ["another scheme", { authorization: "Basic YTpi" }],
   ])("does not verify %s", async (_, headers) => {
     const result = await sent(STREAM, { headers })
-    expect(result.headers).not.toHaveProperty("x-tailrace-pass")
+    expect(result.headers).not.toHaveProperty("x-tailrace-edge-token")
     expect(result.headers["x-tailrace-reader"]).toBe("request-1")
   })
 
@@ -407,7 +407,7 @@ describe("access", () => {
     }
   })
 
-  it("asks for audience and issuer as the door does", async () => {
+  it("asks for audience and issuer as the access does", async () => {
     const through = closed({ audience: "us", issuer: "them" })
     expect(await passes(STREAM, { through, headers: bearer({ aud: ["x", "us"], iss: "them" }) })).toBe(true)
     expect(await passes(STREAM, { through, headers: bearer({ aud: "us" }) })).toBe(false)
@@ -433,7 +433,7 @@ describe("access", () => {
   it.each([
     ["no store", loadFunction(code("closed"), { origins: ["http"] })],
     ["an empty store", loadFunction(code("closed"), { origins: ["http"], store: () => ({}) })],
-    ["nonsense in the store", closed({}, { door: "nonsense" })],
+    ["nonsense in the store", closed({}, { access: "nonsense" })],
     ["no public streams where there should be", closed({}, {})],
     ["keys for another algorithm", closed({ bearer: false })],
   ])("verifies nothing with %s", async (_, through) => {
@@ -449,7 +449,7 @@ describe("access", () => {
   it.each(["PUT", "POST", "DELETE", "OPTIONS"])("of a %s is the origin's to judge", async (method) => {
     const { url, headers } = await sent(`${STREAM}?offset=1&signed=x`, { method, headers: bearer() })
     expect(url).toBe(STREAM)
-    expect(headers).not.toHaveProperty("x-tailrace-pass")
+    expect(headers).not.toHaveProperty("x-tailrace-edge-token")
     expect(headers).not.toHaveProperty("x-tailrace-reader")
     expect(headers).not.toHaveProperty("authorization")
     expect(headers["x-tailrace-authorization"]).toBe(bearer().authorization)
@@ -486,11 +486,11 @@ describe("access", () => {
 
   it.each(["HEAD", "GET"])("of a %s for one reader is verified, too", async (method) => {
     const { headers } = await sent(`${STREAM}?offset=now`, { method, headers: bearer() })
-    expect(headers).toMatchObject({ "x-tailrace-reader": "request-1", "x-tailrace-pass": expect.any(String) })
+    expect(headers).toMatchObject({ "x-tailrace-reader": "request-1", "x-tailrace-edge-token": expect.any(String) })
   })
 
   it("cannot be forged by a viewer", async () => {
-    const forged = { "x-tailrace-pass": "x", "x-tailrace-authorization": "y", "x-tailrace-query": "z" }
+    const forged = { "x-tailrace-edge-token": "x", "x-tailrace-authorization": "y", "x-tailrace-query": "z" }
     const { headers } = await sent(STREAM, { headers: forged })
     const ours = ["host", "x-forwarded-host", "x-tailrace-reader", "x-tailrace-viewer"]
     expect(Object.keys(headers).sort()).toEqual(ours)

@@ -29,6 +29,7 @@ from devtools.linearizability.checker import (
     check,
 )
 from devtools.processes import fresh_name
+from tailrace.aws.client import pool
 from tailrace.errors import (
     OutcomeUnknown,
     SlotTrimmed,
@@ -36,16 +37,15 @@ from tailrace.errors import (
     StreamNotFound,
     StreamTooHot,
 )
-from tailrace.http.statuses import status_of
 from tailrace.limits import ITEM_BODY_BYTES
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.offsets import START, token
 from tailrace.log.state import Producer
 from tailrace.settings import Settings
-from tailrace.store.dynamo import connection
-from tailrace.store.dynamo.store import DynamoStore
+from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.streams import Streams
+from tailrace.web.statuses import status_of
 from tests.integration.faults.load import Recorder, read_final, run_load, tally
 from tests.support.dynamo import SAFETY_SECONDS
 
@@ -107,7 +107,7 @@ async def read_deleted(store: DynamoStore, chain: int) -> Final:
         except SlotTrimmed:
             return Final(content, token(n, offset))
         content += b"".join(chunk.bodies)
-        n, offset = chunk.n, chunk.offset
+        n, offset = chunk.slot, chunk.offset
 
 
 @asynccontextmanager
@@ -227,7 +227,7 @@ async def test_a_request_that_arrives_again_later_does_nothing(
     site.proxy.script = once(action, operation)
     assert isinstance(await first.append("s", body), Acknowledged)
     assert isinstance(await second.append("s", b"<2>"), Acknowledged)
-    await site.proxy.settled()
+    await site.proxy.committed()
     assert isinstance(await second.append("s", b"<3>"), Acknowledged)
     assert isinstance(await first.append("s", b"<4>"), Acknowledged)
     assert site.proxy.counts[action] == 1
@@ -242,12 +242,12 @@ async def test_a_slow_answer_is_not_waited_for_without_end(
 
     def script(operation: str, parameters: dict[str, Any]) -> Action | None:
         # The clock of this attempt runs by now; those that follow may take their time.
-        monkeypatch.setattr(connection, "CALL_SECONDS", SAFETY_SECONDS)
+        monkeypatch.setattr(pool, "CALL_SECONDS", SAFETY_SECONDS)
         return delayed(operation, parameters)
 
     site.proxy.delay = (3600, 3600)
     site.proxy.script = script
-    monkeypatch.setattr(connection, "CALL_SECONDS", 2)
+    monkeypatch.setattr(pool, "CALL_SECONDS", 2)
     assert isinstance(await first.append("s", b"<1>"), Acknowledged)
     assert site.recovered() == 1
     assert (await site.check("s")).content == b"<0><1>"
@@ -260,7 +260,7 @@ async def test_what_is_unknown_is_found_out_by_sending_it_again(site: Site, acti
     producer = Producer("p", 0, 0)
     assert isinstance(await first.append("s", b"<1>", producer), Unknown)
     site.proxy.script = None
-    await site.proxy.settled()
+    await site.proxy.committed()
     assert isinstance(await second.append("s", b"<1>", producer), Duplicate)
     assert isinstance(await first.append("s", b"<2>"), Acknowledged)
     assert (await site.check("s")).content == b"<0><1><2>"
@@ -330,7 +330,7 @@ async def test_a_stream_is_created_once(site: Site, action: Action) -> None:
     created = await site.streams[0].create("t", request)
     assert created.new
     assert isinstance(await second.append("t", b"<1>"), Acknowledged)
-    await site.proxy.settled()
+    await site.proxy.committed()
     assert (await site.streams[1].create("t", request)).stream.id == created.stream.id
     assert isinstance(await first.append("t", b"<2>"), Acknowledged)
     final = await site.final("t")
@@ -346,7 +346,7 @@ async def test_a_stream_is_deleted_once(site: Site, action: Action) -> None:
         await site.streams[1].append("s", Append(b"<1>", "text/plain"))
     again = await second.create("s")
     assert isinstance(await second.append("s", b"<2>"), Acknowledged)
-    await site.proxy.settled()
+    await site.proxy.committed()
     assert isinstance(await first.append("s", b"<3>"), Acknowledged)
     final = await site.final("s")
     assert final == {Incarnation("s", again): Final(b"<2><3>", token(2, 6))}

@@ -22,8 +22,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from devtools.server import Server
-from tailrace.http.asgi import Application
-from tailrace.settings import Settings
+from tailrace.app import Application
+from tailrace.configuration import load_settings
 
 Case = schemathesis.Case[Any]
 
@@ -101,7 +101,7 @@ def session(fuzzed: Server) -> Iterator[requests.Session]:
 
 
 def openapi() -> dict[str, Any]:
-    application = Application(Settings.from_env(SETTINGS))
+    application = Application(load_settings(SETTINGS))
     document: dict[str, Any] = application.api.openapi()  # type: ignore[attr-defined]
     return document
 
@@ -192,11 +192,11 @@ def _make(session: requests.Session, server: Server, name: str) -> None:
     url = f"{server.url}/v1/stream"
     body, headers = STREAMS[name]
     if name == "deleted":
-        session.delete(f"{url}/keeper")
+        session.delete(f"{url}/provider")
     session.delete(f"{url}/{name}")
     answer = session.put(f"{url}/{name}", body, headers=headers)
     assert answer.status_code == 201, answer.text
     if name == "deleted":
         fork = {"Stream-Forked-From": f"/v1/stream/{name}"}
-        assert session.put(f"{url}/keeper", headers=fork).status_code == 201
+        assert session.put(f"{url}/provider", headers=fork).status_code == 201
         assert session.delete(f"{url}/{name}").status_code == 204

@@ -19,15 +19,15 @@ from devtools.processes import fresh_name
 from glue_jobs import compact_history
 from glue_jobs.shared.job import running
 from tailrace.clock import system_clock
-from tailrace.history.reader import Manifest
 from tailrace.log.append import Append
 from tailrace.log.content import joined
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.state import Producer
+from tailrace.segments.reader import Manifest
 from tailrace.settings import Settings
-from tailrace.store.dynamo.layout import manifest_of
-from tailrace.store.dynamo.provision import Backend
-from tailrace.store.dynamo.store import DynamoStore
+from tailrace.store.dynamodb.layout import manifest_of
+from tailrace.store.dynamodb.provision import Backend
+from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.streams import Streams
 
 JSON, TEXT, BYTES = "application/json", "text/plain", "image/png"
@@ -112,7 +112,7 @@ class Lab:
             streams = Streams(store, self.settings)
             tail = await streams.find(path)
             seen = []
-            for n in range(tail.settled.tail + 1):
+            for n in range(tail.committed.tail + 1):
                 view = await streams.view(path, n)
                 body = joined(tail.stream.config.mode, view.bodies)
                 about = view.end, view.next_offset.encode(), view.up_to_date, view.closed

@@ -22,8 +22,8 @@ from tailrace.clock import system_clock
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.retention import Keep
-from tailrace.store.dynamo import actions, layout, retention
-from tailrace.store.dynamo.layout import binary, number, text
+from tailrace.store.dynamodb import actions, layout, retention
+from tailrace.store.dynamodb.layout import binary, number, text
 from tests.integration.glue.lab import BYTES, DAY, JSON, TEXT, Lab
 from tests.support import archiving
 from tests.support.archiving import Most

@@ -8,12 +8,12 @@ import pytest
 
 from glue_jobs.shared import items as job_items
 from glue_jobs.shared import metadata
-from tailrace.cable.channels import Subscription
-from tailrace.cable.gateway import items
-from tailrace.cable.gateway.items import Connection, Listener
 from tailrace.log.content import Mode
 from tailrace.log.state import Entry, State
-from tailrace.store.dynamo.layout import entry_item, number, text
+from tailrace.protocols.action_cable.api_gateway import items
+from tailrace.protocols.action_cable.api_gateway.items import Connection, Listener
+from tailrace.protocols.action_cable.core.channels import Subscription
+from tailrace.store.dynamodb.layout import entry_item, number, text
 
 SUBSCRIPTION = Subscription('{"channel":"$pubsub"}', "chat/1", "chat/1", whispers=True)
 HELD = {"t": text("me"), "u": number(5)}
@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "d": number(3),
     },
     "identity": {**items.identity_key("ada", "c")},
-    "wish": {**items.wish_item("c", SUBSCRIPTION, 1), "k": text("ada")},
+    "subscription": {**items.wish_item("c", SUBSCRIPTION, 1), "k": text("ada")},
     "listener": {
         **items.listener_item(Listener("c", SUBSCRIPTION)),
         "n": number(1),
@@ -40,7 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "i": text("{}"),
         "t": {"SS": ["c"]},
     },
-    "lease": {**items.PULSE, **HELD},
+    "lease": {**items.HEARTBEAT, **HELD},
     "entry": entry_item(255, Entry(0, b"1", State(1, 1, 1, 1), note='[["c",null]]'), "a", None),
 }
 

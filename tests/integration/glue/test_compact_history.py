@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from glue_jobs.compaction.sealing import in_cells
-from tailrace.history.merging import Grid
 from tailrace.log.append import Append
+from tailrace.segments.merge import Grid
 from tests.integration.glue.lab import BYTES, DAY, JSON, TEXT, Lab
 
 
@@ -64,7 +64,7 @@ async def test_every_read_is_the_same_after_compaction_merging_and_trimming(lab:
     assert {path: await lab.everything(path) for path in paths} == before
     for path in kinds:
         last = (await lab.manifests(path))[-1].stop
-        tail = (await lab.streams.find(path)).state.n
+        tail = (await lab.streams.find(path)).state.slot
         assert await lab.hot(path) == list(range(min(last, tail - 1), tail))
     assert await lab.hot("closed") == [5]
     assert (await lab.hot("busy"))[0] == 7
@@ -87,7 +87,7 @@ async def dig(lab: Lab, path: str, slot: int) -> dict[str, Any]:
 async def in_use(lab: Lab, path: str) -> AsyncIterator[None]:
     """Somebody writes to a stream all the time, and somebody reads what is written."""
     done = asyncio.Event()
-    tail = (await lab.streams.find(path)).state.n
+    tail = (await lab.streams.find(path)).state.slot
     sent: list[bytes] = []
 
     async def write() -> None:

@@ -19,9 +19,9 @@ from glue_jobs.compaction.sealing import CELLS, Rules, _seal
 from glue_jobs.compaction.tidying import _merge_chain, _trim_chain
 from glue_jobs.shared.workers import Backend, Row, arrow_schema
 from tailrace.clock import system_clock
-from tailrace.history.merging import Grid
-from tailrace.store.dynamo.layout import entry_of, name_of
-from tailrace.store.dynamo.table import Table
+from tailrace.segments.merge import Grid
+from tailrace.store.dynamodb.layout import entry_of, name_of
+from tailrace.store.dynamodb.table import Table
 from tests.integration.glue.lab import DAY, JSON, Lab, Memory
 
 T = TypeVar("T")
@@ -111,10 +111,10 @@ def _waiting(held: Sequence[Row], chain: str, name: Row) -> list[Row]:
     entries = [entry_of(item) for item in held if item["p"]["S"] == f"C{chain}"]
     return [
         {
-            "cell": hash((chain, GRID.cell(entry.n, entry.size - entry.length))),
+            "cell": hash((chain, GRID.cell(entry.slot, entry.size - entry.length))),
             "chain": chain,
             "mode": named.stream.config.mode.value,
-            "n": entry.n,
+            "n": entry.slot,
             "offset": entry.offset,
             "size": entry.size,
             "length": entry.length,
@@ -124,7 +124,7 @@ def _waiting(held: Sequence[Row], chain: str, name: Row) -> list[Row]:
             "rest": entry.item["r"]["S"] if "r" in entry.item else None,
         }
         for entry in sorted(entries)
-        if entry.has_data and entry.n >= named.archived
+        if entry.has_data and entry.slot >= named.archived
     ]
 
 

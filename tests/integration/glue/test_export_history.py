@@ -27,12 +27,12 @@ from glue_jobs.exporting.plans import noted
 from glue_jobs.exporting.summary import Refused, Summary
 from glue_jobs.exporting.turn import KEY, Plan
 from glue_jobs.shared.job import running
-from tailrace.history.merging import Grid
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.state import Producer
+from tailrace.segments.merge import Grid
 from tailrace.settings import Settings
-from tailrace.store.dynamo import actions, layout, trimming
+from tailrace.store.dynamodb import actions, layout, trimming
 from tailrace.streams import Streams
 from tests.integration.glue.lab import BYTES, DAY, JSON, TEXT, Lab
 from tests.support import archiving
@@ -75,7 +75,7 @@ class Shop:
         kind = self._kinds[path][1]
         before = (await self.streams.find(path)).state
         await self.streams.append(path, Append(body, kind, producer=by))
-        self.wrote(path, before.n, before.offset, body, messages, by)
+        self.wrote(path, before.slot, before.offset, body, messages, by)
 
     def wrote(
         self, path: str, slot: int, offset: int, body: bytes, messages: Sequence[bytes] = (),

@@ -13,9 +13,9 @@ import pytest
 from glue_jobs.exporting import files
 from glue_jobs.exporting import messages as module
 from glue_jobs.exporting.messages import SCHEMA, messages
-from tailrace.history.segment import BadSegment, Parts, Record, seal, unpack
 from tailrace.log.content import Mode
 from tailrace.log.state import Producer
+from tailrace.segments.format import BadSegment, Parts, Record, seal, unpack
 
 MIDNIGHT = 1_790_035_200_000
 """2026-09-22."""

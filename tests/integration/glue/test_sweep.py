@@ -18,13 +18,13 @@ from glue_jobs.sweeping import orphans
 from glue_jobs.sweeping.findings import Amount
 from tailrace.clock import system_clock
 from tailrace.errors import OffsetTrimmed, StreamNotFound
-from tailrace.history.reader import Manifest
 from tailrace.limits import OBJECT_SECONDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.offsets import BEGINNING, token
 from tailrace.log.state import Entry, Fork, State
-from tailrace.store.dynamo import actions, layout
+from tailrace.segments.reader import Manifest
+from tailrace.store.dynamodb import actions, layout
 from tests.integration.glue.lab import DAY, JSON, TEXT, Lab
 from tests.support.archiving import Most, archive
 

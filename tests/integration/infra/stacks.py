@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from infra.names import logical_id
+
 Resource = dict[str, Any]
 
 
@@ -50,7 +52,7 @@ class Stacks:
         return found
 
     def function(self, name: str) -> Resource:
-        return self.resources("AWS::Lambda::Function")[f"{name.capitalize()}Function"]
+        return self.resources("AWS::Lambda::Function")[logical_id(name)]
 
     @property
     def distribution(self) -> Resource:

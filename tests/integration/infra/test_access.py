@@ -70,16 +70,16 @@ def test_the_viewer_function_has_the_store_and_no_other_has(dev: Stacks) -> None
 
 def test_keys_is_run_every_minute_and_knows_both_secrets_and_the_store(dev: Stacks) -> None:
     (store,) = dev.resources(STORE)
-    known = variables(dev, "keys")
+    known = variables(dev, "edge_keys")
     assert "OriginSecret" in known["TAILRACE_ORIGIN_SECRET"]["Fn::GetAtt"][0]
     assert known["TAILRACE_ACCESS_SECRET"] == {"Fn::GetAtt": [SECRET, "Id"]}
     assert known["TAILRACE_EDGE_KEYS"] == {"Fn::GetAtt": [store, "Arn"]}
-    assert "KeysFunction" in run_every_minute(dev)
+    assert "EdgeKeysFunction" in run_every_minute(dev)
 
 
 def test_only_keys_may_change_what_the_edge_knows(dev: Stacks) -> None:
     (store,) = dev.resources(STORE)
-    for name in ("http", "live", "cable", "pulse", "dispatch", "rotate"):
+    for name in ("http", "live", "cable", "heartbeat", "dispatch", "rotate_secret"):
         assert store not in json.dumps(dev.statements(name))
-    for name in ("pulse", "dispatch", "rotate"):
+    for name in ("heartbeat", "dispatch", "rotate_secret"):
         assert SECRET not in json.dumps(dev.statements(name))

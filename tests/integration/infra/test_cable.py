@@ -84,20 +84,20 @@ def endpoint(stacks: Stacks, name: str) -> str | None:
 def test_who_delivers_knows_where_and_nobody_else_does(dev: Stacks, afar: Stacks) -> None:
     for stacks, region in ((dev, '<"AWS::Region">'), (afar, "eu-west-1")):
         wanted = f'https://<"CableApi">.execute-api.{region}.<"AWS::URLSuffix">/cable'
-        for name in ("http", "cable", "pulse", "dispatch"):
+        for name in ("http", "cable", "heartbeat", "dispatch"):
             assert endpoint(stacks, name) == wanted
             assert variables(stacks, name).keys() >= {"TAILRACE_TABLE", "TAILRACE_BUCKET"}
-        for name in ("live", "rotate", "keys"):
+        for name in ("live", "rotate_secret", "edge_keys"):
             assert endpoint(stacks, name) is None
 
 
 def test_cable_knows_whom_to_wake_and_whom_to_let_in(dev: Stacks, afar: Stacks) -> None:
     known, http = variables(afar, "cable"), variables(afar, "http")
-    assert known["TAILRACE_PULSE"] == {"Ref": "PulseFunction"}
+    assert known["TAILRACE_HEARTBEAT"] == {"Ref": "HeartbeatFunction"}
     for name in ("ORIGIN_SECRET", "ACCESS", "ACCESS_SECRET", "ALLOWED_ORIGINS"):
         assert known[f"TAILRACE_{name}"] == http[f"TAILRACE_{name}"]
     assert known["TAILRACE_ALLOWED_ORIGINS"]
-    assert "TAILRACE_PULSE" not in variables(dev, "pulse")
+    assert "TAILRACE_HEARTBEAT" not in variables(dev, "heartbeat")
 
 
 @pytest.mark.parametrize("name", ["cable", "http", "live"])
@@ -109,7 +109,7 @@ def test_who_answers_knows_the_switches(dev: Stacks, afar: Stacks, name: str) ->
 
 def test_the_pulse_knows_how_often(dev: Stacks, afar: Stacks) -> None:
     for stacks, seconds in ((dev, "3"), (afar, "30")):
-        assert variables(stacks, "pulse")["TAILRACE_PING_INTERVAL"] == seconds
+        assert variables(stacks, "heartbeat")["TAILRACE_PING_INTERVAL"] == seconds
 
 
 @pytest.mark.parametrize("name", ["http", "live"])
@@ -122,7 +122,7 @@ def test_events_are_served_unless_turned_off(dev: Stacks, bare: Stacks, name: st
 # What they may
 
 
-@pytest.mark.parametrize("name", ["http", "cable", "pulse", "dispatch"])
+@pytest.mark.parametrize("name", ["http", "cable", "heartbeat", "dispatch"])
 def test_who_delivers_may_write_to_connections_of_this_api_and_end_them(
     dev: Stacks, name: str
 ) -> None:
@@ -145,13 +145,13 @@ def objects(stacks: Stacks, name: str) -> set[str]:
 def test_only_who_replays_reads_history(dev: Stacks) -> None:
     assert objects(dev, "cable") == {"bodies/*", "segments/*"}
     assert objects(dev, "dispatch") == {"bodies/*"}
-    assert objects(dev, "pulse") == set()
+    assert objects(dev, "heartbeat") == set()
 
 
 def test_the_pulse_may_ask_the_index_and_change_only_the_table(dev: Stacks) -> None:
     asked = [
         (actions(statement), text(resource))
-        for statement in dev.statements("pulse")
+        for statement in dev.statements("heartbeat")
         for resource in resources(statement)
         if any(action.startswith("dynamodb:") for action in actions(statement))
     ]
@@ -173,13 +173,13 @@ def starts(stacks: Stacks, name: str) -> list[Any]:
 
 
 def test_cable_starts_itself_and_the_pulse_which_starts_itself(dev: Stacks) -> None:
-    assert starts(dev, "cable") == ["CableFunction", "PulseFunction"]
-    assert starts(dev, "pulse") == ["PulseFunction"]
+    assert starts(dev, "cable") == ["CableFunction", "HeartbeatFunction"]
+    assert starts(dev, "heartbeat") == ["HeartbeatFunction"]
 
 
 def test_a_function_does_not_wait_for_the_policy_that_names_it(dev: Stacks) -> None:
     template = dev.templates["tailrace-dev"]["Resources"]
-    for name in ("CableFunction", "PulseFunction"):
+    for name in ("CableFunction", "HeartbeatFunction"):
         for dependency in template[name]["DependsOn"]:
             assert name not in json.dumps(template[dependency])
 
@@ -190,13 +190,13 @@ def test_lambda_takes_starting_itself_for_no_mistake_where_it_is_none(dev: Stack
         for name, function in dev.resources("AWS::Lambda::Function").items()
         if function.get("RecursiveLoop") == "Allow"
     }
-    assert allowed == {"CableFunction", "PulseFunction"}
+    assert allowed == {"CableFunction", "HeartbeatFunction"}
 
 
 def test_the_pulse_beats_every_minute_and_a_failed_beat_is_not_made_up_for(dev: Stacks) -> None:
-    assert run_every_minute(dev) == {"KeysFunction", "PulseFunction"}
+    assert run_every_minute(dev) == {"EdgeKeysFunction", "HeartbeatFunction"}
     config = dev.only("AWS::Lambda::EventInvokeConfig")
-    assert config["FunctionName"] == {"Ref": "PulseFunction"}
+    assert config["FunctionName"] == {"Ref": "HeartbeatFunction"}
     assert config["MaximumRetryAttempts"] == 0
 
 
@@ -205,6 +205,12 @@ def test_the_pulse_beats_every_minute_and_a_failed_beat_is_not_made_up_for(dev: 
 
 def test_without_it_nothing_of_it_is_there(bare: Stacks) -> None:
     whole = json.dumps(bare.templates)
-    for what in ("ApiGateway", "execute-api", "CableFunction", "PulseFunction", "CABLE_ENDPOINT"):
+    for what in (
+        "ApiGateway",
+        "execute-api",
+        "CableFunction",
+        "HeartbeatFunction",
+        "CABLE_ENDPOINT",
+    ):
         assert what not in whole
     assert run_every_minute(bare) == set()

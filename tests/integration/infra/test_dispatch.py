@@ -10,7 +10,7 @@ import pytest
 from devtools.local_aws.event_source import matches
 from tailrace.log.append import bury
 from tailrace.log.state import Entry, Producer, State
-from tailrace.store.dynamo import layout
+from tailrace.store.dynamodb import layout
 from tests.integration.infra.stacks import Stacks
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
@@ -30,7 +30,7 @@ def wakes(stacks: Stacks, item: dict[str, Any], kind: str = "INSERT") -> bool:
 
 
 def entry(state: State, body: bytes | None = b'"g":1}') -> dict[str, Any]:
-    return layout.entry_item(CHAIN, Entry(state.n - 1, body, state), "attempt", None)
+    return layout.entry_item(CHAIN, Entry(state.slot - 1, body, state), "attempt", None)
 
 
 @pytest.mark.parametrize("state", [PLAIN, CLOSED, BUSY], ids=["plain", "closed", "busy"])
@@ -122,14 +122,14 @@ def test_the_secret_is_made_by_aws_and_fits_into_a_header(dev: Stacks) -> None:
 def test_the_secret_is_rotated_every_month(dev: Stacks) -> None:
     schedule = dev.only("AWS::SecretsManager::RotationSchedule")
     assert schedule["RotationRules"] == {"AutomaticallyAfterDays": 30}
-    assert schedule["RotationLambdaARN"] == {"Fn::GetAtt": ["RotateFunction", "Arn"]}
+    assert schedule["RotationLambdaARN"] == {"Fn::GetAtt": ["RotateSecretFunction", "Arn"]}
 
 
 def test_only_secrets_manager_may_rotate_and_only_this_secret(dev: Stacks) -> None:
     (permission,) = (
         permission
         for permission in dev.resources("AWS::Lambda::Permission").values()
-        if permission["FunctionName"] == {"Fn::GetAtt": ["RotateFunction", "Arn"]}
+        if permission["FunctionName"] == {"Fn::GetAtt": ["RotateSecretFunction", "Arn"]}
     )
     secret = origin_secret(dev)
     assert permission["Principal"] == "secretsmanager.amazonaws.com"
@@ -139,4 +139,4 @@ def test_only_secrets_manager_may_rotate_and_only_this_secret(dev: Stacks) -> No
 
 def test_rotation_can_be_left_to_people(bare: Stacks) -> None:
     assert not bare.resources("AWS::SecretsManager::RotationSchedule")
-    assert bare.function("rotate")
+    assert bare.function("rotate_secret")

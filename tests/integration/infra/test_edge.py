@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from infra.viewer_request import MAX_BYTES, code
-from tailrace.aws.door import SECRET_HEADER
-from tailrace.http.paths import PREFIXES
-from tailrace.http.wire import ALLOWED_HEADERS, METHODS, PREFLIGHT_HEADERS, RESPONSE_HEADERS
+from tailrace.aws.edge.origin_guard import SECRET_HEADER
 from tailrace.settings import Settings
+from tailrace.web.messages import ALLOWED_HEADERS, METHODS, PREFLIGHT_HEADERS, RESPONSE_HEADERS
+from tailrace.web.paths import PREFIXES
 from tests.integration.infra.stacks import Resource, Stacks
 
 CACHING_DISABLED = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from infra.functions import ANSWERING
+from infra.names import logical_id
 from scripts.package import LAYERS, PYTHON_VERSION
+from tailrace.configuration import load_settings
 from tailrace.settings import Settings, variable
 from tests.integration.infra.stacks import Resource, Stacks
 
@@ -53,7 +55,7 @@ MAY = {
         "secretsmanager:GetSecretValue",
         CONNECTIONS,
     },
-    "pulse": {*CHANGE, "lambda:InvokeFunction", CONNECTIONS},
+    "heartbeat": {*CHANGE, "lambda:InvokeFunction", CONNECTIONS},
     "dispatch": {
         *CHANGE,
         "cloudfront:CreateInvalidation",
@@ -65,7 +67,7 @@ MAY = {
         "sqs:SendMessage",
         CONNECTIONS,
     },
-    "rotate": {
+    "rotate_secret": {
         "cloudfront:GetDistribution",
         "cloudfront:GetDistributionConfig",
         "cloudfront:UpdateDistribution",
@@ -75,7 +77,7 @@ MAY = {
         "secretsmanager:UpdateSecretVersionStage",
         "wafv2:GetWebACL",
     },
-    "keys": {
+    "edge_keys": {
         "cloudfront-keyvaluestore:DescribeKeyValueStore",
         "cloudfront-keyvaluestore:ListKeys",
         "cloudfront-keyvaluestore:UpdateKeys",
@@ -87,9 +89,7 @@ MAY = {
 
 def deployed(stacks: Stacks) -> list[str]:
     return [
-        name
-        for name in FUNCTIONS
-        if f"{name.capitalize()}Function" in stacks.resources("AWS::Lambda::Function")
+        name for name in FUNCTIONS if logical_id(name) in stacks.resources("AWS::Lambda::Function")
     ]
 
 
@@ -140,12 +140,12 @@ def test_without_cables_nobody_may_more_than_before(bare: Stacks) -> None:
 
 
 def test_without_a_firewall_nobody_reads_one(bare: Stacks) -> None:
-    assert "wafv2" not in json.dumps(bare.statements("rotate"))
+    assert "wafv2" not in json.dumps(bare.statements("rotate_secret"))
 
 
 def test_the_index_is_for_nobody_who_answers_requests(dev: Stacks) -> None:
     asking = [name for name in FUNCTIONS if "index" in json.dumps(dev.statements(name))]
-    assert asking == ["pulse"]
+    assert asking == ["heartbeat"]
 
 
 def test_every_function_has_a_role_of_its_own_without_managed_policies(dev: Stacks) -> None:
@@ -171,10 +171,10 @@ def test_a_function_runs_on_lambdas_python_and_cheaper_processor(dev: Stacks, na
         ("http", "handler.handler", 30, 1024),
         ("live", "handler.app", 60, 512),
         ("cable", "handler.handler", 30, 512),
-        ("pulse", "handler.handler", 300, 256),
+        ("heartbeat", "handler.handler", 300, 256),
         ("dispatch", "handler.handler", 60, 512),
-        ("rotate", "handler.handler", 900, 256),
-        ("keys", "handler.handler", 30, 256),
+        ("rotate_secret", "handler.handler", 900, 256),
+        ("edge_keys", "handler.handler", 30, 256),
     ],
 )
 def test_a_function_is_bounded(
@@ -211,9 +211,9 @@ def test_every_variable_is_a_setting_that_takes_the_value(dev: Stacks, name: str
         for key, value in variables(dev, name).items()
         if key.startswith("TAILRACE_") and isinstance(value, str)
     }
-    known = {variable(knob) for knob in fields(Settings)}
+    known = {variable(setting) for setting in fields(Settings)}
     assert settings.keys() <= known
-    Settings.from_env(settings)
+    load_settings(settings)
 
 
 def test_an_answer_ends_before_its_function_does(dev: Stacks) -> None:
@@ -248,7 +248,7 @@ def test_only_live_streams(dev: Stacks) -> None:
 
 
 def test_who_tells_the_edge_knows_which(dev: Stacks) -> None:
-    for name in ("dispatch", "rotate"):
+    for name in ("dispatch", "rotate_secret"):
         assert variables(dev, name)["TAILRACE_DISTRIBUTION"] == {"Ref": "Distribution"}
 
 

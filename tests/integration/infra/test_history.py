@@ -197,13 +197,13 @@ def test_a_job_takes_every_flag_that_it_is_given(
 
 def test_compaction_has_the_defaults_of_the_settings(dev: Stacks) -> None:
     known, settings = arguments(dev, "compact-history"), Settings()
-    for knob in (
+    for setting in (
         "trim_grace",
         "segment_max_messages",
         "segment_max_bytes",
         "segment_target_bytes",
     ):
-        assert known[f"--{knob.replace('_', '-')}"] == str(getattr(settings, knob))
+        assert known[f"--{setting.replace('_', '-')}"] == str(getattr(settings, setting))
 
 
 def test_a_sweep_removes_only_what_it_was_told_to(dev: Stacks, prod: Stacks, afar: Stacks) -> None:

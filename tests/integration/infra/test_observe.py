@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from glue_jobs.shared.job import METRICS as JOB_METRICS
-from tailrace.aws.observe import METRICS
+from infra.names import camel_case
+from tailrace.aws.runtime.observability import METRICS
 from tests.integration.infra.stacks import Resource, Stacks
 
 ALARM = "AWS::CloudWatch::Alarm"
@@ -61,7 +62,7 @@ def test_there_is_an_alarm_for_all_that_somebody_has_to_look_at(
 def test_the_pulse_may_miss_some_beats(dev: Stacks) -> None:
     failed = alarms(dev)["PulseFailed"]
     assert (failed["MetricName"], failed["Threshold"], failed["Period"]) == ("Errors", 5, 300)
-    assert failed["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": "PulseFunction"}}]
+    assert failed["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": "HeartbeatFunction"}}]
 
 
 def test_who_waits_for_dispatch_is_named(dev: Stacks, bare: Stacks) -> None:
@@ -93,7 +94,7 @@ def test_somebody_can_get_mail(dev: Stacks, afar: Stacks) -> None:
 
 def test_alarms_sound_before_the_limit_is_reached(prod: Stacks) -> None:
     for name in ("http", "live"):
-        duration = alarms(prod)[f"{name.capitalize()}Duration"]
+        duration = alarms(prod)[f"{camel_case(name)}Duration"]
         assert duration["Threshold"] == prod.function(name)["Timeout"] * 1000 * 0.9
     reserved = prod.function("live")["ReservedConcurrentExecutions"]
     assert alarms(prod)["LiveConcurrency"]["Threshold"] == reserved * 0.9

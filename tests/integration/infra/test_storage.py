@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.store.dynamo.provision import table_definition
+from tailrace.store.dynamodb.provision import table_definition
 from tests.integration.infra.conftest import stacks_of
 from tests.integration.infra.stacks import Stacks
 

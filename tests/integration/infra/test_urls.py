@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from infra.names import logical_id
 from tests.integration.infra.stacks import Stacks
 
 MODES = [("http", "BUFFERED"), ("live", "RESPONSE_STREAM")]
@@ -11,7 +12,7 @@ MODES = [("http", "BUFFERED"), ("live", "RESPONSE_STREAM")]
 
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_a_url_leads_to_the_current_version(dev: Stacks, name: str, mode: str) -> None:
-    target = {"Fn::GetAtt": [f"{name.capitalize()}Function", "Arn"]}
+    target = {"Fn::GetAtt": [logical_id(name), "Arn"]}
     (url,) = (
         url
         for url in dev.resources("AWS::Lambda::Url").values()
@@ -27,7 +28,7 @@ def test_a_url_has_both_permissions_that_it_needs(dev: Stacks, name: str) -> Non
     (alias,) = (
         alias
         for alias, properties in dev.resources("AWS::Lambda::Alias").items()
-        if properties["FunctionName"] == {"Ref": f"{name.capitalize()}Function"}
+        if properties["FunctionName"] == {"Ref": logical_id(name)}
     )
     granted = [
         permission

@@ -30,7 +30,7 @@ ENV = {
     "TAILRACE_EDGE_KEYS": "any",
     "TAILRACE_DISTRIBUTION": "any",
     "TAILRACE_CABLE_ENDPOINT": "https://any.execute-api.us-east-1.amazonaws.com/cable",
-    "TAILRACE_PULSE": "any",
+    "TAILRACE_HEARTBEAT": "any",
 }
 """What the functions find when they start."""
 
@@ -112,8 +112,8 @@ def test_whoever_answers_can_check_tokens_of_public_keys(function: str) -> None:
 
 
 AVISO = """
-from tailrace.aviso.config import Config
-from tailrace.aviso.routes import AvisoRoutes
+from tailrace.protocols.aviso.config import Config
+from tailrace.protocols.aviso.routes import AvisoRoutes
 from tailrace.settings import Settings
 import shapely
 assert Config.load(Settings()).events
@@ -147,7 +147,7 @@ def test_no_layer_has_what_only_tests_and_compilers_need() -> None:
 
 
 def test_keys_can_sign_as_the_key_value_store_asks_for() -> None:
-    run("import awscrt.auth, botocore.compat; assert botocore.compat.HAS_CRT", "keys")
+    run("import awscrt.auth, botocore.compat; assert botocore.compat.HAS_CRT", "edge_keys")
 
 
 def test_every_module_of_the_product_finds_its_packages() -> None:

@@ -18,6 +18,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small product of one layer and two functions."""
     monkeypatch.setattr(package, "ROOT", tmp_path)
     monkeypatch.setattr(package, "LAYERS", LAYERS)
+    monkeypatch.setattr(package, "LOCAL_ONLY", ())
     write(tmp_path / "layers" / "core" / "python" / "product.py")
     for function in LAYERS:
         write(tmp_path / "functions" / function / "handler.py")

@@ -24,7 +24,7 @@ IMPORT_ALL = """
 import importlib, pkgutil, tailrace
 for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
     importlib.import_module(module.name)
-import tailrace.history.segment, tailrace.store.dynamo.store
+import tailrace.segments.format, tailrace.store.dynamodb.store
 """
 
 FIND_ALL = """

@@ -7,10 +7,7 @@ from typing import Any
 
 from devtools.dynamodb_simulator.network import Faults
 from devtools.linearizability.checker import Acknowledged, Duplicate, Outcome, Rejected, Unknown
-from tailrace.errors import (
-    StreamClosed,
-    StreamNotFound,
-)
+from tailrace.errors import StreamClosed, StreamNotFound
 from tailrace.log.create import ForkFrom
 from tailrace.log.offsets import NOW, parse
 from tailrace.log.state import Producer

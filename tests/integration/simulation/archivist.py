@@ -6,11 +6,11 @@ import asyncio
 
 from tailrace.clock import system_clock
 from tailrace.errors import StoreUnavailable, StreamTooHot
-from tailrace.history.merging import Grid
 from tailrace.log.retention import Keep
-from tailrace.store.dynamo import retention, segments, sweeping
-from tailrace.store.dynamo.bodies import Bodies
-from tailrace.store.dynamo.table import Table
+from tailrace.segments.merge import Grid
+from tailrace.store.dynamodb import retention, segments, sweeping
+from tailrace.store.dynamodb.bodies import Bodies
+from tailrace.store.dynamodb.table import Table
 from tests.integration.simulation.world import GRACE, TABLE, World
 from tests.support import archiving
 from tests.support.archiving import Most

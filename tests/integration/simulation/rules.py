@@ -12,11 +12,11 @@ from devtools.dynamodb_simulator.network import LATE
 from devtools.linearizability import checker as happened
 from devtools.linearizability.checker import Acknowledged, Rejected, check
 from tailrace.errors import OffsetTrimmed, SequenceConflict, StreamGone
-from tailrace.history.reader import Manifest
-from tailrace.history.segment import unpack
 from tailrace.log.expiry import renewal_slack
-from tailrace.store.dynamo import layout
-from tailrace.store.dynamo.layout import Name, Stored
+from tailrace.segments.format import unpack
+from tailrace.segments.reader import Manifest
+from tailrace.store.dynamodb import layout
+from tailrace.store.dynamodb.layout import Name, Stored
 from tests.integration.simulation.archivist import archive_all
 from tests.integration.simulation.truth import Past, Truth
 from tests.integration.simulation.world import GRACE, Call, World
@@ -318,7 +318,7 @@ def segments_hold_what_was_written(left: Left) -> Iterator[str]:
             if n < manifest.first <= forgotten:
                 n, offset, size = manifest.first, parts.offset, parts.size
             entries = [past.entries[slot] for slot in range(manifest.first, manifest.stop)]
-            bodies = [past.bodies[entry.n] for entry in entries]
+            bodies = [past.bodies[entry.slot] for entry in entries]
             producers = [entry.state.by for entry in entries]
             if (parts.first, parts.offset, parts.size) != (n, offset, size):
                 yield f"{manifest} of {past} does not follow slot {n - 1}"

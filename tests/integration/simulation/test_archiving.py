@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tailrace.history import merging
-from tailrace.history.segment import unpack
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
-from tailrace.store.dynamo import layout
-from tailrace.store.dynamo.table import Table
+from tailrace.segments import merge
+from tailrace.segments.format import unpack
+from tailrace.store.dynamodb import layout
+from tailrace.store.dynamodb.table import Table
 from tailrace.streams import Streams
 from tests.integration.simulation.archivist import Archivist
 from tests.integration.simulation.stage import Stage, append, play
@@ -26,7 +26,7 @@ ENTRIES = 7
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few partitions to sweep, and segments that are merged soon."""
     monkeypatch.setattr(layout, "NAME_SHARDS", 2)
-    monkeypatch.setattr(merging, "MERGE_SEGMENTS", 3)
+    monkeypatch.setattr(merge, "MERGE_SEGMENTS", 3)
 
 
 class Mortal(Archivist):
@@ -201,7 +201,7 @@ def test_a_stream_that_is_closed_and_archived_ends_where_it_did() -> None:
     async def story(stage: Stage) -> None:
         expected = await fill(stage)
         await stage.other.append("s", Append(b"", close=True))
-        end = (await stage.warm.find("s")).settled.next_offset
+        end = (await stage.warm.find("s")).committed.next_offset
         await make_history(Archivist(stage.world))
         await same(stage, expected)
         view = await stage.warm.view("s", ENTRIES)

@@ -15,13 +15,7 @@ import pytest
 
 from devtools.dynamodb_simulator.network import Faults
 from tailrace.clock import system_clock
-from tailrace.errors import (
-    ProducerFenced,
-    ProducerGap,
-    StreamClosed,
-    StreamGone,
-    StreamNotFound,
-)
+from tailrace.errors import ProducerFenced, ProducerGap, StreamClosed, StreamGone, StreamNotFound
 from tailrace.limits import CLAIM_SECONDS, TAIL_TRUST_SECONDS
 from tailrace.log import producers
 from tailrace.log.append import Append
@@ -29,7 +23,7 @@ from tailrace.log.create import Create, ForkFrom
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import NOW
 from tailrace.log.state import Producer
-from tailrace.store.dynamo.chain import Chain
+from tailrace.store.dynamodb.chain import Chain
 from tailrace.streams import Streams
 from tests.integration.simulation.stage import Stage, append, content, play, produce
 from tests.integration.simulation.world import GRACE, INLINE_BYTES, TEXT
@@ -54,7 +48,7 @@ def test_after_a_delete_and_a_create_the_new_stream_is_written_to() -> None:
         accepted = await append(stage.warm, b"<1>")
         assert stage.calls() == ["PutItem", "GetItem", "Query", "PutItem"]
         assert await content(stage.other) == b"<new><1>"
-        assert accepted.state.next_offset == (await stage.other.find("s")).settled.next_offset
+        assert accepted.state.next_offset == (await stage.other.find("s")).committed.next_offset
 
     play(story)
 
@@ -142,7 +136,7 @@ def test_a_duplicate_is_confirmed_before_it_is_answered() -> None:
         stage.calls()
         again = await produce(stage.warm, 0, 0)
         assert again.entry is None
-        assert again.state.next_offset == (await stage.other.find("s")).settled.next_offset
+        assert again.state.next_offset == (await stage.other.find("s")).committed.next_offset
         assert sorted(stage.calls()) == ["GetItem", "GetItem", "Query", "Query"]
 
     play(story)
@@ -211,11 +205,11 @@ def test_creating_again_is_answered_by_what_is_there_now() -> None:
 # Whoever reads after an acknowledgement sees what was acknowledged
 
 
-Look = Callable[[Streams], Awaitable[str]]
+Read = Callable[[Streams], Awaitable[str]]
 
 
 async def head(streams: Streams) -> str:
-    return (await streams.find("s")).settled.next_offset
+    return (await streams.find("s")).committed.next_offset
 
 
 async def from_the_start(streams: Streams) -> str:
@@ -241,7 +235,7 @@ LOOKS = pytest.mark.parametrize("look", [head, from_the_start, from_now, from_th
 
 
 @LOOKS
-def test_an_append_of_another_process_is_seen_at_once(look: Look) -> None:
+def test_an_append_of_another_process_is_seen_at_once(look: Read) -> None:
     async def story(stage: Stage) -> None:
         await look(stage.warm)
         accepted = await append(stage.other, b"<1>")
@@ -251,7 +245,7 @@ def test_an_append_of_another_process_is_seen_at_once(look: Look) -> None:
 
 
 @LOOKS
-def test_a_delete_by_another_process_is_seen_at_once(look: Look) -> None:
+def test_a_delete_by_another_process_is_seen_at_once(look: Read) -> None:
     async def story(stage: Stage) -> None:
         await look(stage.warm)
         await stage.other.delete("s")
@@ -262,7 +256,7 @@ def test_a_delete_by_another_process_is_seen_at_once(look: Look) -> None:
 
 
 @LOOKS
-def test_a_stream_that_took_anothers_place_is_seen_at_once(look: Look) -> None:
+def test_a_stream_that_took_anothers_place_is_seen_at_once(look: Read) -> None:
     async def story(stage: Stage) -> None:
         await look(stage.warm)
         await stage.other.delete("s")
@@ -277,7 +271,7 @@ def test_a_close_by_another_process_is_seen_at_once() -> None:
         assert not (await stage.warm.view("s", 1)).closed
         await stage.other.append("s", Append(b"", close=True))
         assert (await stage.warm.view("s", 0)).closed
-        assert (await stage.warm.find("s")).settled.closed
+        assert (await stage.warm.find("s")).committed.closed
 
     play(story)
 
@@ -498,7 +492,7 @@ def test_a_writer_is_not_stuck_with_the_tombstone_that_a_reader_found() -> None:
         waiting = asyncio.create_task(stage.warm.follow(view.tail, view.end, 25))
         await asyncio.sleep(1)
         await stage.other.delete("s")
-        while not cast(Chain, view.tail).buried:  # noqa: ASYNC110 - virtual time costs nothing
+        while not cast("Chain", view.tail).buried:  # noqa: ASYNC110 - virtual time costs nothing
             await asyncio.sleep(0.0001)
         waiting.cancel()
         with pytest.raises(StreamNotFound):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from devtools.dynamodb_simulator.loop import run
+from tailrace.aws.client.failures import Item
 from tailrace.errors import (
     ForkOutOfRange,
     OffsetTrimmed,
@@ -28,15 +29,14 @@ from tailrace.errors import (
     StreamGone,
     StreamNotFound,
 )
-from tailrace.history import merging
-from tailrace.history.reader import Manifest
 from tailrace.log import producers
 from tailrace.log.state import Fork, State
-from tailrace.store.dynamo import actions, layout, segments, trimming
-from tailrace.store.dynamo.chain import LOSSES, Chain
-from tailrace.store.dynamo.failures import Item
-from tailrace.store.dynamo.store import DynamoStore
-from tailrace.store.dynamo.table import Action, Table
+from tailrace.segments import merge
+from tailrace.segments.reader import Manifest
+from tailrace.store.dynamodb import actions, layout, segments, trimming
+from tailrace.store.dynamodb.chain import LOSSES, Chain
+from tailrace.store.dynamodb.store import DynamoStore
+from tailrace.store.dynamodb.table import Action, Table
 from tests.integration.simulation.actors import MIXES
 from tests.integration.simulation.rules import judge
 from tests.integration.simulation.truth import Truth
@@ -57,7 +57,7 @@ def fast(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> N
     faults that are meant to be."""
     monkeypatch.setattr(layout, "NAME_SHARDS", 2)
     monkeypatch.setattr(producers, "PRODUCER_BUDGET", 90)
-    monkeypatch.setattr(merging, "MERGE_SEGMENTS", 2)
+    monkeypatch.setattr(merge, "MERGE_SEGMENTS", 2)
     caplog.set_level(logging.CRITICAL, "tailrace")
 
 
@@ -157,7 +157,7 @@ class IgnoresItsAttempts(DynamoStore):
 class BelievesItsMemory(DynamoStore):
     """Answers from a remembered tail without asking whether it is still the tail."""
 
-    async def settle(self, *_: Any) -> bool:
+    async def confirm(self, *_: Any) -> bool:
         return True
 
 
@@ -196,7 +196,7 @@ def test_a_write_into_a_removed_slot_is_noticed(monkeypatch: pytest.MonkeyPatch)
         return chain.losses < LOSSES
 
     def first_kept(state: State, archived: int, *_: int) -> int:
-        return min(archived, state.n - 1)
+        return min(archived, state.slot - 1)
 
     monkeypatch.setattr(Chain, "trusted", trusted)
     monkeypatch.setattr(trimming, "first_kept", first_kept)

@@ -20,7 +20,7 @@ from tailrace.log.retention import Keep
 from tailrace.log.state import State
 from tailrace.log.trimming import first_kept
 from tailrace.settings import Settings
-from tailrace.store.dynamo.layout import slot_text
+from tailrace.store.dynamodb.layout import slot_text
 from tests.integration.simulation.archivist import Archivist
 from tests.integration.simulation.stage import Stage, append, content, play
 from tests.integration.simulation.world import GRACE, TEXT, now
@@ -80,8 +80,8 @@ def test_a_grace_that_a_trusted_tail_would_outlive_is_refused() -> None:
 
 
 def test_no_setting_allows_such_a_grace() -> None:
-    (knob,) = (knob for knob in fields(Settings) if knob.name == "trim_grace")
-    assert knob.metadata["least"] >= 2 * TAIL_TRUST_SECONDS
+    (setting,) = (setting for setting in fields(Settings) if setting.name == "trim_grace")
+    assert setting.metadata["least"] >= 2 * TAIL_TRUST_SECONDS
 
 
 # The trimmer
@@ -100,7 +100,7 @@ def test_slots_go_when_the_grace_is_over_and_the_last_one_never() -> None:
         await trim(stage)
         assert slots(stage) == [3]
         accepted = await append(stage.warm, b"<4>")
-        assert accepted.state.n == 5
+        assert accepted.state.slot == 5
 
     play(story)
 

@@ -21,8 +21,8 @@ from devtools.linearizability import checker as happened
 from devtools.linearizability.checker import Acknowledged, Duplicate, Final, History, Incarnation
 from tailrace.log.offsets import parse, token
 from tailrace.log.state import State, Stream
-from tailrace.store.dynamo import layout
-from tailrace.store.dynamo.layout import Stored
+from tailrace.store.dynamodb import layout
+from tailrace.store.dynamodb.layout import Stored
 from tests.integration.simulation.world import Call, World
 
 Write = happened.Append | happened.Close

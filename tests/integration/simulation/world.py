@@ -38,17 +38,16 @@ from tailrace.errors import (
     StreamTooHot,
     TailraceError,
 )
-from tailrace.http.statuses import status_of
 from tailrace.limits import CLAIM_SECONDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.offsets import NOW, START, token
-from tailrace.log.state import Producer
+from tailrace.log.state import Listed, Producer
 from tailrace.settings import Settings
-from tailrace.store.base import Listed
-from tailrace.store.dynamo.provision import Backend
-from tailrace.store.dynamo.store import DynamoStore
+from tailrace.store.dynamodb.provision import Backend
+from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.streams import Created, Streams, View
+from tailrace.web.statuses import status_of
 
 T = TypeVar("T")
 
@@ -333,8 +332,8 @@ class Client:
         async def find(streams: Streams) -> View:
             tail = await streams.find(path)
             # At once: a tail goes on to change.
-            end, closed = tail.settled.tail, tail.settled.closed
-            return View(tail, (), end, end, tail.settled.next_offset, True, closed)
+            end, closed = tail.committed.tail, tail.committed.closed
+            return View(tail, (), end, end, tail.committed.next_offset, True, closed)
 
         try:
             view = await self._ask(path, "find", find)

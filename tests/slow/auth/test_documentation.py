@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
-from tailrace.auth.signing import verified
+from tailrace.auth.signed_names import verified
 from tests.support.auth import SECRET
 from tests.unit.auth.test_documentation import assert_taken, names_and_tokens
 

@@ -21,9 +21,11 @@ async def test_the_rotate_function_answers_each_of_its_events(
     start: Start, secret: str, distribution: str, secrets_manager: Any
 ) -> None:
     function = await start(
-        "rotate", TAILRACE_ORIGIN_SECRET=secret, TAILRACE_DISTRIBUTION=distribution
+        "rotate_secret", TAILRACE_ORIGIN_SECRET=secret, TAILRACE_DISTRIBUTION=distribution
     )
     for case in ("create", "set", "test", "finish"):
-        result = await whole(await function.invoke({**event("rotate", case), "SecretId": secret}))
+        result = await whole(
+            await function.invoke({**event("rotate_secret", case), "SecretId": secret})
+        )
         assert json.loads(result) is None
     assert secrets_manager.get_secret_value(SecretId=secret)["SecretString"] != "first"

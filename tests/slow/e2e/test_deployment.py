@@ -17,7 +17,7 @@ cover, and so neither do these tests:
   (`tests/e2e` runs them); why a handshake is refused: it is 403 always
 - messages of several clients side by side: what comes from WebSockets waits for one environment
 - records that `dispatch` reports as failed: they do not come again
-- a pulse that hands over to the next one, after five minutes (`tests/integration/cable`)
+- a heartbeat that hands over to the next one, after five minutes (`tests/integration/action_cable`)
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def test_what_is_new_reaches_a_websocket_until_it_closes(deployment: Deployment)
         assert appended.status_code == 204
         assert cable.message() == {"text": "appended"}
         cable.ping()
-        listener, pulse = sorted(deployment.on_cables())
+        listener, heartbeat = sorted(deployment.on_cables())
         assert listener.startswith(f"L{stream} {cable.sid} ")
-        assert pulse == "X pulse"
-    # The pulse, too, ends by itself: ministack would let it run for five minutes.
+        assert heartbeat == "X heartbeat"
+    # The heartbeat, too, ends by itself: ministack would let it run for five minutes.
     wait_for(lambda: not deployment.on_cables())
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from glue_jobs.auditing.checks import CHECKS
 from tailrace.clock import system_clock
-from tailrace.history.merging import Grid
 from tailrace.log.append import Append
 from tailrace.log.create import Create
-from tailrace.store.dynamo import sweeping
-from tailrace.store.dynamo.bodies import Bodies
+from tailrace.segments.merge import Grid
+from tailrace.store.dynamodb import sweeping
+from tailrace.store.dynamodb.bodies import Bodies
 from tests.integration.glue.lab import DAY, TEXT, Lab
 from tests.integration.glue.test_audit import FAULTS, GRACE, Site, healthy, run
 from tests.support import archiving

@@ -6,7 +6,7 @@ from devtools.processes import fresh_name
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.settings import Settings
-from tailrace.store.dynamo.store import DynamoStore
+from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.streams import Streams
 from tests.integration.cli.test_glue import aws_env, process
 

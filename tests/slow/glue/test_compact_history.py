@@ -34,7 +34,7 @@ async def test_every_read_of_longer_streams_is_the_same(lab: Lab) -> None:
     assert again.trimmed > 100
     for path in ("json", "text", "bytes"):
         last = (await lab.manifests(path))[-1].stop
-        tail = (await lab.streams.find(path)).state.n
+        tail = (await lab.streams.find(path)).state.slot
         assert await lab.hot(path) == list(range(min(last, tail - 1), tail))
     assert {path: await lab.everything(path) for path in paths} == before
     assert (await lab.compact(later=DAY + 2)).trimmed == 0

@@ -14,11 +14,12 @@ from devtools.engines.ministack import Engine
 from devtools.processes import fresh_name
 from devtools.server import Server
 from tailrace.clock import system_clock
-from tailrace.history.merging import Grid
+from tailrace.configuration import load_settings
+from tailrace.segments.merge import Grid
 from tailrace.settings import Settings
-from tailrace.store.dynamo.layout import name_of, name_partitions
-from tailrace.store.dynamo.provision import connect
-from tailrace.store.dynamo.table import Table
+from tailrace.store.dynamodb.layout import name_of, name_partitions
+from tailrace.store.dynamodb.provision import connect
+from tailrace.store.dynamodb.table import Table
 from tests.conftest import on_dynamodb
 from tests.integration.glue.lab import DAY, compact
 from tests.support.archiving import Most, archive, merge, trim
@@ -40,7 +41,7 @@ def test_official_suite_passes_on_dynamodb_that_always_compacts(
         "TAILRACE_LONG_POLL_TIMEOUT": "2",
         "TAILRACE_INLINE_BYTES": "1024",
     }
-    settings = Settings.from_env(env)
+    settings = load_settings(env)
     flags = ["--table", settings.table, "--bucket", settings.bucket]
     flags += ["--segment-max-messages", "1", "--segment-target-bytes", "4096"]
     done = threading.Event()

@@ -12,9 +12,9 @@ from tailrace import errors
 from tailrace.auth.jwks import KINDS
 from tailrace.auth.jws import HASHES
 from tailrace.auth.keys import Keys
-from tailrace.auth.patterns import Patterns
-from tailrace.auth.signing import verified
+from tailrace.auth.signed_names import verified
 from tailrace.auth.tokens import SCOPES, Tokens
+from tailrace.log.path_patterns import Patterns
 from tailrace.settings import Settings
 from tests.support.auth import SECRET
 

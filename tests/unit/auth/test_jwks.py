@@ -18,10 +18,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
 from tailrace.auth import jwks as module
+from tailrace.auth.authorizer import Authorizer, Operation
 from tailrace.auth.credentials import Credentials
 from tailrace.auth.jwks import KEEP, PAUSE, RETRY, STALE
 from tailrace.auth.keys import Keys
-from tailrace.auth.policy import Door, Operation
 from tailrace.auth.tokens import Tokens
 from tailrace.errors import BadCredentials, KeysUnavailable, TokenExpired
 from tailrace.limits import JWKS_BYTES
@@ -419,8 +419,8 @@ def test_a_token_that_is_none_makes_nobody_read_keys(endpoint: Endpoint) -> None
 # Beside other requests
 
 
-def door(endpoint: Endpoint) -> Door:
-    return Door(Settings(jwt_algorithm="EdDSA", jwks=endpoint.url, jwt_max_age=315_360_000))
+def authorizer(endpoint: Endpoint) -> Authorizer:
+    return Authorizer(Settings(jwt_algorithm="EdDSA", jwks=endpoint.url, jwt_max_age=315_360_000))
 
 
 async def test_keys_are_read_once_for_all_who_wait_and_hold_nobody_up(
@@ -428,7 +428,7 @@ async def test_keys_are_read_once_for_all_who_wait_and_hold_nobody_up(
 ) -> None:
     endpoint.keys = [public(private["EdDSA"])]
     endpoint.answers.clear()
-    ours, shown = door(endpoint), Credentials(bearer=signed(private["EdDSA"]))
+    ours, shown = authorizer(endpoint), Credentials(bearer=signed(private["EdDSA"]))
     impatient = asyncio.create_task(ours.prepare(shown, NOW))
     others = [asyncio.create_task(ours.prepare(shown, NOW)) for _ in range(50)]
     # The event loop turns here while the answer does not come.
@@ -449,12 +449,12 @@ async def test_keys_are_read_once_for_all_who_wait_and_hold_nobody_up(
 async def test_nothing_is_read_for_what_needs_no_keys(
     private: dict[str, Any], endpoint: Endpoint
 ) -> None:
-    ours = door(endpoint)
+    ours = authorizer(endpoint)
     for shown in (Credentials(), Credentials(bearer="x"), Credentials(signed="x", jid="y")):
         await ours.prepare(shown, NOW)
-    await Door(Settings(secret="s")).prepare(Credentials(bearer="a.b.c"), NOW)
+    await Authorizer(Settings(secret="s")).prepare(Credentials(bearer="a.b.c"), NOW)
     opened = Settings(jwt_algorithm="EdDSA", jwks=endpoint.url, access="open")
-    await Door(opened).prepare(Credentials(bearer=signed(private["EdDSA"])), NOW)
+    await Authorizer(opened).prepare(Credentials(bearer=signed(private["EdDSA"])), NOW)
     assert endpoint.asked == 0
 
 
@@ -462,7 +462,7 @@ async def test_a_decision_says_so_when_the_keys_cannot_be_read(
     private: dict[str, Any], endpoint: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     endpoint.status = 500
-    ours, shown = door(endpoint), Credentials(bearer=signed(private["EdDSA"]))
+    ours, shown = authorizer(endpoint), Credentials(bearer=signed(private["EdDSA"]))
     with caplog.at_level(logging.WARNING):
         await ours.prepare(shown, NOW)
     with pytest.raises(KeysUnavailable):

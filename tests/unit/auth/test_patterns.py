@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.auth.patterns import EVERYTHING, NOTHING, Patterns
+from tailrace.log.path_patterns import EVERYTHING, NOTHING, Patterns
 
 
 @pytest.mark.parametrize("text", ["a/*,b", "a/*, b", "a/* b", " a/*\n\tb ", ",a/*,,b,", "a/* ,b"])

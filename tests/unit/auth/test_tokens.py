@@ -15,9 +15,9 @@ import pytest
 
 from tailrace.auth.jws import HASHES, made
 from tailrace.auth.keys import Keys
-from tailrace.auth.patterns import EVERYTHING, NOTHING, Patterns
 from tailrace.auth.tokens import SCOPES, Grant, Tokens
 from tailrace.errors import BadCredentials, BadSetting, TokenExpired
+from tailrace.log.path_patterns import EVERYTHING, NOTHING, Patterns
 from tailrace.settings import Settings
 from tests.support.auth import CLAIMS, HOUR, NOW, SECONDS, SECRET, bearer, by_hand
 
@@ -346,12 +346,12 @@ def test_a_token_is_checked_in_less_than_50_microseconds() -> None:
 def test_nothing_heavy_is_imported_for_hmac() -> None:
     script = (
         "import sys\n"
-        "from tailrace.auth.credentials import shown\n"
-        "from tailrace.auth.policy import Door, Operation\n"
+        "from tailrace.auth.credentials import parse_credentials\n"
+        "from tailrace.auth.authorizer import Authorizer, Operation\n"
         "from tailrace.settings import Settings\n"
-        f"door = Door(Settings(secret={SECRET!r}))\n"
-        f"shown = shown([(b'authorization', b'Bearer {bearer()}')], {{}})\n"
-        f"print(door.decide(Operation.READ, 'chat/1', shown, {NOW}).by, *sys.modules)\n"
+        f"authorizer = Authorizer(Settings(secret={SECRET!r}))\n"
+        f"shown = parse_credentials([(b'authorization', b'Bearer {bearer()}')], {{}})\n"
+        f"print(authorizer.decide(Operation.READ, 'chat/1', shown, {NOW}).by, *sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     by, *modules = done.stdout.decode().split()

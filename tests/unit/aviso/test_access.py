@@ -10,7 +10,7 @@ from typing import Any
 import jwt
 import pytest
 
-from tailrace.http.wire import Response
+from tailrace.web.messages import Response
 from tests.support.aviso import Aviso, Make
 
 SECRET = "a-secret-of-more-than-32-bytes-as-it-should-be"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.aviso.constraints import OneOf, parse
-from tailrace.aviso.errors import BadField
-from tailrace.aviso.handlers import (
+from tailrace.protocols.aviso.constraints import OneOf, parse
+from tailrace.protocols.aviso.errors import BadField
+from tailrace.protocols.aviso.handlers import (
     DateHandler,
     EnumHandler,
     ExpverHandler,

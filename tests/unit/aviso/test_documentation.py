@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from devtools.processes import ROOT
-from tailrace.aviso.config import Config
-from tailrace.aviso.errors import LABELS, Operation
-from tailrace.aviso.frames import Frames, Reason
-from tailrace.aviso.handlers import HANDLERS
+from tailrace.protocols.aviso.config import Config
+from tailrace.protocols.aviso.errors import LABELS, Operation
+from tailrace.protocols.aviso.frames import Frames, Reason
+from tailrace.protocols.aviso.handlers import HANDLERS
 from tailrace.settings import Settings
 from tests.support.aviso import Aviso, parse_frames
 

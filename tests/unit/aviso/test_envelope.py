@@ -7,10 +7,10 @@ import json
 import orjson
 import pytest
 
-from tailrace.aviso.envelope import Notification, Renderer, encode
-from tailrace.aviso.errors import Operation
-from tailrace.aviso.requests import parse_notification
 from tailrace.limits import AVISO_BODY_BYTES, AVISO_EVENT_BYTES
+from tailrace.protocols.aviso.envelope import Notification, Renderer, encode
+from tailrace.protocols.aviso.errors import Operation
+from tailrace.protocols.aviso.requests import parse_notification
 from tests.support.aviso import SQUARE, WORKING, body, events, parse_frames
 
 NOON = 1_769_860_800_000

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.aviso import envelope
-from tailrace.aviso.errors import Operation
-from tailrace.aviso.filters import Filter, Test
-from tailrace.aviso.index import RECENT, FilterIndex
-from tailrace.aviso.requests import parse_notification, parse_subscription
+from tailrace.protocols.aviso import envelope
+from tailrace.protocols.aviso.errors import Operation
+from tailrace.protocols.aviso.filters import Filter, Test
+from tailrace.protocols.aviso.index import RECENT, FilterIndex
+from tailrace.protocols.aviso.requests import parse_notification, parse_subscription
 from tests.support.aviso import SQUARE, body
 
 TENT = "0,0,10,5,0,10,0,0"

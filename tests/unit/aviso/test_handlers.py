@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.aviso.errors import BadField
-from tailrace.aviso.handlers import (
+from tailrace.protocols.aviso.errors import BadField
+from tailrace.protocols.aviso.handlers import (
     DateHandler,
     EnumHandler,
     ExpverHandler,

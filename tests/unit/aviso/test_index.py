@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.aviso import envelope
-from tailrace.aviso.constraints import Span
-from tailrace.aviso.errors import Operation
-from tailrace.aviso.filters import Filter, Test
-from tailrace.aviso.index import FilterIndex
-from tailrace.aviso.intervals import Intervals
-from tailrace.aviso.requests import parse_notification, parse_subscription
+from tailrace.protocols.aviso import envelope
+from tailrace.protocols.aviso.constraints import Span
+from tailrace.protocols.aviso.errors import Operation
+from tailrace.protocols.aviso.filters import Filter, Test
+from tailrace.protocols.aviso.index import FilterIndex
+from tailrace.protocols.aviso.intervals import Intervals
+from tailrace.protocols.aviso.requests import parse_notification, parse_subscription
 from tests.support.aviso import body
 
 BOUNDS = st.one_of(st.integers(-5, 5), st.just(math.inf), st.just(-math.inf))

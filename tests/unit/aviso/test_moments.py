@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.aviso import moments
+from tailrace.protocols.aviso import moments
 
 NOON = 1_769_860_800
 """2026-01-31 12:00:00 UTC."""

@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 import schemathesis
 
-from tailrace.http.wire import Response
+from tailrace.web.messages import Response
 from tests.support.aviso import SQUARE, WORKING, Aviso
 
 

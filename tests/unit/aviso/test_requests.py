@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.aviso.errors import Operation
-from tailrace.aviso.requests import (
+from tailrace.protocols.aviso.errors import Operation
+from tailrace.protocols.aviso.requests import (
     Start,
     parse_body,
     parse_notification,

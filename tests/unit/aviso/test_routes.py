@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from tailrace.aviso.errors import LABELS
 from tailrace.clock import system_clock
 from tailrace.errors import OffsetTrimmed, StoreUnavailable
-from tailrace.http.wire import Response, Streaming
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.offsets import BEGINNING
+from tailrace.protocols.aviso.errors import LABELS
 from tailrace.streams import View
+from tailrace.web.messages import Response, Streaming
 from tests.support.aviso import SQUARE, WORKING, Aviso, Collected, Make
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -308,7 +308,7 @@ async def test_a_replay_has_a_limit(make: Make, most: int, limited: bool, batch:
 
 async def test_a_watch_whose_client_takes_no_heartbeat_waits_for_room(make: Make) -> None:
     class Stalled(Collected):
-        async def room(self) -> None:
+        async def drain(self) -> None:
             raise TimeoutError
 
     aviso = await make(aviso_heartbeat=0.1)
@@ -328,9 +328,9 @@ async def test_the_limit_counts_what_passes(make: Make) -> None:
 
 async def test_a_replay_that_takes_too_long_ends_and_can_be_gone_on_with(make: Make) -> None:
     class Slow(Collected):
-        async def room(self) -> None:
+        async def drain(self) -> None:
             await asyncio.sleep(0.06)
-            await super().room()
+            await super().drain()
 
     aviso = await make(aviso_max_duration=0.1, chunk_bytes=1024)
     await numbered(aviso, *range(20))

@@ -8,10 +8,11 @@ from textwrap import dedent
 import pytest
 
 from devtools.processes import ROOT
-from tailrace.aviso.config import Config, given_roles
-from tailrace.aviso.document import Section
-from tailrace.aviso.schema import Auth, Storage, parse_events
+from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting
+from tailrace.protocols.aviso.config import Config, given_roles
+from tailrace.protocols.aviso.document import Section
+from tailrace.protocols.aviso.schema import Auth, Storage, parse_events
 from tailrace.settings import Settings
 from tests.support.aviso import events
 
@@ -229,9 +230,9 @@ def test_a_setting_counts_more_than_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_the_variables_of_an_aviso_server_count(variable: str, name: str, value: object) -> None:
-    assert getattr(Settings.from_env({variable: "12"}), name) == value
+    assert getattr(load_settings({variable: "12"}), name) == value
     own = f"TAILRACE_{name.upper()}"
-    assert getattr(Settings.from_env({variable: "12", own: "13"}), name) != value
+    assert getattr(load_settings({variable: "12", own: "13"}), name) != value
     docs = ROOT / "docs" / "aviso.md"
     assert f"`{variable}`" in docs.read_text()
     assert f"`{own}`" in docs.read_text()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.aviso import shapes
-from tailrace.aviso.errors import BadField
-from tailrace.aviso.handlers import POINT, POLYGON
 from tailrace.limits import AVISO_POLYGON_POINTS
+from tailrace.protocols.aviso import shapes
+from tailrace.protocols.aviso.errors import BadField
+from tailrace.protocols.aviso.handlers import POINT, POLYGON
 
 TRIANGLE = ((0.0, 0.0), (0.0, 10.0), (10.0, 0.0), (0.0, 0.0))
 

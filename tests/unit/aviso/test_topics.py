@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.aviso import topics
+from tailrace.protocols.aviso import topics
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tailrace.cli.commands import compact as command
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.settings import Settings
-from tailrace.store.sqlite import SqliteStore
+from tailrace.store.sqlite.store import SqliteStore
 from tailrace.streams import Streams
 
 

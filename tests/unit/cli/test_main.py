@@ -57,7 +57,10 @@ def test_serve_does_not_import_the_client() -> None:
 def test_client_commands_do_not_import_the_server() -> None:
     modules = modules_after("read", "s", "--url", "http://127.0.0.1:1")
     assert "httpx" in modules
-    assert not {"tailrace.server", "tailrace.http", "tailrace.store", "uvicorn"} & modules
+    assert (
+        not {"tailrace.server", "tailrace.protocols.durable_streams", "tailrace.store", "uvicorn"}
+        & modules
+    )
 
 
 def test_help_imports_neither() -> None:

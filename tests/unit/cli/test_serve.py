@@ -36,15 +36,15 @@ def invoke(*args: str, **env: str) -> Result:
 
 def test_every_setting_is_a_flag_with_its_doc_default_and_variable() -> None:
     shown = " ".join(invoke("--help").stdout.split())
-    for knob in fields(Settings):
-        flag = f"--{knob.name.replace('_', '-')} "
-        if not knob.metadata["serve"]:
+    for setting in fields(Settings):
+        flag = f"--{setting.name.replace('_', '-')} "
+        if not setting.metadata["serve"]:
             assert flag not in shown
             continue
         assert flag in shown
-        assert knob.metadata["doc"] in shown
-        assert f"env: {variable(knob)}]" in shown
-        assert str(knob.default) in shown
+        assert setting.metadata["doc"] in shown
+        assert f"env: {variable(setting)}]" in shown
+        assert str(setting.default) in shown
 
 
 def test_no_flags_are_the_defaults(served: list[Settings]) -> None:

@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tailrace.auth.keys import Keys
-from tailrace.auth.signing import sign, verified
+from tailrace.auth.signed_names import sign, verified
 from tailrace.auth.tokens import SCOPES, Tokens
 from tailrace.cli import main
+from tailrace.configuration import load_settings
 from tailrace.settings import Settings, variable
 from tests.support.auth import SECRET
 
@@ -126,7 +127,7 @@ def test_the_server_takes_what_is_made_with_its_settings() -> None:
         "TAILRACE_JWT_ISSUER": "me",
     }
     result = invoke("token", "--scope", "admin", **env)
-    settings = Settings.from_env(env)
+    settings = load_settings(env)
     tokens = Tokens(settings, Keys.of(settings))
     grant = tokens.grant(result.stdout.strip(), time.time_ns() // 1_000_000)
     assert grant.scopes == SCOPES
@@ -172,8 +173,8 @@ def test_a_bad_setting_is_named(env: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("command", ["sign", "token", "serve"])
 def test_help_shows_no_secret(command: str) -> None:
-    secrets = {variable(knob): f"s3Krit-{knob.name}" for knob in fields(Settings)
-               if knob.metadata["secret"]}  # fmt: skip
+    secrets = {variable(setting): f"s3Krit-{setting.name}" for setting in fields(Settings)
+               if setting.metadata["secret"]}  # fmt: skip
     shown = invoke(command, "--help", **secrets).output
     assert "s3Krit" not in shown
 

@@ -14,7 +14,7 @@ import pytest
 from devtools.dynamodb_simulator.loop import run
 from devtools.dynamodb_simulator.network import CALM, Faults
 from devtools.dynamodb_simulator.table import Handle, MemoryTable
-from tailrace.store.dynamo.failures import (
+from tailrace.aws.client.failures import (
     CallFailed,
     ConditionFailed,
     Refused,

@@ -36,7 +36,7 @@ JSON = Config("application/json", 0)
 OPEN = State(3, 30, 33, 900_000, seq="m", producers={"p": (5, 9)})
 """Three slots, 30 bytes, a Stream-Seq and a producer."""
 
-CLOSED = OPEN._replace(n=4, end=3)
+CLOSED = OPEN._replace(slot=4, end=3)
 CLOSED_BY_P = CLOSED._replace(closer=Producer("p", 5, 9))
 
 
@@ -56,8 +56,8 @@ def test_an_append_fills_the_next_slot() -> None:
 def test_an_append_moves_on_from_the_state_before() -> None:
     accepted = decide(TEXT, OPEN, text(), NOW)
     assert accepted.entry is not None
-    assert accepted.entry.n == 3
-    assert accepted.state == OPEN._replace(n=4, offset=35, size=38, at=NOW)
+    assert accepted.entry.slot == 3
+    assert accepted.state == OPEN._replace(slot=4, offset=35, size=38, at=NOW)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_the_closing_matrix(cell: Cell) -> None:
             assert accepted.producer_seq == seq
     if accepted.entry is not None:
         assert accepted.state.closed
-        assert accepted.state.n == 4
+        assert accepted.state.slot == 4
         assert accepted.state.closer == cell.producer
         if cell.producer is not None:
             assert accepted.state.producers[cell.producer.id] == cell.producer[1:]
@@ -506,9 +506,9 @@ def test_a_refused_request_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("state", [State(0, 0, 0, 0), OPEN, CLOSED, CLOSED_BY_P])
 def test_a_tombstone_fills_the_next_slot_without_data(state: State) -> None:
     entry = bury(state, NOW)
-    assert entry.n == state.n
+    assert entry.slot == state.slot
     assert entry.body is None
-    assert entry.state == state._replace(n=state.n + 1, at=NOW, gone=True)
+    assert entry.state == state._replace(slot=state.slot + 1, at=NOW, gone=True)
 
 
 # What holds for any request
@@ -542,9 +542,9 @@ def test_an_accepted_request_moves_the_state_forward_by_one_slot(
         assert after is state
         return
     assert not state.closed
-    assert entry.n == state.n
+    assert entry.slot == state.slot
     assert entry.state is after
-    assert after.n == state.n + 1
+    assert after.slot == state.slot + 1
     assert after.closed == request.close
     assert after.at >= state.at
     assert (after.offset > state.offset) == (entry.body is not None)

@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import (
-    ContentTypeConflict,
-    ForkOutOfRange,
-    InvalidJson,
-    StreamConflict,
-)
+from tailrace.errors import ContentTypeConflict, ForkOutOfRange, InvalidJson, StreamConflict
 from tailrace.limits import FORK_DEPTH
 from tailrace.log.content import Mode
 from tailrace.log.create import (

@@ -102,11 +102,11 @@ class World:
 
     def put(self, entry: Entry, request: Request) -> tuple[Entry, int]:
         """What is in the slot now: the entry, or the one that was there before."""
-        if entry.n not in self.slots:
-            self.slots[entry.n] = (entry, request.number)
+        if entry.slot not in self.slots:
+            self.slots[entry.slot] = (entry, request.number)
             self.spilled.update(entry.spill)
             self.seen["spilled"] += bool(entry.spill)
-        return self.slots[entry.n]
+        return self.slots[entry.slot]
 
     # What clients do
 
@@ -220,7 +220,7 @@ class World:
         before = TEXT.initial_state()
         for n, entry in enumerate(log):
             after, length = entry.state, len(entry.body or b"")
-            assert (entry.n, after.n) == (n, n + 1), "a gap between slots"
+            assert (entry.slot, after.slot) == (n, n + 1), "a gap between slots"
             assert after.offset == before.offset + length, "a gap between offsets"
             assert after.size == before.size + length
             assert after.at >= before.at, "time ran backwards"

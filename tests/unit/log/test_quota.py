@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.app import choose_store
 from tailrace.clock import system_clock
+from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting, TooManyStreams
-from tailrace.http.statuses import error_response
 from tailrace.limits import LIST_PAGE, QUOTA_STREAMS
 from tailrace.log.create import Create
 from tailrace.log.quota import Quota
+from tailrace.log.state import Listed
 from tailrace.settings import Settings
-from tailrace.store.base import Listed
-from tailrace.store.choice import choose_store
 from tailrace.streams import Streams
+from tailrace.web.statuses import error_response
 
 CREATE = Create(b"", "text/plain", None, None, False, None)
 
@@ -56,7 +57,7 @@ def test_the_first_rule_that_a_path_is_below_decides(
 )  # fmt: skip
 def test_what_is_no_rule_is_refused(rule: str) -> None:
     with pytest.raises(BadSetting, match=r"^TAILRACE_STREAMS_PER_PREFIX .* such as users/\*/=100$"):
-        Settings.from_env({"TAILRACE_STREAMS_PER_PREFIX": f"ok/=1;{rule}"})
+        load_settings({"TAILRACE_STREAMS_PER_PREFIX": f"ok/=1;{rule}"})
 
 
 @pytest.fixture
@@ -71,30 +72,30 @@ async def streams(tmp_path: Path) -> AsyncIterator[Streams]:
 async def test_no_more_streams_than_there_may_be(streams: Streams) -> None:
     quota = Quota.parse("users/*/=3")
     for name in "abc":
-        await quota.require_room(f"users/ada/{name}", streams.list)
+        await quota.check(f"users/ada/{name}", streams.list)
         await streams.create(f"users/ada/{name}", CREATE)
     with pytest.raises(TooManyStreams, match="there are 3 streams below 'users/ada/'") as refused:
-        await quota.require_room("users/ada/d", streams.list)
+        await quota.check("users/ada/d", streams.list)
     assert error_response(refused.value).status == 403
-    await quota.require_room("users/bob/d", streams.list)
-    await quota.require_room("news", streams.list)
+    await quota.check("users/bob/d", streams.list)
+    await quota.check("news", streams.list)
 
 
 async def test_what_is_there_may_be_created_again(streams: Streams) -> None:
     quota = Quota.parse("a/=2")
     for path in ("a/b", "a/bc"):
         await streams.create(path, CREATE)
-    await quota.require_room("a/b", streams.list)
-    await quota.require_room("a/bc", streams.list)
+    await quota.check("a/b", streams.list)
+    await quota.check("a/bc", streams.list)
     with pytest.raises(TooManyStreams):
-        await quota.require_room("a/bb", streams.list)
+        await quota.check("a/bb", streams.list)
 
 
 async def test_a_deleted_stream_makes_room(streams: Streams) -> None:
     quota = Quota.parse("a/=1")
     await streams.create("a/b", CREATE)
     await streams.delete("a/b")
-    await quota.require_room("a/c", streams.list)
+    await quota.check("a/c", streams.list)
 
 
 async def test_counting_goes_page_by_page_and_no_further_than_it_has_to(streams: Streams) -> None:
@@ -109,7 +110,7 @@ async def test_counting_goes_page_by_page_and_no_further_than_it_has_to(streams:
     await streams.create("x", CREATE)
     (entry,) = await streams.list("x", "", 1)
     with pytest.raises(TooManyStreams):
-        await Quota.parse(f"a/={LIST_PAGE + 10}").require_room("a/new", listed)
+        await Quota.parse(f"a/={LIST_PAGE + 10}").check("a/new", listed)
     assert asked == [("a/", "", LIST_PAGE), ("a/", f"a/{LIST_PAGE}", 10), ("a/new", "", 1)]
 
 
@@ -117,4 +118,4 @@ async def test_without_a_rule_nothing_is_counted() -> None:
     async def never(prefix: str, after: str, limit: int) -> list[Listed]:
         raise AssertionError((prefix, after, limit))
 
-    await Quota.parse("a/=1").require_room("b/c", never)
+    await Quota.parse("a/=1").check("b/c", never)

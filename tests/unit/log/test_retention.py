@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting
 from tailrace.log.retention import Keep, Piece, Retention, earliest, first_kept, lets_go
 from tailrace.log.state import Config, State
-from tailrace.settings import Settings
 
 NOW = 1_700_000_000_000
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -92,7 +92,7 @@ def test_the_first_rule_that_matches_decides() -> None:
 )  # fmt: skip
 def test_a_bad_rule_is_named_together_with_what_it_takes(rule: str) -> None:
     with pytest.raises(BadSetting) as refused:
-        Settings.from_env({"TAILRACE_RETENTION": f"ok=1d; {rule}; fine=1B"})
+        load_settings({"TAILRACE_RETENTION": f"ok=1d; {rule}; fine=1B"})
     told = str(refused.value)
     assert told.startswith(f"TAILRACE_RETENTION has the rule '{rule}',")
     assert "PATTERN=LIMITS" in told

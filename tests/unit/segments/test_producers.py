@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tailrace.history.segment import unpack
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.state import Producer
+from tailrace.segments.format import unpack
 from tailrace.settings import Settings
-from tailrace.store.sqlite import SqliteStore
+from tailrace.store.sqlite.store import SqliteStore
 from tailrace.streams import Streams
 
 

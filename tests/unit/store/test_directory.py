@@ -20,9 +20,9 @@ import pytest
 from tailrace.errors import StoreUnavailable, UnreadableData
 from tailrace.limits import ORPHAN_SECONDS
 from tailrace.settings import Settings
-from tailrace.store import schema
-from tailrace.store.directory import MARKER
-from tailrace.store.sqlite import SqliteStore
+from tailrace.store.sqlite import schema
+from tailrace.store.sqlite.directory import MARKER
+from tailrace.store.sqlite.store import SqliteStore
 from tests.support.orphans import sweep_for_days
 from tests.support.store_contract import append, bodies, create, find
 

@@ -24,10 +24,10 @@ from tailrace.errors import DataDirectoryInUse, SlotTrimmed, StoreUnavailable, U
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.state import Config
 from tailrace.settings import Settings
-from tailrace.store import queries, schema
 from tailrace.store.base import Tail
-from tailrace.store.chain import Chain
-from tailrace.store.sqlite import SqliteStore
+from tailrace.store.sqlite import queries, schema
+from tailrace.store.sqlite.chain import Chain
+from tailrace.store.sqlite.store import SqliteStore
 from tests.support.orphans import sweep_for_days
 from tests.support.store_contract import (
     NOW,
@@ -255,12 +255,12 @@ async def test_a_put_is_acknowledged_after_its_commit(disk: Disk, store: SqliteS
         await disk.busy()
         await asyncio.sleep(0.05)
         assert not put.done()
-        assert tail.state.n == 1, "the slot is taken"
-        assert tail.settled.n == 0, "but no reader sees it"
+        assert tail.state.slot == 1, "the slot is taken"
+        assert tail.committed.slot == 0, "but no reader sees it"
         assert await waiting.goes_on(0.01)
-        assert (await store.list("", "", 10, NOW))[0].state.n == 0
+        assert (await store.list("", "", 10, NOW))[0].state.slot == 0
     assert await put
-    assert tail.settled.n == 1
+    assert tail.committed.slot == 1
     assert await waiting.ends()
 
 
@@ -273,8 +273,8 @@ async def test_writers_build_on_each_other_before_the_commit(
         for body in (b"1", b"2", b"3"):
             puts.append(begun(store, tail, body))
             await asyncio.sleep(0)
-        assert tail.state.n == 3
-        assert not await store.put(tail, entry(tail.settled, b"stale")), "the slot is taken"
+        assert tail.state.slot == 3
+        assert not await store.put(tail, entry(tail.committed, b"stale")), "the slot is taken"
     assert await asyncio.gather(*puts) == [True] * 3
     assert await bodies(store, tail) == [b"1", b"2", b"3"]
 
@@ -282,15 +282,15 @@ async def test_writers_build_on_each_other_before_the_commit(
 async def test_settling_waits_for_the_commit(disk: Disk, store: SqliteStore) -> None:
     """What a duplicate is answered with has to be true after a crash."""
     tail = await create(store, "a")
-    await store.settle(tail)
+    await store.confirm(tail)
     with disk.held():
         put = begun(store, tail, b"x")
         await disk.busy()
-        settling = asyncio.ensure_future(store.settle(tail))
+        settling = asyncio.ensure_future(store.confirm(tail))
         await asyncio.sleep(0.05)
         assert not settling.done()
     await settling
-    assert tail.settled is tail.state
+    assert tail.committed is tail.state
     assert await put
 
 
@@ -300,10 +300,10 @@ async def test_settling_fails_with_the_commit(disk: Disk, store: SqliteStore) ->
     with disk.held():
         put = begun(store, tail, b"x")
         await disk.busy()
-        settling = asyncio.ensure_future(store.settle(tail))
+        settling = asyncio.ensure_future(store.confirm(tail))
         await asyncio.sleep(0)
     assert await outcomes(put, settling) == [StoreUnavailable] * 2
-    await store.settle(tail)
+    await store.confirm(tail)
 
 
 async def test_a_new_stream_is_seen_after_its_commit(disk: Disk, store: SqliteStore) -> None:
@@ -364,7 +364,7 @@ async def test_who_does_not_wait_any_more_does_not_undo_the_write(
         await asyncio.wait([put, creating])
     await append(store, tail, b"y")
     assert await bodies(store, tail) == [b"x", b"y"]
-    assert (await find(store, "b")).settled.n == 0
+    assert (await find(store, "b")).committed.slot == 0
 
 
 # A commit fails
@@ -391,10 +391,10 @@ async def test_a_failed_commit_fails_all_that_waits_and_stores_nothing(
         await started(*batch)
         batch.append(begun(store, tail, b"lost 3", seq="s", producers={"p": (0, 0)}))
         await started(*batch)
-        assert tail.state.n == 3
+        assert tail.state.slot == 3
         assert await outcomes(*batch) == [StoreUnavailable] * 3
-        assert tail.state is tail.settled
-        assert tail.state.n == 1
+        assert tail.state is tail.committed
+        assert tail.state.slot == 1
         assert tail.state.seq is None
         assert not tail.state.producers
         await append(store, tail, b"after")
@@ -418,7 +418,7 @@ async def test_what_waits_behind_a_failed_commit_fails_with_it(
         behind = [begun(store, tail, b"lost 2"), begun(store, other, b"lost 3")]
         await started(*behind)
     assert await outcomes(first, *behind) == [StoreUnavailable] * 3
-    assert (tail.state.n, other.state.n) == (1, 0)
+    assert (tail.state.slot, other.state.slot) == (1, 0)
     await append(store, tail, b"after")
     assert await bodies(store, tail) == [b"before", b"after"]
 
@@ -463,7 +463,7 @@ async def test_a_stream_whose_deletion_failed_lives_on(disk: Disk, store: Sqlite
     with pytest.raises(StoreUnavailable):
         await store.drop(tail)
     assert await find(store, "a") is tail
-    assert not tail.soft
+    assert not tail.soft_deleted
     await append(store, tail, b"y")
     assert await bodies(store, tail) == [b"x", b"y"]
     assert await store.drop(tail)
@@ -493,7 +493,7 @@ async def test_a_full_database_takes_appends_again_when_there_is_room(
 
         with pytest.raises(StoreUnavailable, match="full"):
             await fill_up()
-        accepted = [b"before", *[big] * (tail.settled.n - 1)]
+        accepted = [b"before", *[big] * (tail.committed.slot - 1)]
         assert len(accepted) > 2
         assert await bodies(store, tail) == accepted
         disk.also("PRAGMA max_page_count = 1000000")
@@ -520,7 +520,7 @@ async def test_a_directory_belongs_to_one_store(data: Path) -> None:
 SERVER = """
 import asyncio, sys
 from tailrace.settings import Settings
-from tailrace.store.sqlite import SqliteStore
+from tailrace.store.sqlite.store import SqliteStore
 from tailrace.streams import Streams
 from tailrace.log.append import Append
 from tailrace.log.create import Create
@@ -594,7 +594,7 @@ async def test_a_directory_belongs_to_one_process_and_a_crash_loses_nothing_ackn
             assert numbers == list(range(len(numbers))), "gaps, or out of order"
             # One append of each writer may have been committed without being told.
             assert 0 <= len(numbers) - len(acknowledged.get(writer, [])) <= 1
-        assert sum(map(len, stored.values())) == tail.settled.n
+        assert sum(map(len, stored.values())) == tail.committed.slot
         await append(store, tail, b"and on")
 
 
@@ -605,7 +605,7 @@ async def test_a_crash_leaves_exactly_what_was_committed(disk: Disk, data: Path)
     async with opened(data, inline_bytes=1024) as store:
         tail = await create(store, "a", b"one", b"x" * 5_000)
         await append(store, tail, b"three", seq="s", producers={"p": (1, 2)})
-        committed = tail.settled
+        committed = tail.committed
         await create(store, "b")
         assert await store.drop(await find(store, "b"))
         with disk.held():
@@ -618,7 +618,7 @@ async def test_a_crash_leaves_exactly_what_was_committed(disk: Disk, data: Path)
         await asyncio.gather(*pending)
     async with opened(image, inline_bytes=1024) as store:
         tail = await find(store, "a")
-        assert tail.state == tail.settled == committed
+        assert tail.state == tail.committed == committed
         assert await bodies(store, tail) == [b"one", b"x" * 5_000, b"three"]
         assert await store.tail("b") is None
         assert await store.tail("c") is None
@@ -646,7 +646,7 @@ async def test_a_torn_log_ends_with_a_whole_commit(data: Path, tmp_path: Path) -
             tail = await find(store, "a")
             stored = await bodies(store, tail)
             assert stored == [b"%d;" % each for each in range(len(stored))]
-            assert tail.settled.n == len(stored)
+            assert tail.committed.slot == len(stored)
             lengths.append(len(stored))
             await append(store, tail, b"more")
     assert 0 < min(lengths) < max(lengths) < 30
@@ -732,7 +732,7 @@ async def test_a_file_that_cannot_be_written_fails_its_append(
             patch.setattr(os, "fsync", _no_space)
             with pytest.raises(StoreUnavailable, match="No space"):
                 await append(store, tail, b"y" * 2000)
-        assert tail.state.n == 1
+        assert tail.state.slot == 1
         assert files(data) == [], "nothing is left of it"
         await append(store, tail, b"z" * 2000)
         assert await bodies(store, tail) == [b"before", b"z" * 2000]
@@ -834,7 +834,7 @@ async def test_reads_are_the_same_whatever_is_in_memory(tmp_path: Path) -> None:
             for number, content in enumerate(contents):
                 await append(store, tail, content)
                 n = number // 2
-                chunk = await store.read(tail.stream.id, n, tail.settled.tail, 700)
+                chunk = await store.read(tail.stream.id, n, tail.committed.tail, 700)
                 found.append((n, chunk._replace(bodies=list(chunk.bodies))))
             for chunk_bytes in (1, 700, PLENTY):
                 for n in range(30):
@@ -892,11 +892,11 @@ async def test_a_forgotten_stream_is_the_same_when_it_is_opened_again(data: Path
     async with opened(data, open_streams=1) as store:
         tail = await create(store, "a", b"one")
         await append(store, tail, b"two", seq="s", producers={"p": (1, 2)}, spilled=1)
-        before = tail.settled
+        before = tail.committed
         await create(store, "b")
         again = await find(store, "a")
         assert again is not tail, "this test is about streams that were forgotten"
-        assert again.settled == before
+        assert again.committed == before
         assert again.stream == tail.stream
         # The old tail is no way in any more: who holds it has to look again.
         assert not await store.put(tail, entry(tail.state, b"late"))
@@ -1030,7 +1030,7 @@ class Clocked:
 
     async def crash(self) -> None:
         # A touch is not waited for, so a crash right after it may lose it; not a later one.
-        await self.store._commit.settle()
+        await self.store._commit.flush()
         self._images += 1
         image = crash_image(self._folder, self._folder.with_name(f"image{self._images}"))
         await self.store.close()
@@ -1055,14 +1055,14 @@ class Clocked:
         """A commit that may fail, and one that does not."""
         for _ in range(2):
             with contextlib.suppress(StoreUnavailable):
-                await self.store._commit.settle()
+                await self.store._commit.flush()
 
     async def check(self) -> None:
         found = (await find(self.store, "a")).accessed
         assert found >= self.accessed, "it would expire early"
         assert found <= self.accessed + SLACK, "it would expire too late"
         # A sweep that knows only the file must not think otherwise.
-        await self.store._commit.settle()
+        await self.store._commit.flush()
         assert "a" not in await self.store.expiring(self.accessed + 60_000 - 1)
 
 
@@ -1153,5 +1153,5 @@ async def test_a_closed_stream_is_the_same_after_it_was_forgotten(data: Path) ->
         assert await store.put(tail, closing(tail.state))
         await create(store, "b")
         again = await find(store, "a")
-        assert again.settled == tail.settled
+        assert again.committed == tail.committed
         assert await Waiting(store, again, 1).ends()

@@ -8,7 +8,7 @@ import pytest
 from tailrace.log.state import Entry, Stream
 from tailrace.settings import Settings
 from tailrace.store.base import Tail
-from tailrace.store.sqlite import SqliteStore
+from tailrace.store.sqlite.store import SqliteStore
 from tests.support.store_contract import Make, StoreContract
 
 

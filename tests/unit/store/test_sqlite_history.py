@@ -16,23 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.errors import (
-    BadRequest,
-    SlotTrimmed,
-    StoreUnavailable,
-    StreamClosed,
-    UnreadableData,
-)
-from tailrace.history.segment import BadSegment, Trailer
+from tailrace.errors import BadRequest, SlotTrimmed, StoreUnavailable, StreamClosed, UnreadableData
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.state import Config
+from tailrace.segments.format import BadSegment, Trailer
 from tailrace.settings import Settings
-from tailrace.store import compaction, queries, schema
 from tailrace.store.base import Compacted, Tail
-from tailrace.store.directory import DataDirectory
-from tailrace.store.files import ChainFiles
-from tailrace.store.sqlite import SqliteStore
+from tailrace.store.sqlite import compaction, queries, schema
+from tailrace.store.sqlite.directory import DataDirectory
+from tailrace.store.sqlite.files import ChainFiles
+from tailrace.store.sqlite.store import SqliteStore
 from tailrace.streams import Streams
 from tests.support.orphans import sweep_for_days
 from tests.support.store_contract import (
@@ -134,13 +128,13 @@ async def test_of_a_stream_that_was_only_closed_all_data_may_move(data: Path) ->
         await append(store, tail, None, end=2)
         assert (await store.compact()).entries == 2
         assert slots(data) == [2]
-        expected = tail.settled
-        look = await store.look("a", 0, PLENTY)
+        expected = tail.committed
+        look = await store.read_at("a", 0, PLENTY)
         assert look is not None
-        assert (look.chunk.n, look.end) == (2, expected)
+        assert (look.chunk.slot, look.end) == (2, expected)
     async with opened(data) as store:
         tail = await find(store, "a")
-        assert tail.settled == expected
+        assert tail.committed == expected
         assert await bodies(store, tail) == [b"one", b"two"]
 
 
@@ -169,10 +163,10 @@ async def test_a_state_survives_the_move_of_what_led_to_it(data: Path) -> None:
         after: dict[str, Any] = {"seq": "s", "producers": {"p": (1, 2)}, "spilled": 1}
         assert await store.put(tail, entry(tail.state, b"5", spill, **after))
         await store.compact()
-        expected = tail.settled
+        expected = tail.committed
     async with opened(data) as store:
         tail = await find(store, "a")
-        assert tail.settled == expected
+        assert tail.committed == expected
         assert await store.producer(tail, "q") == (1, 1)
         await append(store, tail, b"6")
         assert await bodies(store, tail) == [b"1", b"2", b"3", b"4", b"5", b"6"]
@@ -284,12 +278,12 @@ async def test_readers_see_no_gap_while_entries_move(data: Path) -> None:
         async def follow(chunk_bytes: int) -> int:
             rounds = 0
             while not over.is_set() or not rounds:
-                n, stop = 0, tail.settled.tail
+                n, stop = 0, tail.committed.tail
                 seen: list[bytes] = []
                 while n < stop:
                     chunk = await store.read(tail.stream.id, n, stop, chunk_bytes)
                     seen += chunk.bodies
-                    n = chunk.n
+                    n = chunk.slot
                     if n < stop:
                         offset, _ = await store.position(tail.stream.id, n)
                         assert offset == sum(map(len, seen))
@@ -369,7 +363,7 @@ async def play(streams: Streams, mode: str, steps: list[tuple[str, int, Any]]) -
             elif step == "compact":
                 assert not (await streams.store.compact()).failed
             else:
-                at = min(argument, (await streams.find(path)).settled.tail)
+                at = min(argument, (await streams.find(path)).committed.tail)
                 wanted = Create(b"", mode, fork=ForkFrom(path, at, number % 2))
                 await streams.create(f"fork-{number}", wanted)
                 paths.append(f"fork-{number}")
@@ -382,7 +376,7 @@ async def seen(streams: Streams, paths: list[str]) -> dict[tuple[str, int], obje
     """What every reader gets, from every slot of every stream."""
     found: dict[tuple[str, int], object] = {}
     for path in paths:
-        tail = (await streams.find(path)).settled.tail
+        tail = (await streams.find(path)).committed.tail
         for n in range(tail + 1):
             view = await streams.view(path, n)
             found[path, n] = (list(view.bodies), view.next_offset, view.up_to_date, view.closed)
@@ -449,7 +443,7 @@ async def test_a_fork_reads_through_the_segments_of_its_ancestors(data: Path) ->
         expected = [b"r%d" % n for n in range(6)]
         expected += [b"%c%d" % (kind, n) for kind in b"cl" for n in range(5)]
         for n in range(16):
-            look = await store.look("leaf", n, PLENTY)
+            look = await store.read_at("leaf", n, PLENTY)
             assert look is not None
             assert list(look.chunk.bodies) == expected[n:]
     async with opened(data) as store:
@@ -655,7 +649,7 @@ async def test_a_damaged_segment_is_named_and_not_served(data: Path, harm: str) 
     async with opened(data) as store:
         with pytest.raises(BadSegment):
             await bodies(store, await find(store, "a"))
-        assert (await find(store, "a")).settled.n == 3
+        assert (await find(store, "a")).committed.slot == 3
 
 
 async def test_a_store_that_was_closed_has_its_log_in_the_database(data: Path) -> None:
@@ -680,11 +674,11 @@ async def test_a_file_of_version_1_is_opened_and_gets_what_it_lacks(data: Path) 
     async with opened(data) as store:
         tail = await create(store, "a", *contents)
         assert await store.put(tail, closing(tail.state))
-        expected = tail.settled
+        expected = tail.committed
     as_version_1(data)
     async with opened(data) as store:
         tail = await find(store, "a")
-        assert tail.settled == expected
+        assert tail.committed == expected
         assert (await store.compact()).segments == 2
         assert await bodies(store, tail) == contents
     assert query(data, "PRAGMA user_version") == [(schema.VERSION,)]

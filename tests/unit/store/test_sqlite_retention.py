@@ -13,13 +13,13 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from tailrace.app import Application
 from tailrace.cli import main
 from tailrace.errors import OffsetTrimmed, StreamGone
-from tailrace.http.asgi import Application
 from tailrace.log.offsets import BEGINNING, START, token
 from tailrace.settings import Settings
-from tailrace.store import queries, retention, schema
-from tailrace.store.sqlite import SqliteStore
+from tailrace.store.sqlite import queries, retention, schema
+from tailrace.store.sqlite.store import SqliteStore
 from tailrace.streams import Streams
 from tests.support.streams import Client, Clock
 

@@ -36,7 +36,7 @@ async def _read_now(client: Client) -> None:
 
 async def _read_live(client: Client) -> None:
     tail = await client.streams.access("a")
-    await client.streams.follow(tail, tail.settled.tail, 0.01)
+    await client.streams.follow(tail, tail.committed.tail, 0.01)
 
 
 async def _append(client: Client) -> None:

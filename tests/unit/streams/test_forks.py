@@ -533,7 +533,7 @@ async def forks_are_copies(data: Path, clock: Clock, seed: int) -> None:
         n = chance.randint(0, len(bodies))
         assert await client.read(path, n) == b"".join(bodies[n:])
         tail = await client.streams.access(path)
-        assert tail.settled.next_offset == token(len(bodies), sum(map(len, bodies)))
+        assert tail.committed.next_offset == token(len(bodies), sum(map(len, bodies)))
 
     for _ in range(3):
         async with serving(data, clock, **settings) as streams:

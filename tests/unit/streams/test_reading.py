@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.errors import OffsetTrimmed, StreamNotFound
 from tailrace.log.offsets import NOW, START, token
-from tailrace.store import schema
+from tailrace.store.sqlite import schema
 from tests.support.streams import Client, Clock, begun, ended, serving
 
 

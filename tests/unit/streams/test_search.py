@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.log.append import Append
 from tailrace.log.create import Create
-from tailrace.store.base import Stamp
+from tailrace.log.slots import SlotInfo
 from tailrace.streams import Streams
 from tests.support.streams import Client, Clock, serving
 
@@ -21,12 +21,12 @@ class Counting:
     """A store that counts how often it is asked for a stamp."""
 
     def __init__(self, streams: Streams) -> None:
-        self._stamp = streams.store.stamp
+        self._stamp = streams.store.slot_info
         self.asked = 0
         store: Any = streams.store
-        store.stamp = self
+        store.slot_info = self
 
-    async def __call__(self, chain: int, n: int) -> Stamp:
+    async def __call__(self, chain: int, n: int) -> SlotInfo:
         self.asked += 1
         return await self._stamp(chain, n)
 

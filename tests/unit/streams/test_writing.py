@@ -28,8 +28,8 @@ from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.offsets import START, token
 from tailrace.log.state import Producer
-from tailrace.store import queries
 from tailrace.store.base import Tail
+from tailrace.store.sqlite import queries
 from tailrace.streams import Streams
 from tests.support.streams import Client, Clock, begun, ended, serving
 
@@ -429,7 +429,7 @@ async def test_failing_commits_never_lose_or_double_an_acknowledged_batch(
     for n in range(6):
         mine = [each for each in stored if each.startswith(f"p{n}.")]
         assert mine == [f"p{n}.0.{seq}" for seq in range(15)]
-    assert (await client.streams.find("a")).settled.n == 90
+    assert (await client.streams.find("a")).committed.slot == 90
 
 
 # Deleting and creating again
@@ -492,7 +492,7 @@ async def test_appends_deletions_and_creations_at_once(client: Client, seed: int
         except StreamNotFound:
             return
         assert accepted.entry is not None
-        acknowledged.setdefault(accepted.entry.n, []).append(b"%d;" % n)
+        acknowledged.setdefault(accepted.entry.slot, []).append(b"%d;" % n)
 
     async def replace() -> None:
         for _ in range(4):

@@ -1,7 +1,7 @@
 """One small named error per failure.
 
 The class says what went wrong and carries what an answer needs; which status a protocol gives it is
-decided in one table per protocol (`tailrace.http.statuses`).
+decided in one table per protocol (`tailrace.web.statuses`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import ipaddress
 import logging
@@ -15,15 +16,19 @@ from collections.abc import Iterator
 import uvicorn
 
 from tailrace import __version__
+from tailrace.app import Application
+from tailrace.auth.authorizer import is_open
 from tailrace.auth.hosts import LocalHosts
-from tailrace.auth.policy import is_open
-from tailrace.cable.local.protocol import SocketProtocol
 from tailrace.errors import BadSetting, CannotListen
-from tailrace.http.asgi import Application
-from tailrace.http.protocol import stream_protocol
-from tailrace.json_check import JsonChecker
 from tailrace.limits import CABLE_FRAME_BYTES
 from tailrace.settings import Settings
+from tailrace.web.json_checker import JsonChecker
+from tailrace.web.uvicorn.protocol import stream_protocol
+from tailrace.web.uvicorn.websocket import SocketProtocol
+
+_M_MMAP_THRESHOLD = -3
+RETURNED_BYTES = 2 << 20
+"""Freed blocks of this size leave the process at once; chunks of reads are smaller, and reused."""
 
 BACKLOG = 2048
 """Connections that may wait to be accepted: a thousand readers may come back at once."""
@@ -74,6 +79,7 @@ def serve(settings: Settings) -> None:
     if level == "info":
         logging.getLogger("botocore").setLevel("WARNING")  # It tells where credentials came from.
     refuse_strangers(settings)
+    _return_large_blocks()
     application = Application(settings, hosts=local_hosts(settings))
     application.aviso  # noqa: B018 - what is wrong with its schema is told before anybody comes
     listener = _listen(settings)
@@ -133,6 +139,13 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _return_large_blocks() -> None:
+    """Make glibc return freed bodies to the system: else it raises the size from which it does
+    so with each large block, and would keep several of the largest bodies."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, RETURNED_BYTES)
 
 
 def _place(settings: Settings) -> str:

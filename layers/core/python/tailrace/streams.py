@@ -40,9 +40,10 @@ from tailrace.log.create import (
 from tailrace.log.expiry import expired, renewal_slack
 from tailrace.log.json_mode import Flat
 from tailrace.log.offsets import BEGINNING, token
-from tailrace.log.state import Config, Entry, State, Stream
+from tailrace.log.slots import SlotInfo
+from tailrace.log.state import Config, Entry, Listed, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import Listed, Stamp, Store, Tail
+from tailrace.store.base import Store, Tail
 
 ATTEMPTS = 256
 """Races that a request may lose before it gives up; with back-off, for longer than clients wait."""
@@ -105,9 +106,9 @@ class Streams:
             except StreamGone:
                 raise StreamConflict(f"'{path}' was deleted, but its forks still need it") from None
             else:
-                if await self.store.settle(tail):
-                    require_same(tail.stream.config, tail.settled, request)
-                    return Created(tail.stream, tail.settled, new=False)
+                if await self.store.confirm(tail):
+                    require_same(tail.stream.config, tail.committed, request)
+                    return Created(tail.stream, tail.committed, new=False)
             await _back_off(attempt)
         raise _too_busy(path)
 
@@ -116,7 +117,7 @@ class Streams:
             # A body for no stream is not worth the work, and those who wait for a turn not for it.
             await self.find(path)
             request = request._replace(flat=await self.checker.flatten(request.body))
-        turn = self.store.turn(path)
+        turn = self.store.append_lock(path)
         if turn is None:
             return await self._append(path, request)
         async with turn:
@@ -151,7 +152,7 @@ class Streams:
         beginning = position == BEGINNING
         while True:
             try:
-                look = await self.store.look(path, position, self._chunk_bytes)
+                look = await self.store.read_at(path, position, self._chunk_bytes)
             except SlotTrimmed as error:
                 if beginning:
                     position = max(position + 1, error.earliest)
@@ -163,23 +164,30 @@ class Streams:
             if not await self._lives(tail):
                 continue
             await self._renew(tail)
-            start = chunk.n - len(chunk.bodies)
-            next_offset = token(chunk.n, chunk.offset)
+            start = chunk.slot - len(chunk.bodies)
+            next_offset = token(chunk.slot, chunk.offset)
             closed = end is not None and end.closed
             return View(
-                tail, chunk.bodies, start, chunk.n, next_offset, end is not None, closed, chunk.cold
+                tail,
+                chunk.bodies,
+                start,
+                chunk.slot,
+                next_offset,
+                end is not None,
+                closed,
+                chunk.cold,
             )
 
-    async def follow(self, tail: Tail, n: int, seconds: float) -> View:
-        """What is at slot `n`, waiting for it if there is nothing yet."""
+    async def follow(self, tail: Tail, slot: int, seconds: float) -> View:
+        """What is at `slot`, waiting for it if there is nothing yet."""
         path, incarnation = tail.stream.path, tail.stream.id
         now = asyncio.get_running_loop().time
         end = now() + seconds
         while True:
             left = end - now()
             if left > 0 and not self.draining:
-                await self._wait(tail, n, left)
-            view = await self.view(path, n)
+                await self._wait(tail, slot, left)
+            view = await self.view(path, slot)
             tail = view.tail
             if tail.stream.id != incarnation:
                 raise StreamNotFound(path)
@@ -188,16 +196,16 @@ class Streams:
 
     async def slot_after(self, tail: Tail, offset: int) -> int:
         """The first slot that leads past an offset; where nothing does, the tail."""
-        if tail.settled.offset <= offset:
-            return tail.settled.tail
+        if tail.committed.offset <= offset:
+            return tail.committed.tail
         # Where each append is one message, the slot has the number of the message.
         return await self._first(tail, lambda stamp: stamp.offset > offset, offset)
 
     async def slot_since(self, tail: Tail, instant: int) -> int:
         """The first slot that was filled at a time or later, in milliseconds; or the tail."""
-        if tail.settled.at < instant:
-            return tail.settled.tail
-        return await self._first(tail, lambda stamp: stamp.at >= instant, tail.settled.tail)
+        if tail.committed.at < instant:
+            return tail.committed.tail
+        return await self._first(tail, lambda stamp: stamp.at >= instant, tail.committed.tail)
 
     @contextmanager
     def watching(self, path: str) -> Iterator[asyncio.Event]:
@@ -251,11 +259,11 @@ class Streams:
                 accepted = decide(tail.stream.config, tail.state, request, self.clock(), spilled)
             except TailraceError:
                 # What the answer is based on has to be true, and to stay true after a crash.
-                if await self.store.settle(tail):
+                if await self.store.confirm(tail):
                     raise
                 continue
             if accepted.entry is None:
-                if await self.store.settle(tail):
+                if await self.store.confirm(tail):
                     return accepted
                 continue
             if await self.store.put(tail, accepted.entry):
@@ -269,7 +277,7 @@ class Streams:
 
     def _doubtful(self, tail: Tail) -> bool:
         """Whether a stream seems to be gone: only the store can tell for sure."""
-        return tail.soft or expired(tail.stream.config, tail.accessed, self.clock())
+        return tail.soft_deleted or expired(tail.stream.config, tail.accessed, self.clock())
 
     async def _create(self, path: str, request: Create) -> Created | None:
         now = self.clock()
@@ -301,9 +309,9 @@ class Streams:
             source = await self.find(asked.source)
         except StreamGone:
             raise StreamConflict(f"the source '{asked.source}' was deleted") from None
-        await self.store.settle(source)
+        await self.store.confirm(source)
         # Taken once: the store refuses the fork if retention has gone further meanwhile.
-        slot, earliest = fork_slot(source.settled, asked), source.earliest
+        slot, earliest = fork_slot(source.committed, asked), source.earliest
         if slot < earliest:
             raise await self._trimmed(source, earliest)
         try:
@@ -311,7 +319,7 @@ class Streams:
         except SlotTrimmed:
             raise await self._trimmed(source, slot) from None
         # A fork goes on where its source was, even if the clock was set back since.
-        created = max(now, source.settled.at)
+        created = max(now, source.committed.at)
         return fork_config(request, source.stream, point, created, earliest), point
 
     async def _fork_point(self, source: Tail, slot: int, *, with_body: bool) -> ForkPoint:
@@ -324,7 +332,7 @@ class Streams:
                 _, offset, size = await self._start_of(source, slot)
         body = None
         if with_body:
-            look = await self.store.look(source.stream.path, slot, 1)
+            look = await self.store.read_at(source.stream.path, slot, 1)
             body = look.chunk.bodies[0] if look is not None and look.chunk.bodies else None
         return ForkPoint(slot, offset, size, body)
 
@@ -340,12 +348,12 @@ class Streams:
     async def _start_of(self, tail: Tail, slot: int) -> tuple[int, int, int]:
         """A slot, or the tail if that is before it, with the offset and the size at which it
         begins; the slot before it is no longer there to tell."""
-        look = await self.store.look(tail.stream.path, slot, 1)
+        look = await self.store.read_at(tail.stream.path, slot, 1)
         if look is None:
             raise StreamNotFound(tail.stream.path)
         chunk = look.chunk
         if not chunk.bodies:
-            return chunk.n, chunk.offset, chunk.size
+            return chunk.slot, chunk.offset, chunk.size
         body = chunk.bodies[0]
         kind = tail.stream.config.mode
         if len(body) > JSON_LOOP_BYTES:
@@ -355,16 +363,16 @@ class Streams:
         offset = chunk.offset - moved
         return slot, offset, chunk.size - len(body)
 
-    async def _first(self, tail: Tail, is_past: Callable[[Stamp], bool], guess: int) -> int:
+    async def _first(self, tail: Tail, is_past: Callable[[SlotInfo], bool], guess: int) -> int:
         """The first slot that is past what is looked for: in steps that double away from a guess,
         then by halves."""
-        low, high = tail.earliest, tail.settled.tail
+        low, high = tail.earliest, tail.committed.tail
         probe, step = guess, 1
         found: set[bool] = set()
         while low < high:
             probe = min(max(probe, low), high - 1)
             try:
-                past = is_past(await self.store.stamp(_chain_of(tail.stream, probe), probe))
+                past = is_past(await self.store.slot_info(_chain_of(tail.stream, probe), probe))
             except SlotTrimmed as error:
                 low = max(probe + 1, error.earliest)
                 continue
@@ -380,24 +388,24 @@ class Streams:
                 step *= 2
         return low
 
-    async def _wait(self, tail: Tail, n: int, seconds: float) -> None:
-        """Until something is at slot `n`; who waits is there all the time, and counts as such."""
+    async def _wait(self, tail: Tail, slot: int, seconds: float) -> None:
+        """Wait for `slot`; a waiting reader keeps the stream's TTL alive."""
         ttl = tail.stream.config.ttl
         if ttl is None:
-            await self.store.wait(tail, n, seconds)
+            await self.store.wait(tail, slot, seconds)
             return
         now = asyncio.get_running_loop().time
         end = now() + seconds
         pause = max(renewal_slack(ttl) / 1000, BRIEFEST_WAIT)
         while (left := end - now()) > 0:
-            happened = await self.store.wait(tail, n, min(left, pause))
+            happened = await self.store.wait(tail, slot, min(left, pause))
             await self._renew(tail)
             if happened or self.draining:
                 return
 
     async def _lives(self, tail: Tail) -> bool:
         """Whether a stream is there to be used; if it expired it no longer is, from now on."""
-        if tail.soft:
+        if tail.soft_deleted:
             raise StreamGone(tail.stream.path)
         config = tail.stream.config
         if config.ttl is None and config.expires_at is None:
@@ -420,10 +428,10 @@ def _is_json(request: Append) -> bool:
     return request.content_type is not None and mode(request.content_type) is Mode.JSON
 
 
-def _chain_of(stream: Stream, n: int) -> int:
-    """The chain that has slot `n` of a stream: a fork's first ones are its source's."""
-    if n < stream.config.base[0] and stream.config.fork is not None:
-        return next(each.id for each in stream.config.fork.lineage if n < each.until)
+def _chain_of(stream: Stream, slot: int) -> int:
+    """The chain that has `slot` of a stream: a fork's first ones are its source's."""
+    if slot < stream.config.base[0] and stream.config.fork is not None:
+        return next(each.id for each in stream.config.fork.lineage if slot < each.until)
     return stream.id
 
 

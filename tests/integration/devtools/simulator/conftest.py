@@ -15,8 +15,8 @@ from devtools.dynamodb_simulator.table import MemoryTable
 from devtools.engines.ministack import Engine
 from devtools.processes import fresh_name
 from tailrace.settings import Settings
-from tailrace.store.dynamo.provision import connect
-from tailrace.store.dynamo.table import Caller
+from tailrace.store.dynamodb.provision import connect
+from tailrace.store.dynamodb.table import Caller
 from tests.integration.devtools.simulator.test_semantics import NAME
 from tests.support.dynamo import patience, shared_loader
 

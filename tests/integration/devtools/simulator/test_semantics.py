@@ -7,12 +7,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tailrace.store.dynamo.failures import (
-    ConditionFailed,
-    Reason,
-    Refused,
-    TransactionCanceled,
-)
+from tailrace.aws.client.failures import ConditionFailed, Reason, Refused, TransactionCanceled
 
 NAME = "tailrace"
 

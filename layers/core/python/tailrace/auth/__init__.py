@@ -1,1 +1,1 @@
-"""The door: what a request shows, whether it is genuine, and what it allows."""
+"""The authorizer: what a request shows, whether it is genuine, and what it allows."""

@@ -46,7 +46,7 @@ class _Ambiguous(Exception):
     pass
 
 
-def shown(
+def parse_credentials(
     headers: Iterable[tuple[bytes, bytes]],
     query: Mapping[str, Sequence[str]],
     jwt_param: str = "jid",

@@ -16,12 +16,10 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tailrace.errors import BadSetting
-
-if TYPE_CHECKING:
-    from tailrace.settings import Settings
+from tailrace.settings import Settings
 
 CLEARED: Final = "none"
 BROADCAST: Final = b"broadcast-cable"

@@ -17,17 +17,15 @@ Identification tokens are AnyCable's. They are always of the HMAC family.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tailrace.auth.jwks import KINDS, Jwks
 from tailrace.auth.jws import HASHES, Jws
-from tailrace.auth.patterns import EVERYTHING, NOTHING, Patterns
+from tailrace.auth.keys import Keys
 from tailrace.errors import BadCredentials, BadSetting, TokenExpired
 from tailrace.limits import MAX_INTEGER
-
-if TYPE_CHECKING:
-    from tailrace.auth.keys import Keys
-    from tailrace.settings import Settings
+from tailrace.log.path_patterns import EVERYTHING, NOTHING, Patterns
+from tailrace.settings import Settings
 
 SCOPES: Final = frozenset(("read", "write", "admin"))
 

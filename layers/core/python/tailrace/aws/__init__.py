@@ -1,1 +1,1 @@
-"""Tailrace as Lambda functions: what stands around the application there."""
+"""Everything about AWS: clients of its services, what runs in functions, what the edge needs."""

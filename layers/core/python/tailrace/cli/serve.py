@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from tailrace.cli.failures import Exit, Failure
+from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting, TailraceError
 from tailrace.settings import Settings, variable
 
@@ -16,20 +17,20 @@ _METAVARS: Final = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 
 
 def settings_flags(command: Callable[..., None]) -> Callable[..., None]:
-    for knob in reversed(fields(Settings)):
-        if not knob.metadata["serve"]:
+    for setting in reversed(fields(Settings)):
+        if not setting.metadata["serve"]:
             continue
-        flag = f"--{knob.name.replace('_', '-')}"
-        default = f"default: {knob.default}; " if knob.default != "" else ""
+        flag = f"--{setting.name.replace('_', '-')}"
+        default = f"default: {setting.default}; " if setting.default != "" else ""
         shape: dict[str, Any] = (
             {"is_flag": True, "default": None}
-            if type(knob.default) is bool
-            else {"metavar": _METAVARS[type(knob.default)]}
+            if type(setting.default) is bool
+            else {"metavar": _METAVARS[type(setting.default)]}
         )
         command = click.option(
             flag,
-            knob.name,
-            help=f"{knob.metadata['doc']}  [{default}env: {variable(knob)}]",
+            setting.name,
+            help=f"{setting.metadata['doc']}  [{default}env: {variable(setting)}]",
             **shape,
         )(command)
     return command
@@ -43,7 +44,7 @@ def serve(**flags: Any) -> None:
     It ends with Ctrl-C or SIGTERM, after the requests under way.
     """
     try:
-        settings = Settings.from_env(**flags)
+        settings = load_settings(**flags)
         from tailrace.server import serve as run
 
         run(settings)

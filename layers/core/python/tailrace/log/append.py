@@ -73,12 +73,12 @@ def decide(
 
 def bury(state: State, now: int) -> Entry:
     """The tombstone: the moment of deletion is the moment it fills the next slot."""
-    after = state._replace(n=state.n + 1, at=max(now, state.at), gone=True, produced=False)
-    return Entry(state.n, None, after)
+    after = state._replace(slot=state.slot + 1, at=max(now, state.at), gone=True, produced=False)
+    return Entry(state.slot, None, after)
 
 
 def _closed_already(state: State, request: Append, *, harmless: bool) -> Accepted:
-    """A closed stream takes only what closed it, again, and a bare wish to close it."""
+    """A closed stream takes only what closed it, again, and a bare subscription to close it."""
     if request.producer is not None and request.producer == state.closer:
         return Accepted(state, None, request.producer.seq)
     if harmless:
@@ -103,20 +103,20 @@ def _next_entry(
         raise EmptyBatch("an empty JSON array appends nothing; send at least one message")
     if producer is not None:
         producers, spill = advance(producers, producer)
-    n = state.n
+    slot = state.slot
     after = State(
-        n + 1,
+        slot + 1,
         state.offset + length,
         state.size + len(body),
         max(now, state.at),
-        (n + 1 if body else n) if request.close else None,
+        (slot + 1 if body else slot) if request.close else None,
         producer if request.close else None,
         state.seq if request.seq is None else request.seq,
         producers,
         state.spilled + bool(spill),
         produced=producer is not None,
     )
-    entry = Entry(n, body or None, after, spill, request.note)
+    entry = Entry(slot, body or None, after, spill, request.note)
     return Accepted(after, entry, None if producer is None else producer.seq)
 
 

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tailrace.errors import (
-    ContentTypeConflict,
-    ForkOutOfRange,
-    InvalidJson,
-    StreamConflict,
-)
+from tailrace.errors import ContentTypeConflict, ForkOutOfRange, InvalidJson, StreamConflict
 from tailrace.limits import FORK_DEPTH
 from tailrace.log import json_mode
 from tailrace.log.append import content
@@ -141,15 +136,19 @@ def first_entries(config: Config, request: Create, point: ForkPoint | None) -> l
     if request.closed:
         if length:
             closed = entries[-1]
-            entries[-1] = closed._replace(state=closed.state._replace(end=closed.state.n))
+            entries[-1] = closed._replace(state=closed.state._replace(end=closed.state.slot))
         else:
-            entries.append(Entry(state.n, None, state._replace(n=state.n + 1, end=state.n)))
+            entries.append(
+                Entry(state.slot, None, state._replace(slot=state.slot + 1, end=state.slot))
+            )
     return entries
 
 
 def _entry(state: State, body: bytes, length: int) -> Entry:
-    after = state._replace(n=state.n + 1, offset=state.offset + length, size=state.size + len(body))
-    return Entry(state.n, body, after)
+    after = state._replace(
+        slot=state.slot + 1, offset=state.offset + length, size=state.size + len(body)
+    )
+    return Entry(state.slot, body, after)
 
 
 def _prefix(mode: Mode, point: ForkPoint | None, sub_offset: int) -> bytes:

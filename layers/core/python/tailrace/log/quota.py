@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tailrace.errors import BadSetting, TooManyStreams
 from tailrace.limits import LIST_PAGE, QUOTA_STREAMS
-from tailrace.log.patterns import compiled
+from tailrace.log.path_patterns import compiled
+from tailrace.log.state import Listed
 
-if TYPE_CHECKING:
-    from tailrace.store.base import Listed
-
-List = Callable[[str, str, int], Awaitable[Sequence["Listed"]]]
+List = Callable[[str, str, int], Awaitable[Sequence[Listed]]]
 """`Streams.list`: a prefix, the path to go on after, and how many."""
 
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,6}")
@@ -44,7 +42,7 @@ class Quota(NamedTuple):
                 return above[0], rule.most
         return None
 
-    async def require_room(self, path: str, streams: List) -> None:
+    async def check(self, path: str, streams: List) -> None:
         """Raises `TooManyStreams` unless there is room for a stream at a path, or it is there.
 
         What is there is counted each time, so a creation costs a listing of the prefix; and who

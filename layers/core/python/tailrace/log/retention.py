@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.errors import BadSetting
-from tailrace.log.patterns import compiled
+from tailrace.log.path_patterns import compiled
 from tailrace.log.state import Config, State
 
 AGES: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -66,7 +66,7 @@ def lets_go(keep: Keep, state: State, piece: Piece, now: int, grace: int = 0) ->
     """Whether a rule lets go of the first slots of a stream; none is younger than `grace` seconds.
 
     The last entry stays, whatever the rule says: it is the stream's state."""
-    if piece.stop >= state.n or now < piece.at + grace * 1000:
+    if piece.stop >= state.slot or now < piece.at + grace * 1000:
         return False
     old = keep.age is not None and now >= piece.at + keep.age
     return old or (keep.size is not None and state.size - piece.size >= keep.size)

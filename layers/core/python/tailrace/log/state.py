@@ -27,7 +27,7 @@ NO_PRODUCERS: Final[Producers] = MappingProxyType({})
 class State(NamedTuple):
     """A stream after an entry. The last entry's state is the stream's state."""
 
-    n: int
+    slot: int
     """The next slot: the one that writers race for."""
     offset: int
     """Bytes so far, messages in JSON mode."""
@@ -67,17 +67,17 @@ class State(NamedTuple):
 
         A slot that only says "closed" holds no data, so closing does not move a reader's offset.
         """
-        return self.n if self.end is None else self.end
+        return self.slot if self.end is None else self.end
 
     @property
     def next_offset(self) -> str:
-        return token(self.n if self.end is None else self.end, self.offset)
+        return token(self.slot if self.end is None else self.end, self.offset)
 
 
 class Entry(NamedTuple):
     """What fills a slot."""
 
-    n: int
+    slot: int
     body: bytes | None
     """Data as served; None for a slot that only closes or deletes."""
     state: State
@@ -138,3 +138,10 @@ class Stream(NamedTuple):
     path: str
     id: int
     config: Config
+
+
+class Listed(NamedTuple):
+    """A stream in a listing."""
+
+    stream: Stream
+    state: State

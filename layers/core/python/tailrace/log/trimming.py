@@ -22,4 +22,4 @@ def first_kept(state: State, archived: int, archived_at: int, now: int, grace: i
     assert grace > TAIL_TRUST_SECONDS, "a trusted tail must not outlive the slots it knows"
     if now < archived_at + grace * 1000:
         return 0
-    return min(archived, state.n - 1)
+    return min(archived, state.slot - 1)

@@ -7,7 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from tailrace.log.state import Entry, State, Stream
+from tailrace.log.slots import Chunk, SlotInfo
+from tailrace.log.state import Entry, Listed, State, Stream
 
 
 class Tail(Protocol):
@@ -20,11 +21,11 @@ class Tail(Protocol):
         """What a writer builds on; may be ahead of what is committed, or behind it."""
 
     @property
-    def settled(self) -> State:
+    def committed(self) -> State:
         """What is committed, as far as the store has seen: all that a reader may see."""
 
     @property
-    def soft(self) -> bool:
+    def soft_deleted(self) -> bool:
         """Deleted, but kept for its forks."""
 
     @property
@@ -40,40 +41,13 @@ class Tail(Protocol):
         """Whether somebody waits for the next slot; such a stream does not expire."""
 
 
-class Chunk(NamedTuple):
-    """Consecutive bodies of a chain, and where the next slot begins."""
-
-    bodies: Sequence[bytes]
-    n: int
-    offset: int
-    size: int
-    cold: bool = False
-    """Whether all of it comes from segments: it has been there for a while."""
-
-
-class Look(NamedTuple):
+class ReadResult(NamedTuple):
     """A stream and its data from a slot on, as they were at one moment."""
 
     tail: Tail
     chunk: Chunk
     end: State | None
     """The stream's state, if the chunk reaches its end."""
-
-
-class Stamp(NamedTuple):
-    """The marks on a slot by which it is looked for."""
-
-    offset: int
-    """That of the stream after it."""
-    at: int
-    """When it was filled, in milliseconds."""
-
-
-class Listed(NamedTuple):
-    """A stream in a listing."""
-
-    stream: Stream
-    state: State
 
 
 class Store(Protocol):
@@ -91,7 +65,7 @@ class Store(Protocol):
 
         It may be outdated: filling a slot tells, and so does `settle`."""
 
-    def turn(self, path: str) -> AbstractAsyncContextManager[None] | None:
+    def append_lock(self, path: str) -> AbstractAsyncContextManager[None] | None:
         """Whose turn it is to append, where writers of one process would only disturb each other.
 
         None where they do not."""
@@ -99,7 +73,7 @@ class Store(Protocol):
     def put(self, tail: Tail, entry: Entry) -> Awaitable[bool]:
         """Fill the entry's slot, durably. False when it was filled already; `tail` knows then."""
 
-    async def settle(self, tail: Tail) -> bool:
+    async def confirm(self, tail: Tail) -> bool:
         """Wait until what `tail.state` says is committed and current.
 
         False when it is not: whatever was concluded from it has to be concluded again."""
@@ -120,25 +94,25 @@ class Store(Protocol):
 
     # For readers
 
-    async def look(self, path: str, n: int, chunk_bytes: int) -> Look | None:
-        """The stream at a path and its data from slot `n` on, strongly consistent.
+    async def read_at(self, path: str, slot: int, chunk_bytes: int) -> ReadResult | None:
+        """The stream at a path and its data from `slot` on, strongly consistent.
 
-        `n` may be `offsets.NOW` for the tail, or `offsets.BEGINNING` for the first slot that is
+        `slot` may be `offsets.NOW` for the tail, or `offsets.BEGINNING` for the first slot that is
         kept; it may lie in what a fork inherits. The chunk ends at the first multiple of
-        `chunk_bytes` passed; it is empty at the tail and beyond. `SlotTrimmed` when slot `n` is no
+        `chunk_bytes` passed; it is empty at the tail and beyond. `SlotTrimmed` when `slot` is no
         longer kept."""
 
-    async def read(self, chain: int, n: int, stop: int, chunk_bytes: int) -> Chunk:
-        """Slots of one chain from `n` up to `stop`, ending as in `look`."""
+    async def read(self, chain: int, slot: int, stop: int, chunk_bytes: int) -> Chunk:
+        """Slots of one chain from `slot` up to `stop`, ending as in `look`."""
 
-    async def position(self, chain: int, n: int) -> tuple[int, int]:
-        """Offset and size at which slot `n` of a chain begins."""
+    async def position(self, chain: int, slot: int) -> tuple[int, int]:
+        """Offset and size at which `slot` of a chain begins."""
 
-    async def stamp(self, chain: int, n: int) -> Stamp:
-        """The offset after slot `n` of a chain, and its time; `SlotTrimmed` when it is not kept."""
+    async def slot_info(self, chain: int, slot: int) -> SlotInfo:
+        """The offset after `slot` of a chain, and its time; `SlotTrimmed` when it is not kept."""
 
-    async def wait(self, tail: Tail, n: int, seconds: float) -> bool:
-        """Until slot `n` is filled, the stream ends or changes hands; False when time is up."""
+    async def wait(self, tail: Tail, slot: int, seconds: float) -> bool:
+        """Until `slot` is filled, the stream ends or changes hands; False when time is up."""
 
     def wake(self) -> None:
         """End every wait now."""
@@ -178,24 +152,24 @@ class Compacting(Protocol):
 Read = Callable[[int, int, int, int], Awaitable[Chunk]]
 
 
-async def read_through(read: Read, stream: Stream, n: int, stop: int, chunk_bytes: int) -> Chunk:
+async def read_through(read: Read, stream: Stream, slot: int, stop: int, chunk_bytes: int) -> Chunk:
     """One chunk: for a fork inherited data, then its own, as if it were one chain."""
-    if n >= stream.config.base[0]:
-        return await read(stream.id, n, stop, chunk_bytes)
+    if slot >= stream.config.base[0]:
+        return await read(stream.id, slot, stop, chunk_bytes)
     lineage = stream.config.fork.lineage if stream.config.fork else ()
     bodies: list[bytes] = []
-    chunk = Chunk((), n, 0, 0)
+    chunk = Chunk((), slot, 0, 0)
     boundary = 0
     cold = True
     for chain, until in [*lineage, (stream.id, stop)]:
-        if chunk.n >= until:
+        if chunk.slot >= until:
             continue
-        chunk = await read(chain, chunk.n, until, chunk_bytes)
+        chunk = await read(chain, chunk.slot, until, chunk_bytes)
         if not bodies:
             begin = chunk.size - sum(map(len, chunk.bodies))
             boundary = (begin // chunk_bytes + 1) * chunk_bytes
         bodies += chunk.bodies
         cold = cold and chunk.cold
-        if chunk.n < until or chunk.size >= boundary:
+        if chunk.slot < until or chunk.size >= boundary:
             break
     return chunk._replace(bodies=bodies, cold=cold)

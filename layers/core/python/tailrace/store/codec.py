@@ -6,26 +6,18 @@ from typing import Any, Final
 
 import orjson
 
-from tailrace.log.state import (
-    NO_PRODUCERS,
-    Ancestor,
-    Config,
-    Fork,
-    Producer,
-    State,
-    Stream,
-)
+from tailrace.log.state import NO_PRODUCERS, Ancestor, Config, Fork, Producer, State, Stream
 
 _PLAIN: Final = State(0, 0, 0, 0)[4:]
 
 
-def state_of(n: int, offset: int, size: int, at: int, rest: bytes | None) -> State:
-    """The state that the entry in slot `n` left behind."""
+def state_of(slot: int, offset: int, size: int, at: int, rest: bytes | None) -> State:
+    """The state that the entry in `slot` left behind."""
     if rest is None:
-        return State(n + 1, offset, size, at)
+        return State(slot + 1, offset, size, at)
     value = orjson.loads(rest)
     return State(
-        n + 1,
+        slot + 1,
         offset,
         size,
         at,

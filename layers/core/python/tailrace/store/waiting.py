@@ -10,7 +10,7 @@ from tailrace.errors import StoreUnavailable
 T = TypeVar("T")
 
 
-def settle(future: asyncio.Future[T], result: T, error: StoreUnavailable | None = None) -> None:
+def resolve(future: asyncio.Future[T], result: T, error: StoreUnavailable | None = None) -> None:
     """End a wait, unless whoever waited has gone."""
     if future.done():
         return

@@ -10,6 +10,7 @@ import click
 
 from tailrace.cli.failures import Exit, Failure
 from tailrace.cli.output import Output, counted
+from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting, TailraceError
 
 if TYPE_CHECKING:
@@ -37,11 +38,9 @@ def compact(data: str | None, as_json: bool) -> None:
     import asyncio
     from pathlib import Path
 
-    from tailrace.settings import Settings
-
     out = Output(as_json)
     try:
-        settings = Settings.from_env(data=data)
+        settings = load_settings(data=data)
         if not Path(settings.data).is_dir():
             raise Failure(f"there is no data directory '{settings.data}'", Exit.NOT_FOUND)
         done, retained = asyncio.run(_compact(settings, _teller(out)))
@@ -68,7 +67,7 @@ async def _compact(
     settings: Settings, progress: Callable[[Compacted], None]
 ) -> tuple[Compacted, int]:
     """What was moved, and how many entries were let go of before that."""
-    from tailrace.store.sqlite import SqliteStore
+    from tailrace.store.sqlite.store import SqliteStore
 
     store = SqliteStore(settings)
     await store.open()

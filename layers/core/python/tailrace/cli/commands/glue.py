@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from tailrace.cli.failures import Exit, Failure
+from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting, TailraceError
 
 JOBS: Final = {
@@ -154,8 +155,7 @@ def _pairs(flags: Sequence[str], ctx: click.Context) -> dict[str, str]:
 def _run_there(service: str, name: str, arguments: Mapping[str, str]) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from tailrace.settings import Settings
-    from tailrace.store.dynamo.access import boto_client
+    from tailrace.aws.client.endpoint import boto_client
 
     job, given = f"{service}-{name}", dict(arguments)
     # The deployed job has its own; this is about where to find it.
@@ -163,7 +163,7 @@ def _run_there(service: str, name: str, arguments: Mapping[str, str]) -> None:
     if region:
         os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = region
     try:
-        client = boto_client("glue", Settings.from_env())
+        client = boto_client("glue", load_settings())
         run: str = client.start_job_run(JobName=job, Arguments=given)["JobRunId"]
     except TailraceError as error:
         raise _failure(error) from None

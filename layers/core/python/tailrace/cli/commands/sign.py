@@ -11,6 +11,7 @@ import click
 from tailrace.cli.failures import Exit, Failure
 from tailrace.cli.options import Seconds
 from tailrace.cli.output import Output
+from tailrace.configuration import load_settings
 
 if TYPE_CHECKING:
     from tailrace.auth.keys import Keys
@@ -48,7 +49,7 @@ def sign(name: str, secret_file: IO[str] | None, as_json: bool) -> None:
 
     The secret is TAILRACE_STREAMS_SECRET or else TAILRACE_SECRET; of several the first.
     """
-    from tailrace.auth.signing import sign as signed
+    from tailrace.auth.signed_names import sign as signed
     from tailrace.errors import CannotSign
 
     _, keys = _given()
@@ -132,10 +133,9 @@ def token(
 def _given() -> tuple[Settings, Keys]:
     from tailrace.auth.keys import Keys
     from tailrace.errors import BadSetting
-    from tailrace.settings import Settings
 
     try:
-        settings = Settings.from_env()
+        settings = load_settings()
         return settings, Keys.of(settings)
     except BadSetting as error:
         raise Failure(str(error), Exit.USAGE, code=error.code) from None

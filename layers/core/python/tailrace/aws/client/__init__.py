@@ -1,0 +1,1 @@
+"""Clients of AWS services: endpoint, credentials, signatures, connections and calls."""

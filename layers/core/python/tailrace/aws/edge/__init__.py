@@ -1,0 +1,1 @@
+"""What CloudFront and the functions behind it agree on: origin secret, edge tokens, keys."""

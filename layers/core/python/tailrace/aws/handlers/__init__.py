@@ -1,0 +1,1 @@
+"""The handlers of Lambda functions, one module per kind of event."""

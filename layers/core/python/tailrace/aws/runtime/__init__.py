@@ -1,0 +1,1 @@
+"""What every function shares: secrets, logs and metrics, and calls of other functions."""

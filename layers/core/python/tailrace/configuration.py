@@ -1,0 +1,37 @@
+"""Settings from the environment, checked by the components that they are for.
+
+`tailrace.settings` imports no component, so it checks numbers, switches and choices alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tailrace.auth.credentials import check_parameter
+from tailrace.auth.hosts import check_hosts
+from tailrace.auth.jwks import check_source
+from tailrace.auth.origins import check_origins
+from tailrace.auth.proxies import check_proxies
+from tailrace.log.quota import Quota
+from tailrace.log.retention import Retention
+from tailrace.settings import Settings
+
+CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
+    "streams_per_prefix": Quota.parse,
+    "retention": Retention.parse,
+    "jwks": check_source,
+    "jwt_param": check_parameter,
+    "allowed_hosts": check_hosts,
+    "trusted_proxies": check_proxies,
+    "allowed_origins": check_origins,
+}
+"""By setting, a function that raises `BadSetting` for what its value may not be."""
+
+
+def load_settings(env: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+    """Settings from the environment and `overrides`, which win where they are not None."""
+    settings = Settings.from_env(env, **overrides)
+    for name, check in CHECKS.items():
+        check(getattr(settings, name))
+    return settings

@@ -1,0 +1,1 @@
+"""Following streams: one follower for everybody who tails a stream."""

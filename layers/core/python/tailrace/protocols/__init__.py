@@ -1,0 +1,1 @@
+"""The protocols: each parses its own requests, and none imports another."""

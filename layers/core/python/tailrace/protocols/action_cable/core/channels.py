@@ -1,0 +1,96 @@
+"""Who may subscribe to what, without an application server.
+
+| channel | names its stream by | on when | secret |
+|---|---|---|---|
+| `$pubsub` | `signed_stream_name` | always | that of signed names |
+| `$pubsub` | `stream_name` | the stream is public, or the server open | |
+| `Turbo::StreamsChannel` | `signed_stream_name` | `turbo_streams` | Turbo's |
+| `CableReady::Stream` | `identifier` | `cable_ready` | CableReady's |
+
+What is signed decides, wherever it is: a plain name beside it is not looked at. Fields that are not
+in the table are the client's own affair. Without a secret nothing is signed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from tailrace.auth.signed_names import verified
+from tailrace.errors import BadPath, PathTooLong
+from tailrace.limits import CABLE_IDENTIFIER_BYTES
+from tailrace.protocols.action_cable.core.stream_names import path_of
+
+if TYPE_CHECKING:
+    from tailrace.auth.authorizer import Authorizer
+    from tailrace.settings import Settings
+
+PUBSUB: Final = "$pubsub"
+TURBO: Final = "Turbo::StreamsChannel"
+CABLE_READY: Final = "CableReady::Stream"
+
+
+class Subscription(NamedTuple):
+    """What a client may listen to, and what else it may do there."""
+
+    identifier: str
+    stream: str
+    path: str
+    whispers: bool = False
+    presence: bool = False
+
+
+class Channels:
+    def __init__(self, authorizer: Authorizer, settings: Settings) -> None:
+        self._authorizer = authorizer
+        self._turbo = settings.turbo_streams
+        self._cable_ready = settings.cable_ready
+        self._whispers = settings.streams_whisper
+        self._presence = settings.streams_presence
+
+    def admit(self, identifier: str) -> Subscription | None:
+        """The subscription that an identifier asks for; None: it may not, or there is no such."""
+        if len(identifier.encode()) > CABLE_IDENTIFIER_BYTES:
+            return None
+        try:
+            fields = orjson.loads(identifier)
+        except orjson.JSONDecodeError:
+            return None
+        if not isinstance(fields, dict):
+            return None
+        keys = self._authorizer.keys
+        match fields.get("channel"):
+            case "$pubsub":
+                return self._pubsub(identifier, fields)
+            case "Turbo::StreamsChannel" if self._turbo:
+                name = _signed(fields.get("signed_stream_name"), keys.turbo)
+            case "CableReady::Stream" if self._cable_ready:
+                name = _signed(fields.get("identifier"), keys.cable_ready)
+            case _:
+                return None
+        path = _path(name)
+        return None if name is None or path is None else Subscription(identifier, name, path)
+
+    def _pubsub(self, identifier: str, fields: dict[str, Any]) -> Subscription | None:
+        signed = fields.get("signed_stream_name")
+        streams = self._authorizer.keys.streams
+        name = _signed(signed, streams) if signed else fields.get("stream_name")
+        path = _path(name)
+        if name is None or path is None or not (signed or self._authorizer.is_public(path)):
+            return None
+        whispers = self._whispers or not signed
+        return Subscription(identifier, name, path, whispers, self._presence)
+
+
+def _signed(token: object, keys: tuple[bytes, ...]) -> str | None:
+    return verified(token, keys) if isinstance(token, str) else None
+
+
+def _path(name: object) -> str | None:
+    if not isinstance(name, str):
+        return None
+    try:
+        return path_of(name)
+    except (BadPath, PathTooLong):
+        return None

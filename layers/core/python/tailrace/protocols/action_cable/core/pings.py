@@ -1,0 +1,38 @@
+"""Pings: how often a client gets one, and what it says.
+
+A client asks for its own interval with `pi`, in seconds, 0 for never, and for the unit of the time
+in it with `ptp`: s, ms or ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tailrace.protocols.action_cable.core import frames
+
+FASTEST: Final = 0.1
+SLOWEST: Final = 3600.0
+
+_DIVISORS: Final = {"s": 1000, "ms": 1}
+
+
+def interval(query: Mapping[str, Sequence[str]], default: float) -> float:
+    """Seconds; 0: never."""
+    try:
+        seconds = float(query.get("pi", ("",))[-1])
+    except ValueError:
+        return default
+    if seconds == 0:
+        return 0
+    return min(max(seconds, FASTEST), SLOWEST) if seconds > 0 else default
+
+
+def unit(query: Mapping[str, Sequence[str]]) -> str:
+    asked = query.get("ptp", ("s",))[-1]
+    return asked if asked in ("ms", "ns") else "s"
+
+
+def ping(now: int, unit: str) -> str:
+    """`now` is in milliseconds."""
+    return frames.ping(now * 1_000_000 if unit == "ns" else now // _DIVISORS[unit])

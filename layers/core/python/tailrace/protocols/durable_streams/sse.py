@@ -1,0 +1,90 @@
+"""Server-sent events: a batch of data, then a control event that says where it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Final
+
+import orjson
+
+from tailrace.limits import EVENT_PIECE_BYTES
+from tailrace.log.content import Mode, joined
+from tailrace.streams import View
+from tailrace.web.messages import Sink
+
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+
+_CR, _LF, _SPACE = b"\r\n "
+
+
+def encode(view: View, cursor: int) -> bytes:
+    """A view as events."""
+    return b"".join(pieces(view, cursor))
+
+
+async def send(sink: Sink, view: View, cursor: int) -> None:
+    """Push a view as events: a large one in pieces, no faster than the client takes them."""
+    if is_small(view):
+        sink.push(encode(view, cursor))
+        return
+    for piece in pieces(view, cursor):
+        if not sink.push(piece):
+            await sink.drain()
+        await asyncio.sleep(0)
+
+
+def is_small(view: View) -> bool:
+    """Whether a view becomes events in no time, whatever is in it."""
+    return sum(map(len, view.bodies)) <= EVENT_PIECE_BYTES
+
+
+def pieces(view: View, cursor: int) -> Iterator[bytes]:
+    """The events of a view, each piece made of a bounded part of it."""
+    if view.bodies:
+        mode = view.tail.stream.config.mode
+        yield from data_event(mode, joined(mode, view.bodies))
+    yield control_event(view, cursor)
+
+
+def data_event(mode: Mode, payload: bytes) -> Iterator[bytes]:
+    encoded = _base64(payload) if mode is Mode.BYTES else _lines(payload)
+    first = next(encoded, b"")
+    yield b"event: data\ndata:" + first
+    yield from encoded
+    yield b"\n\n"
+
+
+def _base64(payload: bytes) -> Iterator[bytes]:
+    size = EVENT_PIECE_BYTES // 3 * 3
+    for start in range(0, len(payload), size):
+        yield b64encode(payload[start : start + size])
+
+
+def _lines(payload: bytes) -> Iterator[bytes]:
+    """Every kind of line end starts a new field, so that no payload can forge an event.
+
+    A client takes one space away at the beginning of a field."""
+    start, after_end = 0, True
+    while start < len(payload):
+        stop = start + EVENT_PIECE_BYTES
+        if payload[stop - 1 : stop + 1] == b"\r\n":
+            stop += 1
+        piece = payload[start:stop]
+        begin = b" " if after_end and piece[0] == _SPACE else b""
+        after_end = piece[-1] in (_CR, _LF)
+        piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n ", b"\n  ")
+        yield begin + piece.replace(b"\n", b"\ndata:")
+        start = stop
+
+
+def control_event(view: View, cursor: int) -> bytes:
+    fields: dict[str, str | bool] = {"streamNextOffset": view.next_offset}
+    if not view.closed:
+        fields["streamCursor"] = str(cursor)
+    if view.up_to_date:
+        fields["upToDate"] = True
+    if view.closed:
+        fields["streamClosed"] = True
+    return b"event: control\ndata:%b\n\n" % orjson.dumps(fields)

@@ -1,0 +1,1 @@
+"""Segments: immutable objects of archived entries; their format, index and merging. No I/O."""

@@ -1,0 +1,141 @@
+"""Large bodies: each in an S3 object of its own, there before the entry that names it.
+
+A claim is written before the object, and the entry that takes the body removes it, in one
+transaction. So an object is claimed, or named by an entry, or swept: a claim that grew old is
+revoked first, and an entry can only take what is still claimed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from tailrace.aws.client.failures import ConditionFailed
+from tailrace.clock import Clock
+from tailrace.errors import StoreUnavailable
+from tailrace.limits import CLAIM_SECONDS
+from tailrace.store.dynamodb import actions
+from tailrace.store.dynamodb.layout import Key, number
+from tailrace.store.dynamodb.table import Table
+
+T = TypeVar("T")
+
+THREADS: Final = 16
+"""Objects read or written at once: boto3 blocks, and a chunk has few large bodies."""
+
+DELETE_OBJECTS: Final = 1000
+"""Most keys that S3 takes in one DeleteObjects."""
+
+logger = logging.getLogger("tailrace")
+
+
+class Bucket(Protocol):
+    async def put(self, key: str, body: bytes) -> None:
+        """Store an object under a key that no other has had."""
+
+    async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
+        """The object, or its bytes from `begin` up to `end`."""
+
+    async def delete(self, keys: Sequence[str]) -> None: ...
+
+
+class S3Bucket:
+    """A bucket through boto3, which is loaded when the first large body comes."""
+
+    def __init__(self, name: str, connect: Callable[[str], Any]) -> None:
+        """`connect` gives a boto3 client for the bucket, which is there then."""
+        self._name = name
+        self._connect = connect
+        self._client: Any = None
+        self._connecting = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS, "tailrace-s3")
+
+    async def put(self, key: str, body: bytes) -> None:
+        await self._run(partial(self._put, key, body))
+
+    async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
+        part = {} if end is None else {"Range": f"bytes={begin}-{end - 1}"}
+        return await self._run(
+            lambda s3: bytes(s3.get_object(Bucket=self._name, Key=key, **part)["Body"].read())
+        )
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for begin in range(0, len(keys), DELETE_OBJECTS):
+            objects = [{"Key": key} for key in keys[begin : begin + DELETE_OBJECTS]]
+            await self._run(partial(self._delete, objects))
+
+    def _put(self, key: str, body: bytes, s3: Any) -> None:
+        from botocore.exceptions import ClientError
+
+        for last in (False, True):
+            try:
+                s3.put_object(Bucket=self._name, Key=key, Body=body, IfNoneMatch="*")
+                return
+            except ClientError as error:
+                # No key is used twice: it is this object, of which only the answer was lost.
+                code = error.response["Error"]["Code"]
+                if code == "PreconditionFailed":
+                    return
+                # It is still being written then, and may yet fail.
+                if last or code != "ConditionalRequestConflict":
+                    raise
+
+    def _delete(self, objects: Sequence[dict[str, str]], s3: Any) -> None:
+        s3.delete_objects(Bucket=self._name, Delete={"Objects": objects, "Quiet": True})
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    async def _run(self, operation: Callable[[Any], T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._with_client, operation)
+
+    def _with_client(self, operation: Callable[[Any], T]) -> T:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            with self._connecting:
+                if self._client is None:
+                    self._client = self._connect(self._name)
+            return operation(self._client)
+        except (BotoCoreError, ClientError) as error:
+            logger.warning("%s", error)
+            raise StoreUnavailable("S3 did not do its part; the log says why") from error
+
+
+class Bodies:
+    def __init__(self, table: Table, bucket: Bucket, clock: Clock) -> None:
+        self._table = table
+        self._bucket = bucket
+        self._clock = clock
+
+    async def upload(self, folder: str, body: bytes) -> str:
+        """The key under which an object is stored, and claimed for an hour."""
+        key = f"{folder}/{secrets.token_hex(12)}"
+        # By its token a transaction happens once: a claim that came a second time, after an entry
+        # took the body, would have the sweep remove what the entry names.
+        due = self._clock() + CLAIM_SECONDS * 1000
+        await self._table.transact([actions.claim(key, due)])
+        await self._bucket.put(key, body)
+        return key
+
+    async def read(self, key: str) -> bytes:
+        return await self._bucket.get(key)
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        await self._bucket.delete(keys)
+
+    async def revoke(self, claim: Key) -> None:
+        """Remove an object that nothing took in time."""
+        try:
+            await self._table.update(claim, "SET x = :x", "attribute_exists(p)", {":x": number(1)})
+        except ConditionFailed:
+            return  # An entry took it after all.
+        await self._bucket.delete([claim["s"]["S"]])
+        await self._table.delete(claim)

@@ -1,0 +1,152 @@
+"""Chunks out of chains: slots read in pages, up to the boundary that every reader agrees on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from tailrace.errors import SlotTrimmed, StoreUnavailable
+from tailrace.log.slots import Chunk
+from tailrace.log.state import Ancestor, State, Stream
+from tailrace.segments.reader import History
+from tailrace.store.dynamodb.bodies import Bodies
+from tailrace.store.dynamodb.layout import LAST_SLOT, Stored, chain_partition, entry_of, slot_text
+from tailrace.store.dynamodb.table import Table
+
+
+class Pieces:
+    """Consecutive bodies that will be a chunk."""
+
+    def __init__(self, slot: int, chunk_bytes: int) -> None:
+        self.slot = slot
+        """The slot that is wanted next."""
+        self.full = False
+        self._cold = True
+        self._chunk_bytes = chunk_bytes
+        self._bodies: list[bytes | str] = []
+        """A body, or the key of the object that holds it."""
+        self._begin = self._boundary = self._offset = self._size = 0
+
+    def add(self, entry: Stored) -> None:
+        if entry.slot != self.slot:
+            if not self._bodies:
+                raise SlotTrimmed(entry.slot)
+            # The slots between were let go; whoever reads on is told.
+            self.full = True
+            return
+        self.begin(entry.size - entry.length)
+        self._bodies.append(entry.object_key or entry.body)
+        self._cold = False
+        self._end(entry.slot + 1, entry.offset, entry.size)
+
+    def add_cold(self, chunk: Chunk) -> None:
+        self._bodies += chunk.bodies
+        self._end(chunk.slot, chunk.offset, chunk.size)
+
+    def begin(self, size: int) -> int:
+        """The size at which the chunk is full, if it begins where the stream had `size`."""
+        if not self._bodies:
+            self._begin = size
+            self._boundary = (size // self._chunk_bytes + 1) * self._chunk_bytes
+        return self._boundary
+
+    def __bool__(self) -> bool:
+        return bool(self._bodies)
+
+    def hint(self) -> int:
+        """How many entries like those so far are left to the boundary, roughly."""
+        if not self._bodies:
+            return 0
+        mean = max(1, (self._size - self._begin) // len(self._bodies))
+        return (self._boundary - self._size) // mean + 8
+
+    async def chunk(self, bodies: Bodies | None) -> Chunk:
+        keys = [body for body in self._bodies if isinstance(body, str)]
+        objects = iter(await asyncio.gather(*(_object(bodies, key) for key in keys)))
+        data = [next(objects) if isinstance(body, str) else body for body in self._bodies]
+        return Chunk(data, self.slot, self._offset, self._size, self._cold)
+
+    def _end(self, slot: int, offset: int, size: int) -> None:
+        self.slot, self._offset, self._size = slot, offset, size
+        self.full = size >= self._boundary
+
+
+async def _object(bodies: Bodies | None, key: str) -> bytes:
+    if bodies is None:
+        raise StoreUnavailable("the stream has bodies in S3, but TAILRACE_BUCKET is not set")
+    return await bodies.read(key)
+
+
+async def fill(
+    table: Table, history: History | None, pieces: Pieces, chain: int, until: int
+) -> None:
+    """Add the slots below `until` of a chain, as far as the chunk goes."""
+    more = True
+    while more and pieces.slot < until and not pieces.full:
+        page = await table.query(
+            chain_partition(chain),
+            slot_text(pieces.slot),
+            slot_text(until - 1),
+            limit=pieces.hint(),
+        )
+        await _add(history, pieces, chain, map(entry_of, page.items))
+        more = page.more is not None
+        if not more:
+            await _fill_cold(history, pieces, chain, until)
+
+
+async def fill_to_end(
+    table: Table, history: History | None, pieces: Pieces, chain: int
+) -> tuple[State | None, bool]:
+    """Add what a chain has, as far as the chunk goes.
+
+    Tells the last state that was seen, if any entry was, and whether it is the end of the chain."""
+    last: Stored | None = None
+    while True:
+        page = await table.query(
+            chain_partition(chain), slot_text(pieces.slot), LAST_SLOT, limit=pieces.hint()
+        )
+        entries = [entry_of(item) for item in page.items]
+        await _add(history, pieces, chain, entries)
+        if entries:
+            last = entries[-1]
+        if page.more is None or pieces.full:
+            return (last.state if last else None), page.more is None
+
+
+async def _fill_cold(history: History | None, pieces: Pieces, chain: int, until: int) -> None:
+    """Add the slots below `until`, which have left the table, as far as segments have them."""
+    if history is None or pieces.slot >= until or pieces.full:
+        return
+    start = await history.start(chain, pieces.slot)
+    if start is None:
+        return
+    boundary = pieces.begin(start[1])
+    while pieces.slot < until and not pieces.full:
+        chunk = await history.read(chain, pieces.slot, until, boundary)
+        if chunk is None:
+            return
+        pieces.add_cold(chunk)
+
+
+async def last_state(table: Table, stream: Stream) -> State:
+    item = await table.last(chain_partition(stream.id), slot_text(0), LAST_SLOT)
+    return stream.config.initial_state() if item is None else entry_of(item).state
+
+
+def inherited(stream: Stream, slot: int) -> Iterable[Ancestor]:
+    """The chains that a fork reads through from `slot` on."""
+    lineage = stream.config.fork.lineage if stream.config.fork else ()
+    return [ancestor for ancestor in lineage if ancestor.until > slot]
+
+
+async def _add(
+    history: History | None, pieces: Pieces, chain: int, entries: Iterable[Stored]
+) -> None:
+    """Add entries, and what has left the table before and, while it is being trimmed, between."""
+    for entry in entries:
+        await _fill_cold(history, pieces, chain, entry.slot)
+        if pieces.full:
+            return
+        if entry.has_data:
+            pieces.add(entry)

@@ -1,0 +1,507 @@
+"""The DynamoDB store: the verbs of `store.base` as calls to one table.
+
+Many processes share the table and nothing else. What a process remembers of a stream, its name and
+its tail, may be outdated at any time; the chain corrects it: whoever builds on an outdated tail
+finds the slot taken, by an entry or by a tombstone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Final, NamedTuple, cast
+
+from tailrace.aws.client.failures import ConditionFailed, Item, TransactionCanceled
+from tailrace.aws.client.json_client import Call
+from tailrace.clock import Clock, system_clock
+from tailrace.errors import BodyTooLarge, SlotTrimmed, StoreUnavailable, StreamTooHot
+from tailrace.limits import ITEM_BODY_BYTES
+from tailrace.log.append import bury
+from tailrace.log.expiry import renewal_slack
+from tailrace.log.offsets import BEGINNING, NOW
+from tailrace.log.slots import Chunk, SlotInfo
+from tailrace.log.state import Entry, Fork, Listed, State, Stream
+from tailrace.segments.reader import History
+from tailrace.settings import Settings
+from tailrace.store.base import ReadResult, Tail
+from tailrace.store.dynamodb import actions, layout, listing, sweeping
+from tailrace.store.dynamodb.bodies import Bodies, Bucket
+from tailrace.store.dynamodb.chain import Chain
+from tailrace.store.dynamodb.memory import Memory
+from tailrace.store.dynamodb.polling import Polls
+from tailrace.store.dynamodb.provision import Backend, connect
+from tailrace.store.dynamodb.reading import Pieces, fill, fill_to_end, inherited, last_state
+from tailrace.store.dynamodb.segments import TableManifests
+from tailrace.store.dynamodb.table import Action, Table
+from tailrace.store.dynamodb.turns import Turns
+
+ROUNDS: Final = 100
+"""Looks at a name that is just being deleted or created, before it is left at that."""
+
+PAUSE_SECONDS: Final = 1.0
+"""What the wall clock may gain on the loop's, by being corrected, before that counts as a pause."""
+
+logger = logging.getLogger("tailrace")
+
+
+class _Sight(NamedTuple):
+    """What a reader finds from a slot on."""
+
+    chunk: Chunk
+    end: State | None
+    gone: bool
+
+
+class DynamoStore:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock = system_clock,
+        backend: Backend | None = None,
+        meter: Callable[[Call], None] | None = None,
+    ) -> None:
+        """`backend` stands for DynamoDB and S3 where these are not to be used; `meter` is told of
+        every call to DynamoDB."""
+        self._settings = settings
+        self._clock = clock
+        self._backend = backend
+        self._meter = meter
+        self._grace = settings.trim_grace * 1000
+        self._chains = Memory(settings.open_streams)
+        self._turns = Turns()
+        self._lag = 0.0
+        """How far the wall clock was ahead of the loop's after the last pause."""
+        self.outcomes: Counter[str] = Counter()
+        """What came of writes: appended, lost (to another writer), recovered (the answer)."""
+
+    # Life
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if self._backend is None:
+            self._backend = await connect(self._settings, self._meter)
+        self._table = Table(self._backend.client, self._settings.table)
+        bucket: Bucket | None = self._backend.bucket
+        self._bodies = self._history = None
+        if bucket is not None:
+            self._bodies = Bodies(self._table, bucket, self._clock)
+            slots = self._settings.index_slots
+            self._history = History(TableManifests(self._table), bucket, slots, self._clock)
+        self._inline_bytes = min(self._settings.inline_bytes, ITEM_BODY_BYTES)
+        self._polls = Polls(
+            self._table, self._clock, self._settings.poll_fastest, self._settings.poll_slowest
+        )
+
+    async def close(self) -> None:
+        self.wake()
+        await self._polls.stop()
+        assert self._backend is not None
+        await self._backend.close()
+
+    @property
+    def table(self) -> Table:
+        """For what else is kept there."""
+        return self._table
+
+    # Writing
+
+    async def tail(self, path: str) -> Tail | None:
+        for _ in range(ROUNDS):
+            begun = self._loop.time()
+            chain = self._chains.get(path)
+            if chain is None:
+                chain = await self._resolve(path)
+                if chain is None:
+                    return None
+                named = True
+                await self._refresh(chain)
+            else:
+                named, _ = await asyncio.gather(self._confirm(chain), self._refresh(chain))
+            if named and (chain.soft_deleted or not chain.buried):
+                chain = self._chains.keep(chain)
+                chain.certain = begun >= chain.taken
+                return chain
+            self._chains.forget(chain)
+        raise _restless(path)
+
+    def held(self, path: str) -> Tail | None:
+        self._notice_pause()
+        chain = self._chains.get(path)
+        if chain is None or chain.buried or not chain.trusted(self._loop.time()):
+            return None
+        chain.take(self._loop.time())
+        return chain
+
+    def append_lock(self, path: str) -> AbstractAsyncContextManager[None]:
+        return self._turns.take(path)
+
+    async def put(self, tail: Tail, entry: Entry) -> bool:
+        chain = cast("Chain", tail)
+        if chain.state.slot != entry.slot or chain.gone:
+            return False
+        if chain.spare is not None and chain.spare[0] == entry.body:
+            key: str | None = chain.spare[1]
+        else:
+            key = await self._upload(chain.stream, entry)
+        attempt = secrets.token_hex(8)
+        item = layout.entry_item(chain.stream.id, entry, attempt, key)
+        begun = self._loop.time()
+        pause = chain.pace.pause(begun, rivals=chain.has_rivals(begun))
+        if pause:
+            await asyncio.sleep(pause)
+            begun = self._loop.time()
+        try:
+            if key is None and not entry.spill:
+                await self._table.put_new(item)
+            else:
+                await self._table.transact(_filling(chain.stream, entry, item, key))
+        except (ConditionFailed, TransactionCanceled) as error:
+            if not self._won(chain, error, attempt, begun):
+                # The body may be taken by the next try, unless its claim was revoked.
+                if key and entry.body and _lost_to(error) is not None:
+                    chain.spare = entry.body, key
+                else:
+                    chain.spare = None
+                self.outcomes["lost"] += 1
+                return False
+            self.outcomes["recovered"] += 1
+        self.outcomes["appended"] += 1
+        chain.losses = 0
+        chain.spare = None
+        chain.pace.won(begun, self._loop.time())
+        self._learn(chain, entry.state, begun)
+        return True
+
+    async def confirm(self, tail: Tail) -> bool:
+        chain = cast("Chain", tail)
+        slot = chain.state.slot
+        if not chain.certain and await self.tail(chain.stream.path) is not chain:
+            return False
+        return chain.state.slot == slot and not chain.gone
+
+    async def producer(self, tail: Tail, producer: str) -> tuple[int, int] | None:
+        # What is found may be newer than the tail that it is seen together with.
+        cast("Chain", tail).take(self._loop.time())
+        item = await self._table.get(layout.producer_key(tail.stream.id, producer))
+        return None if item is None else (int(item["e"]["N"]), int(item["q"]["N"]))
+
+    async def create(self, stream: Stream, entries: Sequence[Entry]) -> Tail | None:
+        name = layout.name_item(stream)
+        chain = Chain(layout.name_of(name))
+        begun = self._loop.time()
+        parts = [actions.put_new(name)]
+        for entry in entries:
+            key = await self._upload(stream, entry)
+            item = layout.entry_item(stream.id, entry, secrets.token_hex(8), key)
+            parts += _filling(stream, entry, item, key)
+        fork = stream.config.fork
+        if fork is not None:
+            parts += actions.add_edge(fork, stream.id, stream.config.earliest)
+        try:
+            # Even a name alone: the token of a transaction keeps a late or repeated attempt from
+            # claiming the name again after the stream was deleted.
+            await self._table.transact(parts)
+        except TransactionCanceled as error:
+            taken = error.reasons[0].item
+            if taken is None or taken["i"] != name["i"]:
+                return None
+        if fork is not None:
+            source = self._chains.get(fork.source)
+            if source is not None and source.stream.id == fork.parent:
+                source.forked += 1
+        state = entries[-1].state if entries else stream.config.initial_state()
+        self._learn(chain, state, begun)
+        return self._chains.keep(chain)
+
+    async def drop(self, tail: Tail) -> bool:
+        chain = cast("Chain", tail)
+        stream = chain.stream
+        if chain.gone:
+            return False
+        if not chain.trusted(self._loop.time()):
+            await self._refresh(chain)
+        soft = chain.forked > 0
+        now = self._clock()
+        attempt = secrets.token_hex(8)
+        begun = self._loop.time()
+        tombstone = layout.entry_item(stream.id, bury(chain.state, now), attempt, None)
+        if not soft:
+            tombstone |= layout.due(layout.CHAINS_DUE, tombstone, now + self._grace)
+        fork = stream.config.fork
+        if fork is not None:
+            tombstone["f"] = layout.source_text(fork)
+        parts = [actions.put_new(tombstone), actions.release_name(chain)]
+        if fork is not None and not soft:
+            parts += actions.remove_edge(fork, stream.id)
+        try:
+            await self._table.transact(parts)
+        except TransactionCanceled as error:
+            if not self._won(chain, error, attempt, begun):
+                # Somebody else's doing: how things stand has to be asked for.
+                chain.losses += 1
+                return False
+        chain.buried = True
+        chain.soft_deleted = soft
+        self._chains.forget(chain)
+        if fork is not None and not soft:
+            await self._release_source(fork, now)
+        return True
+
+    async def touch(self, tail: Tail, now: int) -> None:
+        chain = cast("Chain", tail)
+        ttl = chain.stream.config.ttl
+        if ttl is None:
+            return
+        chain.touched(now)
+        slack = renewal_slack(ttl)
+        if now - chain.stored <= slack:
+            return
+        # Who comes meanwhile waits: it may only rely on a time that is stored.
+        async with chain.clock:
+            if now - chain.stored > slack:
+                await self._store_clock(chain, now)
+
+    # Reading
+
+    async def read_at(self, path: str, slot: int, chunk_bytes: int) -> ReadResult | None:
+        for _ in range(ROUNDS):
+            chain = self._chains.get(path)
+            if chain is None:
+                chain = await self._resolve(path)
+                if chain is None:
+                    return None
+                sight = await self._sight(chain, slot, chunk_bytes)
+            else:
+                first = chain.earliest if slot == BEGINNING else slot
+                named, seen = await asyncio.gather(
+                    self._confirm(chain),
+                    self._sight(chain, first, chunk_bytes),
+                    return_exceptions=True,
+                )
+                if isinstance(named, BaseException):
+                    raise named
+                if not named:
+                    # What was seen of a chain that has lost its name says nothing.
+                    self._chains.forget(chain)
+                    continue
+                if NOW != first < chain.earliest:
+                    raise SlotTrimmed(chain.earliest)
+                if isinstance(seen, BaseException):
+                    raise seen
+                sight = seen
+            if chain.soft_deleted or not sight.gone:
+                return ReadResult(self._chains.keep(chain), sight.chunk, sight.end)
+            self._chains.forget(chain)
+        raise _restless(path)
+
+    async def read(self, chain: int, slot: int, stop: int, chunk_bytes: int) -> Chunk:
+        pieces = Pieces(slot, chunk_bytes)
+        await fill(self._table, self._history, pieces, chain, stop)
+        if not pieces:
+            raise SlotTrimmed(stop)
+        return await pieces.chunk(self._bodies)
+
+    async def position(self, chain: int, slot: int) -> tuple[int, int]:
+        item = await self._table.get(layout.slot_key(chain, slot - 1))
+        if item is not None:
+            entry = layout.entry_of(item)
+            return entry.offset, entry.size
+        found = None if self._history is None else await self._history.end(chain, slot)
+        if found is None:
+            raise SlotTrimmed(slot)
+        return found
+
+    async def slot_info(self, chain: int, slot: int) -> SlotInfo:
+        item = await self._table.get(layout.slot_key(chain, slot))
+        if item is not None:
+            return SlotInfo(layout.entry_of(item).offset, int(item["a"]["N"]))
+        found = None if self._history is None else await self._history.slot_info(chain, slot)
+        if found is None:
+            raise SlotTrimmed(slot + 1)
+        return found
+
+    async def body(self, entry: layout.Stored) -> bytes:
+        """The data of an entry, wherever it is."""
+        key = entry.object_key
+        if key is None:
+            return entry.body
+        assert self._bodies is not None, "there is a bucket where a large body was stored"
+        return await self._bodies.read(key)
+
+    async def wait(self, tail: Tail, slot: int, seconds: float) -> bool:
+        chain = cast("Chain", tail)
+        if chain.gone or chain.state.closed or chain.state.tail > slot:
+            return True
+        if self._chains.get(chain.stream.path) is not chain:
+            return True
+        return await self._polls.wait(chain, slot, seconds)
+
+    def wake(self) -> None:
+        self._chains.wake()
+
+    async def list(self, prefix: str, after: str, limit: int, now: int) -> Sequence[Listed]:
+        return await listing.list_streams(self._table, prefix, after, limit, now)
+
+    # Care
+
+    async def expiring(self, now: int) -> Sequence[str]:
+        return await sweeping.expiring(self._table, now)
+
+    async def sweep(self) -> None:
+        await sweeping.sweep(self._table, self._bodies, self._clock(), self._grace)
+
+    # What is known of a stream
+
+    async def _resolve(self, path: str) -> Chain | None:
+        """The chain a name stands for now; nothing is known of its tail yet."""
+        if not path:
+            return None
+        item = await self._table.get(layout.name_key(path))
+        return None if item is None else Chain(layout.name_of(item))
+
+    async def _confirm(self, chain: Chain) -> bool:
+        """Whether the name still stands for this chain."""
+        item = await self._table.get(layout.name_key(chain.stream.path))
+        if item is None or item["i"]["S"] != layout.id_text(chain.stream.id):
+            return False
+        chain.renamed(layout.name_of(item))
+        return True
+
+    async def _refresh(self, chain: Chain) -> State:
+        begun = self._loop.time()
+        state = await last_state(self._table, chain.stream)
+        self._learn(chain, state, begun)
+        chain.losses = 0
+        return state
+
+    async def _store_clock(self, chain: Chain, now: int) -> None:
+        try:
+            await self._table.update(
+                layout.name_key(chain.stream.path),
+                "SET a = :a",
+                "i = :i AND a < :a",
+                {":a": layout.number(now), ":i": layout.text(layout.id_text(chain.stream.id))},
+            )
+        except ConditionFailed:
+            # Another stream, or a later time: both are told by asking again.
+            self._chains.forget(chain)
+        except (StoreUnavailable, StreamTooHot):
+            pass  # The read or write that this is about says itself whether it can be done.
+        else:
+            chain.stored = max(chain.stored, now)
+
+    def _notice_pause(self) -> None:
+        """Trust no tail from before a pause that the loop's clock did not count.
+
+        A function is frozen between two requests, or restored from a snapshot, for as long as it
+        pleases the platform."""
+        lag = self._clock() / 1000 - self._loop.time()
+        if lag - self._lag > PAUSE_SECONDS:
+            self._chains.distrust()
+            self._lag = lag
+        else:
+            self._lag = min(self._lag, lag)
+
+    def _learn(self, chain: Chain, state: State, seen: float) -> None:
+        chain.learn(state, seen, max(0, self._clock() - state.at) / 1000)
+
+    async def _sight(self, chain: Chain, slot: int, chunk_bytes: int) -> _Sight:
+        """The chunk at a slot, and the state if it reaches the end: mostly in one query."""
+        if slot == NOW:
+            return _at_end(await self._refresh(chain))
+        if slot == BEGINNING:
+            slot = chain.earliest
+        elif slot < chain.earliest:
+            raise SlotTrimmed(chain.earliest)
+        pieces = Pieces(slot, chunk_bytes)
+        for ancestor in inherited(chain.stream, slot):
+            await fill(self._table, self._history, pieces, ancestor.id, ancestor.until)
+            if not pieces:
+                raise SlotTrimmed(ancestor.until)
+            if pieces.full or pieces.slot < ancestor.until:
+                return _Sight(await pieces.chunk(self._bodies), None, gone=False)
+        while True:
+            begun = self._loop.time()
+            state, ends = await fill_to_end(self._table, self._history, pieces, chain.stream.id)
+            if state is not None and ends:
+                self._learn(chain, state, begun)
+            elif state is None:
+                # Nothing is at this slot or after it: it is the tail, or lies beyond.
+                known = chain.state.slot == pieces.slot
+                state = chain.state if known else await self._refresh(chain)
+                if state.tail > pieces.slot:
+                    continue
+            if not pieces:
+                if state.tail > pieces.slot and not state.gone:
+                    raise SlotTrimmed(state.tail)
+                return _at_end(state)
+            end = state if ends and pieces.slot >= state.tail else None
+            return _Sight(await pieces.chunk(self._bodies), end, state.gone)
+
+    # Writing, in detail
+
+    def _won(
+        self, chain: Chain, error: ConditionFailed | TransactionCanceled, attempt: str, begun: float
+    ) -> bool:
+        """Whether the slot was taken by this very attempt, of which only the answer was lost."""
+        item = _lost_to(error)
+        if item is None:
+            return False
+        entry = layout.entry_of(item)
+        if entry.attempt == attempt:
+            return True
+        chain.losses += 1
+        chain.rival = begun
+        chain.hear(entry.state, begun)
+        if chain.buried:
+            self._chains.forget(chain)
+        return False
+
+    async def _upload(self, stream: Stream, entry: Entry) -> str | None:
+        """Store a large body outside of its entry."""
+        body = entry.body
+        if body is None or len(body) <= self._inline_bytes:
+            return None
+        if self._bodies is not None:
+            return await self._bodies.upload(f"bodies/{stream.id:016x}", body)
+        if len(body) <= ITEM_BODY_BYTES:
+            return None
+        raise BodyTooLarge(
+            f"without a bucket a body has at most {ITEM_BODY_BYTES} bytes;"
+            " set TAILRACE_BUCKET to store larger ones in S3"
+        )
+
+    async def _release_source(self, fork: Fork, now: int) -> None:
+        """Let go of what only this fork still needed; the sweep does it if that fails now."""
+        source = self._chains.get(fork.source)
+        if source is not None and source.stream.id == fork.parent:
+            source.forked -= 1
+        try:
+            await sweeping.release(self._table, fork.source, fork.parent, now + self._grace)
+        except (StoreUnavailable, StreamTooHot):
+            logger.warning("the source of a deleted fork is released later")
+
+
+def _filling(stream: Stream, entry: Entry, item: Item, key: str | None) -> Sequence[Action]:
+    """What fills a slot, when that takes more than the entry."""
+    parts = [actions.put_new(item), *actions.spill(stream.id, entry)]
+    if key is not None:
+        parts.append(actions.take_body(key))
+    return parts
+
+
+def _restless(path: str) -> StoreUnavailable:
+    return StoreUnavailable(f"'{path}' is deleted and created all the time; try again")
+
+
+def _at_end(state: State) -> _Sight:
+    return _Sight(Chunk((), state.tail, state.offset, state.size), state, state.gone)
+
+
+def _lost_to(error: ConditionFailed | TransactionCanceled) -> Item | None:
+    """What is in the place that was to be filled; a transaction fills that place first."""
+    return error.item if isinstance(error, ConditionFailed) else error.reasons[0].item

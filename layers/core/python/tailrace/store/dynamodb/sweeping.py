@@ -1,0 +1,121 @@
+"""Care of the table: what expired, and what deleted streams leave behind.
+
+Every step can be repeated, and the mark by which the work is found goes last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from tailrace.aws.client.failures import ConditionFailed, TransactionCanceled
+from tailrace.limits import SWEEP_ITEMS
+from tailrace.log.expiry import stored_deadline
+from tailrace.store.dynamodb import actions, layout
+from tailrace.store.dynamodb.bodies import Bodies
+from tailrace.store.dynamodb.layout import Key
+from tailrace.store.dynamodb.table import Table
+
+
+async def expiring(table: Table, now: int) -> list[str]:
+    """Paths that expired by the stored clock. The index lags behind: it is corrected on the way."""
+    paths: list[str] = []
+    for key in await _due(table, layout.NAMES_DUE, now):
+        item = await table.get(key)
+        if item is None or "d" not in item:
+            continue
+        name = layout.name_of(item)
+        deadline = stored_deadline(name.stream.config, name.accessed)
+        if deadline is not None and deadline > now:
+            await _put_off(table, key, item["i"], deadline)
+        else:
+            paths.append(name.stream.path)
+    return paths
+
+
+async def due(table: Table, now: int) -> set[str]:
+    """What a sweep would look at now: `expiring`, and `sweep`."""
+    kinds = layout.NAMES_DUE, layout.CLAIMS_DUE, layout.CHAINS_DUE
+    found = await asyncio.gather(*(_due(table, kind, now) for kind in kinds))
+    return {f"{key['p']['S']} {key['s']['S']}" for keys in found for key in keys}
+
+
+async def sweep(table: Table, bodies: Bodies | None, now: int, grace: int) -> None:
+    if bodies is not None:
+        for claim in await _due(table, layout.CLAIMS_DUE, now):
+            await bodies.revoke(claim)
+    for tombstone in await _due(table, layout.CHAINS_DUE, now):
+        await _erase(table, bodies, tombstone, now + grace)
+
+
+async def release(table: Table, path: str, chain: int, due: int) -> None:
+    """Let go of a soft-deleted source that no fork needs any more, and so on upwards."""
+    while True:
+        item = await table.get(layout.name_key(path))
+        if item is None:
+            return
+        name = layout.name_of(item)
+        stream = name.stream
+        if stream.id != chain or name.tombstone is None or name.forked:
+            return
+        parts = [actions.free_soft_name(item), actions.mark_due(chain, name.tombstone, due)]
+        fork = stream.config.fork
+        if fork is not None:
+            parts += actions.remove_edge(fork, chain)
+        try:
+            await table.transact(parts)
+        except TransactionCanceled:
+            return  # Another process does the same.
+        if fork is None:
+            return
+        path, chain = fork.source, fork.parent
+
+
+async def _due(table: Table, kind: str, now: int) -> list[Key]:
+    found: Sequence[Sequence[Key]] = await asyncio.gather(
+        *(table.due(each, now, SWEEP_ITEMS) for each in layout.due_partitions(kind))
+    )
+    return [key for keys in found for key in keys]
+
+
+async def _put_off(table: Table, key: Key, incarnation: dict[str, str], deadline: int) -> None:
+    try:
+        await table.update(
+            key,
+            "SET d = :d",
+            "i = :i AND attribute_exists(d)",
+            {":d": layout.number(deadline), ":i": incarnation},
+        )
+    except ConditionFailed:
+        return  # It was deleted meanwhile.
+
+
+async def _erase(table: Table, bodies: Bodies | None, tombstone: Key, due: int) -> None:
+    """Remove a deleted chain. Its tombstone goes last, so that no slot of it is ever free again."""
+    item = await table.get(tombstone)
+    if item is None or "d" not in item:
+        return
+    source = layout.source_of(item)
+    if source is not None:
+        await release(table, *source, due)
+    chain = layout.chain_of(tombstone["p"]["S"])
+    assert chain is not None
+    await erase(table, bodies, chain, tombstone)
+    await table.delete(tombstone)
+
+
+async def erase(
+    table: Table, bodies: Bodies | None, chain: int, but: Key | None = None
+) -> tuple[int, int]:
+    """Remove a chain, with all that belongs to it; how many items and objects it had."""
+    items = objects = 0
+    for kind, attribute in (("C", "k"), ("S", "k"), ("P", "e")):
+        async for page in table.all_keys(f"{kind}{layout.id_text(chain)}", attribute):
+            named = [item["k"]["S"] for item in page if "k" in item]
+            if named and bodies is not None:
+                await bodies.remove(named)
+            keys = [layout.key_of(item) for item in page]
+            await table.delete_all(key for key in keys if key != but)
+            items += len(keys)
+            objects += len(named)
+    return items, objects

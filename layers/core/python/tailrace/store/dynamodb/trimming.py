@@ -1,0 +1,76 @@
+"""Slots leave the table: a grace period after they were archived, or when retention says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Final
+
+from tailrace.aws.client.failures import ConditionFailed, Item
+from tailrace.log.trimming import first_kept
+from tailrace.segments.reader import Manifest
+from tailrace.store.dynamodb import actions, layout
+from tailrace.store.dynamodb.layout import Name
+from tailrace.store.dynamodb.reading import last_state
+from tailrace.store.dynamodb.segments import segments_from
+from tailrace.store.dynamodb.table import Table
+
+BATCHES: Final = 8
+"""Batches of one chain that are deleted at once: one partition takes 1,000 writes a second."""
+
+
+async def trim(table: Table, name: Name, now: int, grace: int) -> int:
+    """Let go of what was archived a grace period ago, in seconds; how many slots went."""
+    ripe = _ripe(await segments_from(table, name.stream.id, name.let_go), now, grace)
+    if not ripe:
+        return 0
+    state = await last_state(table, name.stream)
+    kept = first_kept(state, ripe[-1].stop, max(each.at for each in ripe), now, grace)
+    if kept <= name.let_go:
+        return 0
+    removed = await let_go(table, name.stream.id, kept, now + grace * 1000)
+    await note(table, name, "u", kept)
+    return removed
+
+
+async def let_go(table: Table, chain: int, stop: int, due: int) -> int:
+    """Remove the slots below `stop` from the table; large bodies' objects go when `due`."""
+    removed = 0
+    partition, last = layout.chain_partition(chain), layout.slot_text(stop - 1)
+    async for page in table.all_keys(partition, "k", last):
+        removed += len(page)
+        # Who has just seen the entry may be about to read its object.
+        for item in page:
+            if "k" in item:
+                await _release(table, item, due)
+        keys = [layout.key_of(item) for item in page if "k" not in item]
+        share = max(1, -(-len(keys) // BATCHES))
+        parts = [keys[i : i + share] for i in range(0, len(keys), share)]
+        await asyncio.gather(*map(table.delete_all, parts))
+    return removed
+
+
+async def note(table: Table, name: Name, pointer: str, slot: int) -> None:
+    """Remember in the name how far a job has got; it only ever goes up."""
+    try:
+        await table.update(
+            layout.name_key(name.stream.path),
+            f"SET {pointer} = :n",
+            f"i = :i AND (attribute_not_exists({pointer}) OR {pointer} < :n)",
+            {
+                ":i": layout.text(layout.id_text(name.stream.id)),
+                ":n": layout.number(slot),
+            },
+        )
+    except ConditionFailed:
+        return  # The stream is deleted, or another run has got further.
+
+
+def _ripe(manifests: Sequence[Manifest], now: int, grace: int) -> Sequence[Manifest]:
+    return list(takewhile(lambda manifest: manifest.at + grace * 1000 <= now, manifests))
+
+
+async def _release(table: Table, item: Item, due: int) -> None:
+    key = layout.key_of(item)
+    await table.transact([{"Delete": {"Key": key}}, actions.claim(item["k"]["S"], due)])

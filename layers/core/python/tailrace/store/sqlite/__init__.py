@@ -1,0 +1,1 @@
+"""The embedded store: SQLite for entries, files for large bodies and segments."""

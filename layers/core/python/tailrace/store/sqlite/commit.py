@@ -1,0 +1,157 @@
+"""Group commit: writes that arrive while a commit is under way share the next one.
+
+The event loop collects writes; one thread turns a batch into one transaction. There is never more
+than one batch with the thread, and nobody is told of success before the commit has returned. When
+a commit fails, everything that was built on it fails too: the batch and all that waits behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Final, Protocol, TypeVar
+
+from tailrace.errors import StoreUnavailable
+from tailrace.store.waiting import resolve
+
+T = TypeVar("T")
+
+PATIENT_TURNS: Final = 4
+"""Turns of the loop for which a commit waits while each brings more writes: microseconds."""
+
+logger = logging.getLogger("tailrace")
+
+
+class Write(Protocol):
+    def run(self, db: sqlite3.Connection) -> None:
+        """In the writer's thread, inside the transaction."""
+
+    def done(self, error: StoreUnavailable | None) -> None:
+        """In the event loop, after the commit or its failure."""
+
+
+class GroupCommit:
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        group: Callable[[Sequence[Write]], Sequence[Write]],
+    ) -> None:
+        """`group` may merge neighbouring writes of a batch into fewer statements."""
+        self._db = db
+        self._group = group
+        self._loop = asyncio.get_running_loop()
+        self._inbox: SimpleQueue[list[Write] | None] = SimpleQueue()
+        self._pending: list[Write] = []
+        self._busy = False
+        self._scheduled = False
+        self._failure = ""
+        """Why the last commit failed, if it did."""
+        self._thread = threading.Thread(target=self._run, name="tailrace-writer", daemon=True)
+        self._thread.start()
+
+    def add(self, write: Write) -> None:
+        self._pending.append(write)
+        self._schedule()
+
+    async def flush(self) -> None:
+        """Wait until everything added so far is committed; fails when it could not be."""
+        if self._pending or self._busy:
+            await self._barrier()
+
+    async def drain(self) -> None:
+        """Wait until nothing is left to commit, whatever came of it."""
+        while self._pending or self._busy:
+            await asyncio.wait([self._barrier()])
+
+    async def close(self) -> None:
+        await self.drain()
+        self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _barrier(self) -> asyncio.Future[None]:
+        barrier = _Barrier(self._loop.create_future())
+        self.add(barrier)
+        return barrier.future
+
+    def _schedule(self) -> None:
+        """Begin a commit soon: when a turn of the loop brought nothing more that could share it."""
+        if self._pending and not self._busy and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush, 0, PATIENT_TURNS)
+
+    def _flush(self, seen: int, turns: int) -> None:
+        if len(self._pending) > seen and turns:
+            self._loop.call_soon(self._flush, len(self._pending), turns - 1)
+            return
+        self._scheduled = False
+        batch, self._pending = self._pending, []
+        self._busy = True
+        self._inbox.put(batch)
+
+    def _finished(self, batch: list[Write], error: StoreUnavailable | None) -> None:
+        self._busy = False
+        if error is not None:
+            batch += self._pending
+            self._pending = []
+        for write in batch:
+            write.done(error)
+        self._schedule()
+
+    def _run(self) -> None:
+        while (batch := self._inbox.get()) is not None:
+            error = self._commit(batch)
+            self._loop.call_soon_threadsafe(self._finished, batch, error)
+        self._db.close()
+
+    def _commit(self, batch: list[Write]) -> StoreUnavailable | None:
+        db = self._db
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            for write in self._group(batch):
+                write.run(db)
+            db.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - whatever failed, nothing was committed
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            self._log(error)
+            failure = StoreUnavailable(f"the store could not commit: {_reason(error)}")
+            failure.__cause__ = error
+            return failure
+        if self._failure:
+            self._failure = ""
+            logger.warning("the store commits again")
+        return None
+
+    def _log(self, error: Exception) -> None:
+        """Log why a commit failed: once, for on a full disk each of thousands may fail so."""
+        failure = f"{type(error).__name__}: {error}"
+        if failure != self._failure:
+            self._failure = failure
+            expected = isinstance(error, OSError | sqlite3.Error)
+            exc_info = None if expected else error
+            logger.error("the store could not commit: %s", failure, exc_info=exc_info)
+
+
+def _reason(error: Exception) -> str:
+    """Say why a commit failed, without what a client must not learn, such as paths."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) if isinstance(error, sqlite3.Error) else "the log of the server says why"
+
+
+class _Barrier:
+    """A write of nothing: done when all before it are."""
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self.future = future
+
+    def run(self, db: sqlite3.Connection) -> None:
+        pass
+
+    def done(self, error: StoreUnavailable | None) -> None:
+        resolve(self.future, None, error)

@@ -1,0 +1,119 @@
+"""What the embedded store hands to its group commit."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future as ThreadFuture
+from typing import Generic, TypeVar, cast
+
+from tailrace.errors import StoreUnavailable
+from tailrace.log.state import Entry
+from tailrace.store.sqlite import queries, schema
+from tailrace.store.sqlite.chain import Chain
+from tailrace.store.sqlite.commit import Write
+from tailrace.store.waiting import resolve
+
+T = TypeVar("T")
+Then = Callable[[T, StoreUnavailable | None], None]
+BodyFile = ThreadFuture[str] | None
+"""The name of a large body's file, once it is written."""
+
+
+class Put:
+    """An entry on its way into its slot."""
+
+    __slots__ = ("_committed", "_file", "chain", "entry", "future")
+
+    def __init__(
+        self,
+        chain: Chain,
+        entry: Entry,
+        file: BodyFile,
+        future: asyncio.Future[bool],
+        committed: Callable[[Chain, Entry], None],
+    ) -> None:
+        self.chain = chain
+        self.entry = entry
+        self.future = future
+        self._file = file
+        self._committed = committed
+
+    def row(self) -> schema.Row:
+        return entry_row(self.chain, self.entry, self._file)
+
+    def run(self, db: sqlite3.Connection) -> None:
+        write_entries(db, [self])
+
+    def done(self, error: StoreUnavailable | None) -> None:
+        if error is not None:
+            # What was decided on top of this entry is undone with it.
+            self.chain.state = self.chain.committed
+            resolve(self.future, False, error)
+            return
+        self._committed(self.chain, self.entry)
+        resolve(self.future, True)
+        if self.chain.waiters:
+            self.chain.wake()
+
+
+class Operation(Generic[T]):
+    """Any other write, and what comes of it; `then` runs even if nobody waits any more."""
+
+    def __init__(
+        self,
+        operation: Callable[[sqlite3.Connection], T],
+        then: Then[T] | None = None,
+        future: asyncio.Future[T] | None = None,
+    ) -> None:
+        self._operation = operation
+        self._then = then
+        self._future = future
+        self._result: T | None = None
+
+    def run(self, db: sqlite3.Connection) -> None:
+        self._result = self._operation(db)
+
+    def done(self, error: StoreUnavailable | None) -> None:
+        result = cast("T", self._result)
+        if self._then is not None:
+            self._then(result, error)
+        if self._future is not None:
+            resolve(self._future, result, error)
+
+
+class _Puts:
+    """Neighbouring entries of a batch, written together; each is told for itself."""
+
+    def __init__(self, puts: Sequence[Put]) -> None:
+        self._puts = puts
+
+    def run(self, db: sqlite3.Connection) -> None:
+        write_entries(db, self._puts)
+
+    def done(self, error: StoreUnavailable | None) -> None:
+        pass
+
+
+def grouped(batch: Sequence[Write]) -> Sequence[Write]:
+    """The batch with neighbouring entries merged, in the same order."""
+    groups: list[Write] = []
+    for are_puts, writes in itertools.groupby(batch, lambda write: type(write) is Put):
+        if are_puts:
+            groups.append(_Puts(cast("list[Put]", list(writes))))
+        else:
+            groups += writes
+    return groups
+
+
+def write_entries(db: sqlite3.Connection, puts: Sequence[Put]) -> None:
+    queries.insert_entries(db, [put.row() for put in puts])
+    for put in puts:
+        if put.entry.spill:
+            queries.insert_spill(db, put.chain.stream.id, put.entry.spill)
+
+
+def entry_row(chain: Chain, entry: Entry, file: BodyFile) -> schema.Row:
+    return schema.entry_row(chain.stream.id, entry, None if file is None else file.result())

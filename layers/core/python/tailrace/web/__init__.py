@@ -1,0 +1,1 @@
+"""HTTP for every protocol: requests, responses, errors, limits, ASGI and uvicorn."""

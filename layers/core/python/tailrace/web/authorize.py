@@ -1,0 +1,55 @@
+"""Every request of a stream is asked for at the authorizer before anything is done for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tailrace.auth.authorizer import Decision, Operation, PolicyProvider
+from tailrace.auth.credentials import parse_credentials
+from tailrace.clock import Clock
+from tailrace.web.messages import RawHeaders, Request
+from tailrace.web.paths import stream_path
+
+OPERATIONS: Final = {
+    "PUT": Operation.CREATE,
+    "POST": Operation.APPEND,
+    "DELETE": Operation.DELETE,
+    "GET": Operation.READ,
+    "HEAD": Operation.HEAD,
+}
+
+_OPEN: Final = Decision(private=False, subject=None, by="open")
+_EDGE_VERIFIED: Final = Decision(private=False, subject=None, by="edge")
+
+
+class RequestAuthorizer:
+    def __init__(self, provider: PolicyProvider, clock: Clock) -> None:
+        self._provider = provider
+        self._clock = clock
+
+    async def stream(self, request: Request, path: str) -> Decision:
+        """Authorize a request for the stream at a path; raises what `Authorizer.decide` raises."""
+        authorizer = await self._provider.current()
+        if authorizer.open:
+            return _OPEN
+        operation, now = OPERATIONS[request.method], self._clock()
+        if request.edge_verified and operation in (Operation.READ, Operation.HEAD):
+            return _EDGE_VERIFIED
+        credentials = parse_credentials(request.fields, request.parameters(), authorizer.jwt_param)
+        await authorizer.prepare(credentials, now)
+        passed = authorizer.decide(operation, path, credentials, now)
+        source = request.header(b"stream-forked-from") if request.method == "PUT" else None
+        if source is not None:
+            # Whoever may create must not copy what they may not read.
+            authorizer.decide(Operation.READ, stream_path(source), credentials, now)
+        return passed
+
+    async def listing(
+        self, prefix: str, fields: RawHeaders, query: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Whether the streams below a prefix may be listed."""
+        authorizer, now = await self._provider.current(), self._clock()
+        credentials = parse_credentials(fields, query, authorizer.jwt_param)
+        await authorizer.prepare(credentials, now)
+        authorizer.decide(Operation.LIST, prefix, credentials, now)

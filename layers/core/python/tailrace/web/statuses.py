@@ -1,0 +1,99 @@
+"""Which status each error has over HTTP, and the answer that says so."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from tailrace import errors
+from tailrace.errors import TailraceError
+from tailrace.web.messages import RawHeaders, Response, new_id
+
+STATUSES: Final[dict[type[TailraceError], int]] = {
+    errors.BadRequest: 400,
+    errors.CredentialsMissing: 401,
+    errors.BadCredentials: 401,
+    errors.NotAllowed: 403,
+    errors.NotThroughTheEdge: 403,
+    errors.ProducerFenced: 403,
+    errors.TooManyStreams: 403,
+    errors.NotFound: 404,
+    errors.StreamNotFound: 404,
+    errors.MethodNotAllowed: 405,
+    errors.RequestTooSlow: 408,
+    errors.StreamConflict: 409,
+    errors.ContentTypeConflict: 409,
+    errors.StreamClosed: 409,
+    errors.SequenceConflict: 409,
+    errors.ProducerGap: 409,
+    errors.StreamGone: 410,
+    errors.OffsetTrimmed: 410,
+    errors.BodyTooLarge: 413,
+    errors.PathTooLong: 414,
+    errors.UnsupportedEncoding: 415,
+    errors.StreamTooHot: 429,
+    errors.TooManyRequests: 429,
+    errors.HeadersTooLarge: 431,
+    errors.StoreUnavailable: 503,
+    errors.ServerBusy: 503,
+    errors.KeysUnavailable: 503,
+    errors.CheckUnavailable: 503,
+}
+
+
+def status_of(error: TailraceError) -> int:
+    for kind in type(error).__mro__:
+        if kind in STATUSES:
+            return STATUSES[kind]
+    return 500
+
+
+def error_response(error: TailraceError, request_id: str | None = None) -> Response:
+    """The answer that names an error; with an id of its own unless the request has one."""
+    request_id = request_id or new_id()
+    headers = _headers(request_id)
+    match error:
+        case errors.StreamClosed():
+            headers.append((b"stream-closed", b"true"))
+            headers.append((b"stream-next-offset", error.next_offset.encode()))
+        case errors.ProducerFenced():
+            headers.append((b"producer-epoch", b"%d" % error.epoch))
+        case errors.ProducerGap():
+            headers.append((b"producer-expected-seq", b"%d" % error.expected))
+            headers.append((b"producer-received-seq", b"%d" % error.received))
+        case errors.MethodNotAllowed():
+            headers.append((b"allow", error.allowed.encode()))
+        case errors.CredentialsMissing() | errors.BadCredentials() | errors.NotAllowed():
+            headers.append((b"www-authenticate", error.challenge.encode()))
+        case errors.UnsupportedEncoding():
+            headers.append((b"accept-encoding", b"identity"))
+        case errors.TooManyRequests():
+            headers.append((b"retry-after", b"%d" % error.retry_after))
+        case (
+            errors.StoreUnavailable()
+            | errors.ServerBusy()
+            | errors.StreamTooHot()
+            | errors.KeysUnavailable()
+            | errors.CheckUnavailable()
+        ):
+            headers.append((b"retry-after", b"1"))
+    return Response(status_of(error), headers, _body(error.code, str(error), request_id))
+
+
+def internal_error(request_id: str | None = None) -> Response:
+    request_id = request_id or new_id()
+    message = "something went wrong in the server; its log says what"
+    return Response(500, _headers(request_id), _body("INTERNAL", message, request_id))
+
+
+def _headers(request_id: str) -> RawHeaders:
+    return [
+        (b"content-type", b"application/json"),
+        (b"cache-control", b"no-store"),
+        (b"x-request-id", request_id.encode()),
+    ]
+
+
+def _body(code: str, message: str, request_id: str) -> bytes:
+    return orjson.dumps({"error": {"code": code, "message": message, "request_id": request_id}})

@@ -1,0 +1,1 @@
+"""uvicorn with a fast lane for stream requests, and its WebSockets with limits."""

@@ -1,0 +1,120 @@
+"""What a cable costs: the exact calls to DynamoDB, and the capacity that they consumed.
+
+The observed number stands beside each bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.integration.action_cable.api_gateway.world import World
+from tests.support.cable import pubsub
+
+
+def spent(world: World) -> tuple[Counter[str], float, float]:
+    """Calls, write units and read units since this was last asked."""
+    calls = Counter(call.operation for call in world.calls)
+    written = sum(call.write_units for call in world.calls)
+    read = sum(call.read_units for call in world.calls)
+    world.calls.clear()
+    return calls, written, read
+
+
+@pytest.fixture
+async def crowd(world: World) -> World:
+    """Ten listen to a stream of one message."""
+    await world.create("a", b"1")
+    await world.dispatch()
+    for i in range(10):
+        await world.connect(f"client{i}")
+        await world.subscribe(f"client{i}", "a")
+    spent(world)
+    return world
+
+
+async def test_connecting(world: World) -> None:
+    spent(world)
+    await world.connect("one")
+    assert spent(world) == ({"PutItem": 2}, 2, 0)
+    await world.connect("two", '{"user":1}', expires=world.clock() + 1000)
+    assert spent(world) == ({"PutItem": 2}, 2, 0), "when its token ends costs nothing"
+
+
+async def test_subscribing_to_a_stream_that_others_listen_to(crowd: World) -> None:
+    await crowd.connect("one")
+    spent(crowd)
+    await crowd.subscribe("one", "a")
+    assert spent(crowd) == (
+        {"GetItem": 5, "Query": 4, "PutItem": 2, "UpdateItem": 1, "TransactWriteItems": 1},
+        7,
+        9,
+    )
+
+
+async def test_subscribing_as_the_first(world: World) -> None:
+    await world.create("a", b"1")
+    await world.connect("one")
+    spent(world)
+    await world.subscribe("one", "a")
+    assert spent(world) == (
+        {"GetItem": 5, "Query": 5, "PutItem": 3, "UpdateItem": 1, "TransactWriteItems": 1},
+        8,
+        10,
+    )
+
+
+async def test_a_small_message_to_ten(crowd: World) -> None:
+    await crowd.append("a", b"2")
+    records = [record for some in (await crowd.news()).values() for record in some]
+    spent(crowd)
+    assert await crowd.deliver(*records) == {}
+    assert spent(crowd) == ({"GetItem": 1, "Query": 1, "UpdateItem": 2}, 2, 2)
+    assert crowd.wires.counts["posts"] == 20
+
+
+async def test_messages_that_come_together_to_ten(crowd: World) -> None:
+    await crowd.append("a", *(b"%d" % i for i in range(20)))
+    records = [record for some in (await crowd.news()).values() for record in some]
+    spent(crowd)
+    assert await crowd.deliver(*records) == {}
+    assert spent(crowd) == ({"GetItem": 1, "Query": 1, "UpdateItem": 2}, 2, 2)
+
+
+async def test_a_message_that_nobody_listens_to(world: World) -> None:
+    await world.create("a", b"1")
+    await world.append("a", b"2")
+    records = [record for some in (await world.news()).values() for record in some]
+    spent(world)
+    assert await world.deliver(*records) == {}
+    assert spent(world) == ({"GetItem": 1, "Query": 1}, 0, 2)
+
+
+async def test_unsubscribing(crowd: World) -> None:
+    await crowd.say("client0", "unsubscribe", pubsub("a"), at=crowd.clock() + 1)
+    assert spent(crowd) == ({"GetItem": 1, "TransactWriteItems": 1, "UpdateItem": 1}, 5, 1)
+
+
+async def test_a_whisper_to_nine(crowd: World) -> None:
+    await crowd.say("client0", "whisper", pubsub("a"), data=1)
+    assert spent(crowd) == ({"GetItem": 1, "Query": 1}, 0, 2)
+
+
+async def test_joining(crowd: World) -> None:
+    await crowd.say("client0", "join", pubsub("a"), presence={"id": "ada"})
+    assert spent(crowd) == ({"GetItem": 2, "UpdateItem": 2, "Query": 1}, 2, 3)
+
+
+async def test_dropping(crowd: World) -> None:
+    async with crowd.function() as function:
+        await function.broadcaster.connections.drop("client0")
+        assert spent(crowd) == ({"UpdateItem": 1, "Query": 1, "BatchWriteItem": 1}, 3, 1)
+        await function.broadcaster.connections.drop("client0")
+        assert spent(crowd)[0] == {"UpdateItem": 1}
+
+
+async def test_a_round_of_pings_to_ten(crowd: World) -> None:
+    async with crowd.function() as function:
+        await function.heartbeat.round()
+    assert spent(crowd) == ({"Query": 5}, 0, 4.5)

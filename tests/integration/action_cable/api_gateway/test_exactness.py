@@ -1,0 +1,142 @@
+"""Whatever the order in which functions run: nothing is lost, repeated or out of order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+from tests.integration.action_cable.api_gateway.world import World
+
+LAST = 30
+
+
+async def test_a_listener_hears_what_comes_after_it(world: World) -> None:
+    await world.create("a", b"[1,2]")
+    await world.connect("one")
+    await world.subscribe("one", "a")
+    await world.append("a", b"3", b"[4,5]")
+    await world.dispatch()
+    assert world.types("one")[0] == "confirm_subscription"
+    assert world.messages("one") == [3, 4, 5]
+    assert [each["offset"] for each in world.heard("one")[1:]] == [3, 4, 5]
+
+
+async def test_history_and_what_comes_meet_without_a_gap(world: World) -> None:
+    await world.create("a", b"[1,2]")
+    await world.append("a", b"3")
+    await world.connect("one")
+    await world.subscribe("one", "a", history={"since": 1})
+    assert world.types("one") == ["confirm_subscription", *["message"] * 3, "confirm_history"]
+    await world.append("a", b"4")
+    await world.dispatch(shuffled=True)
+    assert world.messages("one") == [1, 2, 3, 4]
+
+
+async def test_a_stream_that_comes_later_is_heard_from_its_first_message_on(world: World) -> None:
+    await world.connect("one")
+    await world.subscribe("one", "a")
+    await world.create("a", b"[1,2]")
+    await world.append("a", b"3")
+    await world.dispatch(shuffled=True)
+    await world.append("a", b"4")
+    await world.dispatch()
+    assert world.messages("one") == [1, 2, 3, 4]
+
+
+async def test_a_stream_that_is_made_again_is_heard_from_its_first_message_on(
+    world: World,
+) -> None:
+    await world.create("a", b"1")
+    await world.connect("one")
+    await world.subscribe("one", "a")
+    await world.delete("a")
+    await world.create("a", b'"new"')
+    # Somebody comes before anybody was told of the new stream.
+    await world.connect("two")
+    await world.subscribe("two", "a")
+    await world.append("a", b'"newer"')
+    await world.dispatch(shuffled=True)
+    assert world.messages("one") == ["new", "newer"]
+    assert world.messages("two") == ["newer"]
+
+
+async def test_slots_are_delivered_in_order_although_their_records_are_not(world: World) -> None:
+    await world.create("a")
+    await world.connect("one")
+    await world.subscribe("one", "a")
+    for round_ in range(5):
+        await world.append("a", *(b"%d" % (round_ * 10 + i) for i in range(10)))
+        await world.dispatch(shuffled=True)
+    assert world.messages("one") == list(range(50))
+
+
+class Reader:
+    """A client that is cut off again and again, and comes back with its place."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.heard: list[int] = []
+        self._world = world
+        self._name = name
+        self._place: dict[str, Any] = {}
+
+    async def read(self, lives: int = 100) -> None:
+        """Until it has heard the last message."""
+        await asyncio.sleep(random.uniform(0, 1))
+        for life in range(lives):
+            await self._live(f"{self._name}-{life}")
+            if LAST in self.heard:
+                return
+
+    async def _live(self, connection: str) -> None:
+        world = self._world
+        await world.connect(connection)
+        frames = world.wires.sent[connection]
+        if random.random() < 0.8:
+            loop = asyncio.get_running_loop()
+            loop.call_later(random.uniform(0.05, 0.6), world.wires.sent.pop, connection, None)
+        since = {} if self._place else {"since": 1}
+        await world.subscribe(connection, "a", history={**since, "streams": self._place})
+        while connection in world.wires.sent and LAST not in self.heard:
+            await asyncio.sleep(0.01)
+            self._take(frames)
+        self._take(frames)
+
+    def _take(self, frames: list[str]) -> None:
+        while frames:
+            frame = json.loads(frames.pop(0))
+            assert frame.get("type") != "reject_history", frame
+            if "stream_id" in frame:
+                self.heard.append(frame["message"])
+                self._place["a"] = {"epoch": frame["epoch"], "offset": frame["offset"]}
+
+
+async def test_clients_that_come_and_go_hear_everything_once_and_in_order(world: World) -> None:
+    await come_and_go(world, 0)
+
+
+async def come_and_go(world: World, seed: int) -> None:
+    """Clients subscribe, drop and come back at any time, while others append and all is slow."""
+    random.seed(seed)
+    world.wires.slow = 0.005
+    ended = False
+
+    async def write() -> None:
+        nonlocal ended
+        await asyncio.sleep(random.uniform(0, 0.1))
+        await world.create("a")
+        for number in range(1, LAST + 1):
+            await world.append("a", b"%d" % number)
+            await asyncio.sleep(random.uniform(0, 0.05))
+        ended = True
+
+    async def dispatch() -> None:
+        while not ended or await asyncio.to_thread(world.poll) > 0:
+            await world.dispatch(shuffled=True)
+            await asyncio.sleep(random.uniform(0, 0.05))
+
+    readers = [Reader(world, f"client{i}") for i in range(6)]
+    await asyncio.gather(write(), dispatch(), *(each.read() for each in readers))
+    for each in readers:
+        assert each.heard == list(range(1, LAST + 1))

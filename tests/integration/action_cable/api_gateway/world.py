@@ -1,0 +1,205 @@
+"""A table with its stream, a gateway that is a dictionary, and functions that come and go.
+
+Every command of a client is carried out by a process of its own, as functions do it, and records of
+the table's stream are delivered in any order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+from collections import defaultdict
+from functools import cache
+from typing import Any, Self
+
+import boto3
+
+from devtools.local_aws.event_source import plain
+from tailrace.auth.authorizer import Authorizer
+from tailrace.aws.client.json_client import Call
+from tailrace.clock import system_clock
+from tailrace.log.append import Append
+from tailrace.log.create import Create
+from tailrace.protocols.action_cable.api_gateway.broadcaster import Broadcaster
+from tailrace.protocols.action_cable.api_gateway.conversation import Conversation
+from tailrace.protocols.action_cable.api_gateway.delivery import Deliveries, Record, partition_of
+from tailrace.protocols.action_cable.api_gateway.heartbeat import Heartbeat
+from tailrace.protocols.action_cable.api_gateway.items import Connection
+from tailrace.protocols.action_cable.core.channels import Channels
+from tailrace.protocols.action_cable.core.commands import parse
+from tailrace.settings import Settings
+from tailrace.store.dynamodb.provision import Backend
+from tailrace.store.dynamodb.store import DynamoStore
+from tailrace.streams import Streams
+from tests.integration.action_cable.api_gateway.wires import Wires
+from tests.support.cable import pubsub
+
+JSON = "application/json"
+
+
+class Time:
+    """A clock that goes on by a millisecond with each command, and by what a test lets pass:
+    nothing expires because the machine is busy."""
+
+    def __init__(self) -> None:
+        self._now = system_clock()
+
+    def __call__(self) -> int:
+        return self._now
+
+    def pass_s(self, seconds: float) -> None:
+        self._now += int(seconds * 1000)
+
+
+class Shared(Backend):
+    """Outlives the functions that use it: making one takes longer than what most of them do."""
+
+    async def close(self) -> None:
+        pass
+
+
+class Function:
+    """One process: a store with its own memory, over the shared table."""
+
+    def __init__(self, world: World) -> None:
+        self.store = DynamoStore(world.settings, world.clock, world.backend)
+        self._world = world
+
+    async def __aenter__(self) -> Self:
+        world = self._world
+        await self.store.open()
+        self.streams = Streams(self.store, world.settings, world.clock)
+        self.table = self.store.table
+        self.broadcaster = Broadcaster(self.table, world.wires, world.settings, world.clock)
+        self.deliveries = Deliveries(self.store, self.broadcaster, world.clock)
+        self.heartbeat = Heartbeat(self.table, self.broadcaster, world.settings, world.clock)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.store.close()
+
+    def conversation(self, connection: str, at: int = 0) -> Conversation:
+        settings = self._world.settings
+        channels = Channels(Authorizer(settings), settings)
+        return Conversation(self.broadcaster, self.streams, channels, connection, at)
+
+
+class World:
+    def __init__(self, settings: Settings, backend: Backend, calls: list[Call]) -> None:
+        self.settings = settings
+        self.backend = Shared(*backend)
+        self.calls = calls
+        self.clock = Time()
+        self.wires = Wires()
+        self._iterators: dict[str, str | None] = {}
+        self._records: defaultdict[str, list[Record]] = defaultdict(list)
+
+    def function(self) -> Function:
+        return Function(self)
+
+    async def items(self, kinds: str) -> list[tuple[str, str]]:
+        """The keys of everything in the table that is of some kinds."""
+        async with self.function() as function:
+            pages = [page async for page in function.table.scan(0, 1)]
+        keys = [(item["p"]["S"], item["s"]["S"]) for page in pages for item in page]
+        return sorted(key for key in keys if key[0][0] in kinds)
+
+    # The log
+
+    async def create(self, path: str, body: bytes = b"", content_type: str = JSON) -> None:
+        async with self.function() as function:
+            await function.streams.create(path, Create(body, content_type))
+
+    async def append(self, path: str, *bodies: bytes, content_type: str = JSON) -> None:
+        async with self.function() as function:
+            for body in bodies:
+                await function.streams.append(path, Append(body, content_type))
+
+    async def delete(self, path: str) -> None:
+        async with self.function() as function:
+            await function.streams.delete(path)
+
+    # Clients
+
+    async def connect(self, name: str, identity: str | None = None, **more: Any) -> None:
+        self.wires.sent[name] = []
+        opened = Connection(
+            name, identity or f'{{"sid":"{name}"}}', self.clock() - 60_000, 3.0, "s"
+        )
+        async with self.function() as function:
+            await function.broadcaster.connections.open(opened._replace(**more))
+
+    async def say(
+        self, name: str, command: str, identifier: str = "", *, at: int = 0, **more: Any
+    ) -> None:
+        fields = {"command": command, "identifier": identifier, **more}
+        self.clock.pass_s(0.001)
+        async with self.function() as function:
+            conversation = function.conversation(name, at or self.clock())
+            await conversation.receive(parse(json.dumps(fields)))
+
+    async def subscribe(self, name: str, stream: str, **more: Any) -> None:
+        await self.say(name, "subscribe", pubsub(stream), **more)
+
+    def heard(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(frame) for frame in self.wires.sent[name]]
+
+    def messages(self, name: str) -> list[Any]:
+        return [each["message"] for each in self.heard(name) if "stream_id" in each]
+
+    def types(self, name: str) -> list[str]:
+        return [each.get("type", "message") for each in self.heard(name)]
+
+    # The table's stream
+
+    def poll(self) -> int:
+        """Takes what is new in the stream; how many records wait to be delivered."""
+        client, arn = self._stream()
+        shards = client.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]
+        for shard in shards:
+            name = shard["ShardId"]
+            if name not in self._iterators:
+                self._iterators[name] = client.get_shard_iterator(
+                    StreamArn=arn, ShardId=name, ShardIteratorType="TRIM_HORIZON"
+                )["ShardIterator"]
+            if (iterator := self._iterators[name]) is not None:
+                found = client.get_records(ShardIterator=iterator)
+                self._iterators[name] = found.get("NextShardIterator")
+                for record in found["Records"]:
+                    told = json.loads(json.dumps(record, default=plain))
+                    self._records[partition_of(told)].append(told)
+        return sum(map(len, self._records.values()))
+
+    @cache  # noqa: B019 - a world lasts as long as its test
+    def _stream(self) -> tuple[Any, str]:
+        # Streams are where the table is.
+        endpoint = os.environ["AWS_ENDPOINT_URL_DYNAMODB"]
+        table = boto3.client("dynamodb").describe_table(TableName=self.settings.table)["Table"]
+        return boto3.client("dynamodbstreams", endpoint_url=endpoint), table["LatestStreamArn"]
+
+    async def news(self) -> dict[str, list[Record]]:
+        """What is new in the stream, by its partitions; it is not told again."""
+        await asyncio.to_thread(self.poll)
+        taken, self._records = self._records, defaultdict(list)
+        return taken
+
+    async def deliver(self, *records: Record) -> dict[str, Exception]:
+        """One batch, by a function of its own; what went wrong."""
+        async with self.function() as function:
+            return await function.deliveries.take(records)
+
+    async def dispatch(self, *, shuffled: bool = False) -> None:
+        """Delivers what is new: of one partition one batch at a time, and batches in any order."""
+
+        async def deliver(records: list[Record]) -> None:
+            if shuffled:
+                random.shuffle(records)
+            while records:
+                size = random.randint(1, 5) if shuffled else len(records)
+                batch, records = records[:size], records[size:]
+                failed = await self.deliver(*batch)
+                assert failed == {}, failed
+
+        await asyncio.gather(*(deliver(records) for records in (await self.news()).values()))

@@ -1,0 +1,168 @@
+"""The authorizer of a deployed function: what the access secret says, and when."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from tailrace.auth.authorizer import Authorizer, Operation
+from tailrace.auth.credentials import Credentials
+from tailrace.auth.signed_names import sign
+from tailrace.aws.runtime import policy_provider
+from tailrace.aws.runtime.policy_provider import (
+    KEEP_SECONDS,
+    RETRY_SECONDS,
+    SecretPolicyProvider,
+    provider,
+    with_access,
+)
+from tailrace.errors import BadCredentials, BadSetting, CredentialsMissing, StoreUnavailable
+from tailrace.settings import Settings
+from tests.integration.aws.test_origin_secret import Now
+
+OLD, NEW = "an-old-secret-of-a-fair-length", "a-new-secret-of-a-fair-length"
+
+
+class Told(SecretPolicyProvider):
+    """A provider that is told what the secret says instead of asking."""
+
+    def __init__(self, text: str | None, now: Now) -> None:
+        super().__init__(Settings(access_secret="arn:any"), now)
+        self.text = text
+        self.looks = 0
+
+    async def _read(self) -> str:
+        self.looks += 1
+        if self.text is None:
+            raise StoreUnavailable("the secret cannot be read")
+        return self.text
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+def reads(authorizer: Authorizer, secret: str) -> bool:
+    try:
+        shown = Credentials(signed=sign("a", secret))
+        return authorizer.decide(Operation.READ, "a", shown, 0).by == "signed"
+    except BadCredentials:
+        return False
+
+
+async def test_a_removed_key_counts_no_longer_than_five_minutes(now: Now) -> None:
+    told = Told(json.dumps({"secret": f"{OLD} {NEW}"}), now)
+    assert reads(await told.current(), OLD)
+    told.text = json.dumps({"secret": NEW})
+    now.time += KEEP_SECONDS - 1
+    assert reads(await told.current(), OLD)
+    assert told.looks == 1
+    now.time += 1
+    authorizer = await told.current()
+    assert not reads(authorizer, OLD)
+    assert reads(authorizer, NEW)
+
+
+async def test_a_function_that_was_frozen_for_long_looks_before_it_answers(now: Now) -> None:
+    told = Told(json.dumps({"secret": OLD}), now)
+    await told.current()
+    told.text = json.dumps({"secret": NEW})
+    now.time += 100_000
+    assert not reads(await told.current(), OLD)
+
+
+async def test_the_same_secret_is_the_same_door(now: Now) -> None:
+    told = Told(json.dumps({"secret": OLD}), now)
+    authorizer = await told.current()
+    now.time += KEEP_SECONDS
+    assert await told.current() is authorizer
+    assert told.looks == 2
+
+
+@pytest.mark.parametrize(
+    "bad", [None, "", "no JSON", "[]", '{"secrets": "x"}', '{"access": "open"}']
+)
+async def test_the_door_of_before_stays_when_there_is_no_new_one(now: Now, bad: str | None) -> None:
+    told = Told(json.dumps({"secret": OLD}), now)
+    before = await told.current()
+    told.text = bad
+    now.time += KEEP_SECONDS
+    assert await told.current() is before
+    assert await told.current() is before
+    assert told.looks == 2
+    told.text = json.dumps({"secret": NEW})
+    now.time += RETRY_SECONDS
+    assert reads(await told.current(), NEW)
+
+
+async def test_without_any_door_nobody_comes_in(now: Now) -> None:
+    told = Told(None, now)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="access secret"):
+            await told.current()
+    assert told.looks == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ({"secrt": "hush-hush"}, "secrt"),
+        ({"origin_secret": "hush-hush"}, "origin_secret"),
+        ({"jwt_max_age": "hush-hush"}, "jwt_max_age"),
+        ({"jwt_param": "hush hush"}, "jwt_param"),
+        ({"enforce_jwt": "hush-hush"}, "enforce_jwt"),
+        ({"jwks": "ftp://hush-hush"}, "jwks"),
+        ({"secret": ["hush-hush"]}, "secret"),
+        ({"secret": None}, "secret"),
+        ({"secret": {"hush-hush": 1}}, "secret"),
+    ],
+)
+async def test_a_mistake_is_named_and_no_value_is_told(
+    now: Now, text: dict[str, Any], named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(StoreUnavailable) as refused:
+        await Told(json.dumps(text), now).current()
+    assert named in caplog.text
+    assert "hush" not in caplog.text + str(refused.value)
+
+
+def test_a_door_of_an_access_secret_is_closed() -> None:
+    authorizer = Authorizer(with_access(Settings(), "{}"))
+    with pytest.raises(CredentialsMissing):
+        authorizer.decide(Operation.READ, "a", Credentials(), 0)
+
+
+def test_a_field_is_taken_over_the_functions_own_setting() -> None:
+    own = Settings(public_streams="a/*", jwt_audience="mine", table="mine")
+    settings = with_access(own, '{"public_streams": true, "enforce_jwt": "yes", "jwt_max_age": 60}')
+    assert settings.public_streams.lower() == "true"
+    assert (settings.enforce_jwt, settings.jwt_max_age) == (True, 60)
+    assert (settings.jwt_audience, settings.table) == ("mine", "mine")
+
+
+def test_a_function_is_open_only_when_told_so() -> None:
+    assert provider(Settings(access="open")) is None
+    for settings in (Settings(), Settings(access="closed")):
+        with pytest.raises(BadSetting, match="TAILRACE_ACCESS_SECRET"):
+            provider(settings)
+
+
+async def test_the_secret_itself_may_be_given() -> None:
+    kept = provider(Settings(access_secret=json.dumps({"secret": OLD})))
+    assert kept is not None
+    assert reads(await kept.current(), OLD)
+
+
+async def test_an_arn_is_looked_up(secrets_manager: Any, secret: str) -> None:
+    secrets_manager.put_secret_value(SecretId=secret, SecretString=json.dumps({"secret": NEW}))
+    assert reads(await SecretPolicyProvider(Settings(access_secret=secret)).current(), NEW)
+
+
+def test_every_field_is_a_setting() -> None:
+    assert {"secret", "jwks", "skip_auth"} <= policy_provider.FIELDS
+    assert not {"access", "origin_secret", "access_secret", "table"} & policy_provider.FIELDS
+    assert {setting.name for setting in fields(Settings)} >= policy_provider.FIELDS

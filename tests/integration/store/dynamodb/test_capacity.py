@@ -1,0 +1,362 @@
+"""What each operation costs: the exact calls, and the capacity that the engine says they consumed.
+
+The observed number stands beside each bound. A lost race consumes a write unit, too, but no engine
+reports it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import cast
+
+import pytest
+
+from tailrace.errors import ProducerFenced, StreamNotFound
+from tailrace.log.append import Append
+from tailrace.log.create import Create, ForkFrom
+from tailrace.log.offsets import NOW
+from tailrace.log.state import Producer, Stream
+from tailrace.store.dynamodb import layout, segments, trimming
+from tests.integration.store.dynamodb.conftest import Process, Start
+from tests.support import archiving
+from tests.support.archiving import Most
+from tests.support.streams import Clock
+
+BODY = b"x" * 100
+PLAIN = Append(BODY, "text/plain")
+TEXT = Create(content_type="text/plain")
+
+
+def produced(seq: int, epoch: int = 0, close: bool = False) -> Append:
+    return Append(BODY, "text/plain", close, producer=Producer("till-7", epoch, seq))
+
+
+@pytest.fixture
+async def warm(process: Process) -> Process:
+    """A process that has just written to the stream `a`."""
+    await process.streams.create("a", TEXT)
+    await process.streams.append("a", PLAIN)
+    process.spent()
+    return process
+
+
+# Appending
+
+
+async def test_a_plain_append_is_one_put_of_one_unit(warm: Process) -> None:
+    for _ in range(5):
+        await warm.streams.append("a", PLAIN)
+        assert warm.spent() == ({"PutItem": 1}, 1, 0)
+
+
+async def test_a_producers_append_is_one_put_of_one_unit(warm: Process) -> None:
+    for seq in range(5):
+        await warm.streams.append("a", produced(seq))
+        assert warm.spent() == ({"PutItem": 1}, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Append(BODY, "text/plain", seq="0001"),
+        Append(BODY, "text/plain", close=True),
+        Append(b"", close=True),
+        produced(0, close=True),
+    ],
+    ids=["Stream-Seq", "append and close", "close", "a producer closes"],
+)
+async def test_sequence_and_closure_are_in_that_same_put(warm: Process, request_: Append) -> None:
+    await warm.streams.append("a", request_)
+    assert warm.spent() == ({"PutItem": 1}, 1, 0)
+
+
+async def test_a_units_kilobyte_holds_the_body_and_its_state(warm: Process) -> None:
+    await warm.streams.append("a", Append(b"x" * 850, "text/plain"))
+    assert warm.spent() == ({"PutItem": 1}, 1, 0)
+    await warm.streams.append("a", Append(b"x" * 10_000, "text/plain"))
+    assert warm.spent() == ({"PutItem": 1}, 10, 0)
+
+
+@pytest.mark.usefixtures("warm")
+async def test_a_cold_append_is_two_reads_more(start: Start) -> None:
+    cold = await start()
+    await cold.streams.append("a", PLAIN)
+    assert cold.spent() == ({"GetItem": 1, "Query": 1, "PutItem": 1}, 1, 2)
+    await cold.streams.append("a", PLAIN)
+    assert cold.spent() == ({"PutItem": 1}, 1, 0)
+
+
+async def test_who_wrote_last_elsewhere_costs_one_put_more(warm: Process, start: Start) -> None:
+    other = await start()
+    await other.streams.append("a", PLAIN)
+    await warm.streams.append("a", PLAIN)
+    assert warm.spent()[0] == {"PutItem": 2}, "one that lost, and told what it lost to"
+    assert warm.store.outcomes == {"appended": 2, "lost": 1}
+
+
+async def test_who_is_far_behind_looks_for_the_tail(warm: Process, start: Start) -> None:
+    other = await start()
+    for _ in range(20):
+        await other.streams.append("a", PLAIN)
+    await warm.streams.append("a", PLAIN)
+    assert warm.spent()[0] == {"PutItem": 3, "GetItem": 1, "Query": 1}
+
+
+async def test_what_is_not_written_is_confirmed_first(warm: Process) -> None:
+    await warm.streams.append("a", produced(0, epoch=1))
+    warm.spent()
+    await warm.streams.append("a", produced(0, epoch=1))
+    assert warm.spent() == ({"GetItem": 1, "Query": 1}, 0, 2)
+    with pytest.raises(ProducerFenced):
+        await warm.streams.append("a", produced(0, epoch=0))
+    assert warm.spent() == ({"GetItem": 1, "Query": 1}, 0, 2)
+
+
+async def test_in_one_process_parallel_appends_do_not_race(warm: Process) -> None:
+    await asyncio.gather(*(warm.streams.append("a", PLAIN) for _ in range(32)))
+    assert warm.spent() == ({"PutItem": 32}, 32, 0)
+    assert (await warm.streams.view("a", 0)).end == 33
+
+
+@pytest.mark.usefixtures("warm")
+async def test_parallel_appends_of_many_processes_all_succeed(start: Start) -> None:
+    processes = [await start() for _ in range(4)]
+    accepted = await asyncio.gather(
+        *(process.streams.append("a", PLAIN) for process in processes for _ in range(8))
+    )
+    slots = sorted(each.state.slot for each in accepted)
+    assert slots == list(range(2, 34))
+
+
+# Creating and deleting
+
+
+async def test_an_empty_stream_is_one_get_and_one_transaction(process: Process) -> None:
+    """A put would cost half, but its retry could claim the name again after a delete."""
+    await process.streams.create("a", TEXT)
+    assert process.spent() == ({"GetItem": 1, "TransactWriteItems": 1}, 2, 1)
+
+
+async def test_a_stream_that_expires_is_in_the_index_as_well(process: Process) -> None:
+    await process.streams.create("a", Create(content_type="text/plain", ttl=60))
+    calls, written, _ = process.spent()
+    assert calls == {"GetItem": 1, "TransactWriteItems": 1}
+    assert written <= 4  # 3
+
+
+async def test_a_stream_with_a_body_is_one_transaction(process: Process) -> None:
+    await process.streams.create("a", Create(BODY, "text/plain", closed=True))
+    assert process.spent() == ({"GetItem": 1, "TransactWriteItems": 1}, 4, 1)
+
+
+async def test_a_deletion_is_one_transaction(warm: Process) -> None:
+    await warm.streams.delete("a")
+    calls, written, _ = warm.spent()
+    assert calls == {"GetItem": 1, "Query": 1, "TransactWriteItems": 1}
+    assert written <= 6, "5: 4, and the tombstone's place in the index"
+
+
+async def test_a_fork_is_one_transaction(warm: Process) -> None:
+    await warm.streams.create("f", Create(fork=ForkFrom("a")))
+    calls, written, _ = warm.spent()
+    assert calls == {"GetItem": 3, "Query": 1, "TransactWriteItems": 1}
+    assert written == 6
+
+
+# Reading
+
+
+async def test_a_catch_up_read_is_one_query_and_one_get_at_the_same_time(warm: Process) -> None:
+    begun: list[str] = []
+    client = warm.store._backend.client  # type: ignore[union-attr]
+    call = client.call
+
+    async def noted(operation: str, request: object) -> object:
+        begun.append(operation)
+        answer = await call(operation, request)  # type: ignore[arg-type]
+        begun.append(f"{operation} done")
+        return answer
+
+    client.call = noted  # type: ignore[method-assign]
+    view = await warm.streams.view("a", 0)
+    assert view.bodies == [BODY]
+    assert view.up_to_date
+    assert set(begun[:2]) == {"GetItem", "Query"}, "neither waits for the other"
+    assert warm.spent() == ({"GetItem": 1, "Query": 1}, 0, 2)
+
+
+@pytest.mark.parametrize("position", [0, 1, NOW, 1_000])
+async def test_so_is_every_other_read(warm: Process, position: int) -> None:
+    await warm.streams.view("a", position)
+    calls, written, read = warm.spent()
+    assert written == 0
+    if position == 1_000:
+        assert calls == {"GetItem": 1, "Query": 2}, "beyond the end: the end has to be found"
+    else:
+        assert (calls, read) == ({"GetItem": 1, "Query": 1}, 2)
+
+
+@pytest.mark.usefixtures("warm")
+async def test_a_cold_read_makes_the_same_calls_one_after_the_other(start: Start) -> None:
+    cold = await start()
+    assert (await cold.streams.view("a", 0)).up_to_date
+    assert cold.spent() == ({"GetItem": 1, "Query": 1}, 0, 2)
+
+
+async def test_looking_for_what_is_not_there_is_one_get(process: Process) -> None:
+    for look in (process.streams.find, process.streams.access):
+        with pytest.raises(StreamNotFound):
+            await look("nothing")
+        assert process.spent() == ({"GetItem": 1}, 0, 1)
+
+
+async def test_a_read_renews_a_ttl_without_a_write_each(process: Process) -> None:
+    await process.streams.create("a", Create(BODY, "text/plain", ttl=3600))
+    process.spent()
+    for _ in range(20):
+        await process.streams.view("a", 0)
+    calls, written, _ = process.spent()
+    assert calls == Counter(GetItem=20, Query=20)
+    assert written == 0
+
+
+# Large bodies
+
+
+async def test_a_large_body_costs_two_transactions(warm: Process) -> None:
+    body = b"x" * 100_000
+    await warm.streams.append("a", Append(body, "text/plain"))
+    calls, written, _ = warm.spent()
+    assert calls == {"TransactWriteItems": 2}
+    assert written <= 10, "8: a claim in table and index 3, the entry and the claim's end 5"
+    assert (await warm.streams.view("a", 1)).bodies == [body]
+
+
+# History
+
+
+@pytest.fixture
+async def archivist(start: Start) -> Process:
+    """A process with a stream of which 32 entries are to be moved to segments."""
+    process = await start(Clock())
+    await process.streams.create("a", TEXT)
+    for _ in range(33):
+        await process.streams.append("a", PLAIN)
+    process.spent()
+    return process
+
+
+async def archived(process: Process, most: int) -> Stream:
+    """The stream, with all its entries in segments of so many."""
+    table, bucket = process.store._table, process.backend.bucket
+    assert bucket is not None
+    stream = (await process.streams.find("a")).stream
+    while await archiving.archive(table, bucket, stream, Most(most), process.clock()):
+        pass
+    process.spent()
+    return stream
+
+
+async def test_a_segment_is_committed_by_a_query_and_a_transaction(archivist: Process) -> None:
+    table, bucket = archivist.store._table, archivist.backend.bucket
+    assert bucket is not None
+    stream = (await archivist.streams.find("a")).stream
+    for _ in range(2):
+        uploaded = await archiving.upload(table, bucket, stream, Most(16), archivist.clock())
+        assert uploaded is not None
+        archivist.spent()
+        assert await segments.check(table, stream, *uploaded) == 0
+        assert archivist.spent() == ({"Query": 1}, 0, 1)
+        assert await segments.commit(table, stream, uploaded.manifest)
+        assert archivist.spent() == ({"TransactWriteItems": 1}, 4, 0)
+
+
+async def test_a_merge_is_one_transaction(archivist: Process) -> None:
+    stream = await archived(archivist, 4)
+    table, bucket = archivist.store._table, archivist.backend.bucket
+    assert bucket is not None
+    olds = await segments.segments_from(table, stream.id, 0)
+    assert len(olds) == 8
+    assert archivist.spent() == ({"Query": 2}, 0, 2)
+    merged = await archiving.upload_merged(bucket, olds)
+    assert archivist.spent() == ({}, 0, 0)
+    assert await segments.replace(table, olds, merged, archivist.clock())
+    calls, written, _ = archivist.spent()
+    assert calls == {"TransactWriteItems": 1}
+    assert written <= 48, "40: 8 manifests 16, and 8 claims in table and index"
+
+
+async def test_trimming_is_a_write_for_each_entry_and_one_for_the_name(archivist: Process) -> None:
+    await archived(archivist, 16)
+    clock, grace = cast("Clock", archivist.clock), archivist.settings.trim_grace
+    table = archivist.store._table
+    name = await archiving.name_of(table, "a")
+    assert name is not None
+    archivist.spent()
+    assert await trimming.trim(table, name, clock(), grace) == 0
+    assert archivist.spent() == ({"Query": 2}, 0, 2), "which segments there are"
+    clock.pass_s(grace)
+    assert await trimming.trim(table, name, clock(), grace) == 32
+    calls, written, read = archivist.spent()
+    assert calls == {"Query": 4, "BatchWriteItem": 8, "UpdateItem": 1}
+    assert written == 32 + 1
+    assert read <= 6, "4: the segments 2, the end, and the keys of the entries"
+    name = await archiving.name_of(table, "a")
+    assert name is not None
+    archivist.spent()
+    assert await trimming.trim(table, name, clock(), grace) == 0
+    assert archivist.spent() == ({"Query": 2}, 0, 2)
+
+
+async def test_letting_go_of_a_large_body_is_a_transaction(start: Start) -> None:
+    process = await start(Clock())
+    await process.streams.create("a", TEXT)
+    for _ in range(2):
+        await process.streams.append("a", Append(b"x" * 100_000, "text/plain"))
+    stream = (await process.streams.find("a")).stream
+    process.spent()
+    assert await trimming.let_go(process.store._table, stream.id, 1, due=0) == 1
+    calls, written, _ = process.spent()
+    assert calls == {"Query": 1, "TransactWriteItems": 1}
+    assert written <= 6, "5: the entry 2, the claim in table and index 3"
+
+
+async def test_an_object_that_is_due_goes_in_two_writes(process: Process) -> None:
+    bodies = process.store._bodies
+    assert bodies is not None
+    key = await bodies.upload("bodies/1", BODY)
+    process.spent()
+    await bodies.revoke(layout.claim_key(key))
+    calls, written, _ = process.spent()
+    assert calls == {"UpdateItem": 1, "DeleteItem": 1}
+    assert written <= 4, "3: the mark, and the claim in table and index"
+
+
+async def test_who_was_frozen_asks_for_the_tail_again(start: Start) -> None:
+    """The loop's clock may stand still while a function is frozen; the wall clock does not."""
+    now = [1_700_000_000_000]
+    process = await start(clock=lambda: now[0])
+    await process.streams.create("a", TEXT)
+    await process.streams.append("a", PLAIN)
+    process.spent()
+    now[0] += 900
+    await process.streams.append("a", PLAIN)
+    assert process.spent()[0] == {"PutItem": 1}
+    now[0] += 900
+    await process.streams.append("a", PLAIN)
+    assert process.spent()[0] == {"GetItem": 1, "Query": 1, "PutItem": 1}
+
+
+async def test_a_reader_that_may_not_write_does_not(start: Start) -> None:
+    now = [1_700_000_000_000]
+    writer = await start(clock=lambda: now[0])
+    reader = await start(clock=lambda: now[0], read_only=True)
+    await writer.streams.create("a", Create(content_type="text/plain", ttl=10))
+    now[0] += 9_000
+    await reader.streams.view("a", 0)
+    now[0] += 9_000
+    with pytest.raises(StreamNotFound):
+        await reader.streams.view("a", 0)
+    assert set(reader.spent()[0]) == {"GetItem", "Query"}
+    assert await writer.items("N"), "it was not the reader's to remove"

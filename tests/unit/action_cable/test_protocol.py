@@ -1,0 +1,290 @@
+"""What is read from a client, for how long it is waited for, and when it is let go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from tailrace.limits import (
+    CABLE_FRAME_BYTES,
+    CABLE_STALL_SECONDS,
+    CABLE_WAITING_COMMANDS,
+    HEAD_SECONDS,
+)
+from tailrace.web.uvicorn.websocket import SocketProtocol, parse_head
+
+HEAD = (
+    b"GET /cable HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+HIGH_WATER = 64 << 10
+
+
+def frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> bytes:
+    return bytes([0x80 * fin | opcode, 0x80 | len(payload), 0, 0, 0, 0]) + payload
+
+
+class Transport:
+    """A client that takes nothing until it is let."""
+
+    def __init__(self) -> None:
+        self.protocol: Any = None
+        self._reading = True
+        self.closing = self.aborted = False
+        self.waiting = 0
+
+    def get_extra_info(self, _: str) -> None:
+        return None
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def write(self, data: bytes) -> None:
+        self.waiting += len(data)
+        if self.waiting > HIGH_WATER and self.protocol.writable.is_set():
+            self.protocol.pause_writing()
+
+    def take(self, size: int) -> None:
+        self.waiting -= size
+        if self.waiting < HIGH_WATER / 4 and not self.protocol.writable.is_set():
+            self.protocol.resume_writing()
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+
+
+class Timer:
+    def __init__(self, at: float, call: Callable[[], None]) -> None:
+        self.at = at
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Timers:
+    """A loop whose time passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[Timer] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> Any:
+        self._due.append(timer := Timer(self.now + seconds, call))
+        return timer
+
+    def create_task(self, work: Any) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(work)
+
+    def pass_s(self, seconds: float) -> None:
+        end = self.now + seconds
+        while due := [each for each in self._due if each.at <= end]:
+            first = min(due, key=lambda each: each.at)
+            self._due.remove(first)
+            self.now = first.at
+            if not first.cancelled:
+                first.call()
+        self.now = end
+
+
+class Line:
+    """A connection whose application accepts it at once, unless it is told not to."""
+
+    def __init__(self, *, accepts: bool = True) -> None:
+        self.commands: list[Any] = []
+        self.listens = asyncio.Event()
+        self._accepts = accepts
+        config = uvicorn.Config(
+            self._application,
+            ws_max_size=CABLE_FRAME_BYTES,
+            ws_per_message_deflate=False,
+            ws_ping_interval=None,
+            interface="asgi3",
+            proxy_headers=False,
+            log_config=None,
+        )
+        config.load()
+        self.timers, self.transport = Timers(), Transport()
+        self.protocol = SocketProtocol(config, ServerState(), {}, self.timers)
+        self.transport.protocol = self.protocol
+        self.protocol.connection_made(self.transport)  # type: ignore[arg-type]
+
+    async def shake(self) -> None:
+        self.protocol.data_received(HEAD)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def _application(self, _: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["type"] == "websocket.connect"
+        if self._accepts:
+            await send({"type": "websocket.accept"})
+        await self.listens.wait()
+        while True:
+            self.commands.append(await receive())
+
+
+# The handshake
+
+
+async def test_nothing_is_read_before_the_handshake_is_complete() -> None:
+    line = Line(accepts=False)
+    await line.shake()
+    assert not line.transport.is_reading()
+    assert not line.transport.waiting
+
+
+async def test_a_handshake_that_is_never_answered_ends_the_connection() -> None:
+    line = Line(accepts=False)
+    await line.shake()
+    line.timers.pass_s(HEAD_SECONDS - 1)
+    assert not line.transport.aborted
+    line.timers.pass_s(1)
+    assert line.transport.aborted
+
+
+async def test_a_complete_handshake_may_last() -> None:
+    line = Line()
+    await line.shake()
+    assert line.transport.is_reading()
+    line.transport.take(line.transport.waiting)
+    line.timers.pass_s(10 * CABLE_STALL_SECONDS)
+    assert not line.transport.aborted
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [b"content-length: 1\r\n", b"transfer-encoding: chunked\r\n", b"n\xe9: x\r\n"],
+)
+def test_a_head_that_is_no_handshake_is_refused(fields: bytes) -> None:
+    with pytest.raises(ValueError, match=r"ASCII|body"):
+        parse_head(HEAD.replace(b"host: x\r\n", fields))
+
+
+def test_a_head_may_have_fields_twice_and_of_latin_1() -> None:
+    head = HEAD.replace(b"host: x\r\n", b"a: 1\r\na: \xe9\r\ncontent-length: 0\r\nempty: \r\n")
+    request = parse_head(head)
+    assert request.headers.get_all("a") == ["1", "é"]
+    assert request.headers["empty"] == ""
+    assert (request.method, request.path) == ("GET", "/cable")
+
+
+# Reading
+
+
+async def test_no_pings_are_read_while_pongs_are_not_taken() -> None:
+    line = Line()
+    await line.shake()
+    ping = frame(9, b"x" * 125)
+    line.protocol.data_received(ping * 4000)
+    assert line.transport.waiting < HIGH_WATER + 4096
+    assert not line.transport.is_reading()
+    for _ in range(20):
+        line.transport.take(line.transport.waiting)
+    assert line.transport.is_reading()
+    pong = len(ping) - 4
+    line.protocol.data_received(ping)
+    assert line.transport.waiting == pong
+
+
+async def test_few_commands_wait_and_none_is_lost() -> None:
+    line = Line()
+    await line.shake()
+    line.protocol.data_received(b"".join(frame(1, b"%d" % i) for i in range(5000)))
+    assert line.protocol.queue.qsize() <= CABLE_WAITING_COMMANDS + 170
+    assert not line.transport.is_reading()
+    line.listens.set()
+    for _ in range(10_000):
+        await asyncio.sleep(0)
+    assert [each["text"] for each in line.commands] == [str(i) for i in range(5000)]
+    assert line.transport.is_reading()
+
+
+async def test_fragments_take_no_more_room_than_their_message() -> None:
+    line = Line()
+    await line.shake()
+    line.protocol.data_received(frame(1, b"{", fin=False))
+    for _ in range(100):
+        line.protocol.data_received(frame(0, fin=False) * 100)
+    assert len(line.protocol._message) == 1
+    assert line.protocol.frames == []
+
+
+# Letting go
+
+
+async def test_a_client_that_takes_nothing_is_let_go() -> None:
+    line = Line()
+    await line.shake()
+    line.protocol.data_received(frame(9, b"x" * 125) * 4000)
+    line.timers.pass_s(CABLE_STALL_SECONDS)
+    assert not line.transport.aborted
+    line.timers.pass_s(HEAD_SECONDS)
+    assert line.transport.aborted
+
+
+async def test_a_client_that_takes_something_is_not_let_go() -> None:
+    line = Line()
+    await line.shake()
+    line.transport.write(b"x" * (1 << 20))
+    for _ in range(20):
+        line.timers.pass_s(CABLE_STALL_SECONDS - 1)
+        line.transport.take(1000)
+    assert not line.transport.aborted
+
+
+async def test_a_closed_connection_does_not_wait_for_its_client_for_ever() -> None:
+    line = Line()
+    await line.shake()
+    line.transport.write(b"x" * 1000)
+    line.protocol.data_received(frame(8, b"\3\350"))
+    assert line.transport.closing
+    line.timers.pass_s(CABLE_STALL_SECONDS + HEAD_SECONDS)
+    assert line.transport.aborted
+
+
+async def test_an_answer_to_a_ping_that_nobody_reads_is_waited_for() -> None:
+    line = Line()
+    await line.shake()
+    line.protocol.ping_interval = line.protocol.ping_timeout = 20
+    line.protocol.start_keepalive()
+    line.protocol.data_received(frame(1, b"x") * (CABLE_WAITING_COMMANDS + 1))
+    line.transport.take(line.transport.waiting)
+    line.timers.pass_s(300)
+    assert not line.transport.closing
+    line.listens.set()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    line.timers.pass_s(41)
+    assert line.transport.closing
+
+
+async def test_a_connection_that_is_being_closed_can_be_shut_down() -> None:
+    line = Line()
+    await line.shake()
+    line.protocol.data_received(frame(8, b"\3\350"))
+    line.protocol.shutdown()
+    assert line.transport.closing

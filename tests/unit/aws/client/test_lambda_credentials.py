@@ -1,0 +1,101 @@
+"""Inside a function, the way to AWS is found without botocore: it has to be the same way."""
+
+from __future__ import annotations
+
+import boto3
+import pytest
+
+from tailrace.aws.client.endpoint import resolve
+from tailrace.aws.client.lambda_credentials import function_access
+from tailrace.settings import Settings
+
+FUNCTION = {
+    "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001",
+    "AWS_REGION": "eu-central-1",
+    "AWS_DEFAULT_REGION": "eu-central-1",
+    "AWS_ACCESS_KEY_ID": "AKIA",
+    "AWS_SECRET_ACCESS_KEY": "hidden",
+    "AWS_SESSION_TOKEN": "token",
+}
+
+
+@pytest.fixture(autouse=True)
+def function(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in FUNCTION.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("service", ["dynamodb", "secretsmanager"])
+async def test_it_finds_what_botocore_finds(service: str) -> None:
+    found, reference = function_access(Settings(), service), resolve(Settings(), service)
+    assert found is not None
+    assert found[:4] == reference[:4]
+    assert found.region == FUNCTION["AWS_REGION"]
+    assert found.local is reference.local is False
+    assert await found.credentials() == await reference.credentials()
+
+
+@pytest.mark.parametrize("service", ["dynamodb", "secretsmanager"])
+def test_the_endpoint_of_every_region_is_botocores(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = boto3.Session()
+    for region in session.get_available_regions("dynamodb"):
+        monkeypatch.setenv("AWS_REGION", region)
+        found = function_access(Settings(), service)
+        assert found is not None, region
+        reference = session.client(service, region_name=region)
+        try:
+            assert found.endpoint == reference.meta.endpoint_url
+        finally:
+            reference.close()
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"AWS_ENDPOINT_URL": "http://127.0.0.1:8000/"},
+        {"AWS_ENDPOINT_URL_DYNAMODB": "https://vpce.example.com"},
+        {"AWS_ENDPOINT_URL": "http://1", "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:2"},
+        {"AWS_MAX_ATTEMPTS": "7"},
+        {"AWS_MAX_ATTEMPTS": "0"},
+        {"AWS_CA_BUNDLE": "/opt/ca.pem"},
+        {"AWS_SESSION_TOKEN": ""},
+    ],
+)
+async def test_it_heeds_the_variables_that_botocore_heeds(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    found, reference = function_access(Settings()), resolve(Settings())
+    assert found is not None
+    assert found[:4] == reference[:4]
+    assert found.local is reference.local
+    keys, expected = await found.credentials(), await reference.credentials()
+    assert (keys[:2], keys.token or None) == (expected[:2], expected.token or None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_LAMBDA_RUNTIME_API", None),
+        ("AWS_ACCESS_KEY_ID", None),
+        ("AWS_REGION", None),
+        ("AWS_REGION", "cn-north-1"),
+        ("AWS_REGION", "us-iso-east-1"),
+        ("AWS_REGION", "eusc-de-east-1"),
+        ("AWS_PROFILE", "work"),
+        ("AWS_USE_FIPS_ENDPOINT", "true"),
+        ("AWS_USE_DUALSTACK_ENDPOINT", "true"),
+        ("AWS_MAX_ATTEMPTS", "many"),
+    ],
+)
+def test_what_is_out_of_the_ordinary_is_left_to_botocore(
+    name: str, value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if value is None:
+        monkeypatch.delenv(name)
+    else:
+        monkeypatch.setenv(name, value)
+    assert function_access(Settings()) is None

@@ -1,0 +1,269 @@
+"""What a function logs, counts and traces."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections import Counter
+from typing import Any, NamedTuple
+
+import pytest
+
+from devtools.processes import ROOT
+from tailrace.aws.client.json_client import OUTCOMES, Call
+from tailrace.aws.runtime.observability import METRICS, Observed, Observer
+from tailrace.settings import Settings
+from tailrace.web.asgi import Message, Receive, Scope, Send
+
+DOCS = ROOT / "docs" / "metrics.md"
+
+
+class Context(NamedTuple):
+    aws_request_id: str = "request-1"
+
+
+class Answers:
+    """An application that logs a line and answers with one status."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.headers: Any = None
+        """Of the last request."""
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        self.headers = scope["headers"]
+        logging.getLogger("tailrace").warning("at work")
+        await send({"type": "http.response.start", "status": self.status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class Fails:
+    async def __call__(self, *_: Any) -> None:
+        raise ZeroDivisionError
+
+
+class Watched:
+    """An application under observation, and what was said."""
+
+    def __init__(self, app: Any, capsys: pytest.CaptureFixture[str]) -> None:
+        self.observer = Observer("http", Settings())
+        self.outcomes: Counter[str] = Counter()
+        self.app = Observed(app, self.observer, self.outcomes)
+        self._capsys = capsys
+
+    async def ask(
+        self, method: str, path: str = "/v1/stream/chat/room", query: str = "", name: bytes = b""
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The metrics of a request with what is told beside them, and the log lines before."""
+
+        async def receive() -> Message:
+            return {"type": "http.request"}
+
+        async def send(_: Message) -> None:
+            pass
+
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": query.encode(),
+            "headers": [(b"x-request-id", name)] if name else [],
+            "aws.context": Context(),
+        }
+        handler = self.observer.log.registered_handler
+        assert isinstance(handler, logging.StreamHandler)
+        handler.stream = sys.stdout  # It has that of whichever test came first, closed by now.
+        await self.app(scope, receive, send)
+        out, err = self._capsys.readouterr()
+        assert err == ""
+        lines = [json.loads(line) for line in out.splitlines()]
+        return lines[-1], lines[:-1]
+
+
+@pytest.fixture
+def watched(capsys: pytest.CaptureFixture[str]) -> Watched:
+    return Watched(Answers(200), capsys)
+
+
+@pytest.mark.parametrize(
+    ("query", "counted"),
+    [
+        ("", {"ds_requests_total"}),
+        ("live=other", {"ds_requests_total"}),
+        (
+            "offset=-1&live=long-poll",
+            {"ds_requests_total", "ds_poll_requests_total", "ds_poll_clients_num"},
+        ),
+        (
+            "live=sse&offset=now",
+            {"ds_requests_total", "ds_sse_requests_total", "ds_sse_clients_num"},
+        ),
+    ],
+)
+async def test_reads_are_counted_by_the_names_that_users_know(
+    watched: Watched, query: str, counted: set[str]
+) -> None:
+    metrics, _ = await watched.ask("GET", query=query)
+    found = {name: metrics[name] for name in metrics if name.startswith("ds_")}
+    assert found == {name: [1.0] for name in counted}
+
+
+@pytest.mark.parametrize("method", ["HEAD", "PUT", "POST", "DELETE"])
+async def test_only_reads_of_data_count_as_reads(watched: Watched, method: str) -> None:
+    metrics, _ = await watched.ask(method, query="live=sse")
+    assert not [name for name in metrics if name.startswith("ds_")]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_who_was_not_let_in_has_not_read(
+    capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    metrics, _ = await Watched(Answers(status), capsys).ask("GET")
+    assert "ds_requests_total" not in metrics
+    assert metrics["answers_4xx_total"] == [1.0]
+
+
+async def test_what_is_no_stream_is_no_read_of_one(watched: Watched) -> None:
+    metrics, _ = await watched.ask("GET", "/health")
+    assert "ds_requests_total" not in metrics
+    assert "stream" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("status", "name"), [(204, "2xx"), (304, "3xx"), (409, "4xx"), (503, "5xx")]
+)
+async def test_answers_are_counted_by_their_kind(
+    capsys: pytest.CaptureFixture[str], status: int, name: str
+) -> None:
+    metrics, _ = await Watched(Answers(status), capsys).ask("POST")
+    assert metrics[f"answers_{name}_total"] == [1.0]
+    assert metrics["status"] == status
+
+
+async def test_an_application_that_fails_counts_as_5xx(capsys: pytest.CaptureFixture[str]) -> None:
+    watched = Watched(Fails(), capsys)
+    with pytest.raises(ZeroDivisionError):
+        await watched.ask("GET")
+    assert '"answers_5xx_total":[1.0]' in capsys.readouterr().out
+
+
+async def test_the_first_request_is_a_cold_start(watched: Watched) -> None:
+    first, _ = await watched.ask("GET")
+    second, _ = await watched.ask("GET")
+    assert first["cold_starts_total"] == [1.0]
+    assert "cold_starts_total" not in second
+
+
+async def test_what_came_of_appends_is_counted_once(watched: Watched) -> None:
+    watched.outcomes.update(appended=2, lost=1)
+    first, _ = await watched.ask("POST")
+    second, _ = await watched.ask("POST")
+    assert first["appends_appended_total"] == [2.0]
+    assert first["appends_lost_total"] == [1.0]
+    assert "appends_appended_total" not in second
+
+
+async def test_calls_to_dynamodb_are_counted_with_their_units(watched: Watched) -> None:
+    watched.observer.called(Call("PutItem", "ok", 1, 0.01, 0, 1.0))
+    watched.observer.called(Call("Query", "throttled", 3, 0.01, 0.5, 0))
+    metrics, _ = await watched.ask("POST")
+    assert metrics["dynamodb_calls_total"] == [2.0]
+    assert metrics["dynamodb_retries_total"] == [2.0]
+    assert metrics["dynamodb_read_units"] == [0.5]
+    assert metrics["dynamodb_write_units"] == [1.0]
+    assert metrics["dynamodb_throttled_total"] == [1.0]
+
+
+async def test_a_request_without_a_name_is_answered_with_the_one_in_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    app = Answers(200)
+    metrics, _ = await Watched(app, capsys).ask("GET")
+    assert app.headers == [(b"x-request-id", b"request-1")]
+    assert "client_request_id" not in metrics
+
+
+@pytest.mark.parametrize(("name", "told"), [(b"checkout-7", "checkout-7"), (b"a b", None)])
+async def test_the_clients_own_name_is_logged_beside_that_of_lambda(
+    capsys: pytest.CaptureFixture[str], name: bytes, told: str | None
+) -> None:
+    app = Answers(200)
+    metrics, _ = await Watched(app, capsys).ask("GET", name=name)
+    assert app.headers == [(b"x-request-id", name)]
+    assert metrics["request_id"] == "request-1"
+    assert metrics.get("client_request_id") == told
+
+
+async def test_the_line_names_the_request_and_the_stream_but_not_as_dimensions(
+    watched: Watched,
+) -> None:
+    metrics, (line,) = await watched.ask("GET")
+    assert metrics["request_id"] == line["request_id"] == "request-1"
+    assert metrics["stream"] == line["stream"] == "chat/room"
+    assert line["message"] == "at work"
+    (emf,) = metrics["_aws"]["CloudWatchMetrics"]
+    assert emf["Namespace"] == "Tailrace"
+    assert [sorted(each) for each in emf["Dimensions"]] == [["function", "service"]]
+    assert metrics["function"] == "http"
+
+
+async def test_a_request_leaves_nothing_in_the_lines_of_the_next(watched: Watched) -> None:
+    await watched.ask("GET")
+    _, (line,) = await watched.ask("GET", "/health")
+    assert "stream" not in line
+
+
+TRACED = """
+import asyncio
+from tests.unit.aws.test_observability import Answers, Context
+from tailrace.aws.runtime.observability import Observed, Observer
+from tailrace.settings import Settings
+
+async def main():
+    async def send(message): pass
+    scope = {"type": "http", "method": "GET", "path": "/ds/room", "query_string": b""}
+    app = Observed(Answers(200), Observer("http", Settings()), {})
+    await app({**scope, "aws.context": Context()}, None, send)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_a_request_is_a_part_of_its_trace_when_that_is_sampled(sampled: bool) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as daemon:
+        daemon.bind(("127.0.0.1", 0))
+        daemon.setblocking(False)
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "LAMBDA_TASK_ROOT": "/var/task",
+            "AWS_XRAY_DAEMON_ADDRESS": f"127.0.0.1:{daemon.getsockname()[1]}",
+            "_X_AMZN_TRACE_ID": f"Root=1-{'a' * 8}-{'b' * 24};Parent={'c' * 16};"
+            f"Sampled={int(sampled)}",
+        }
+        subprocess.run([sys.executable, "-c", TRACED], env=env, check=True, capture_output=True)
+        if not sampled:
+            with pytest.raises(BlockingIOError):
+                daemon.recv(65536)
+            return
+        _, part = daemon.recv(65536).splitlines()
+    traced = json.loads(part)
+    assert traced["name"] == "## GET"
+    assert traced["parent_id"] == "c" * 16
+    assert traced["annotations"] == {"request_id": "request-1", "stream": "room"}
+
+
+def test_every_metric_is_documented_with_its_sentence() -> None:
+    documented = DOCS.read_text()
+    for name, (unit, sentence) in METRICS.items():
+        assert f"| `{name}` | {unit} | {sentence} |" in documented
+
+
+def test_every_outcome_of_a_call_is_a_metric() -> None:
+    for outcome in OUTCOMES.values():
+        assert f"dynamodb_{outcome.replace('-', '_')}_total" in METRICS

@@ -1,0 +1,185 @@
+"""Who gets past the guard of a function, and what the application sees of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from tailrace.aws.edge.edge_token import derive_key, sign
+from tailrace.aws.edge.origin_guard import OriginGuard, origin_secret
+from tailrace.aws.edge.origin_secret import FixedSecret, StoredSecret
+from tailrace.errors import BadSetting, StoreUnavailable
+from tailrace.settings import Settings
+from tailrace.web.asgi import Message, Receive, Scope, Send
+
+
+class Inside:
+    """An application that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Scope] = []
+
+    async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
+        self.asked.append(scope)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+
+
+class Unreadable:
+    async def admits(self, shown: str) -> bool:
+        raise StoreUnavailable(f"the origin secret cannot be read, {len(shown)} bytes shown")
+
+    async def verifies(self, shown: bytes, raw_path: bytes) -> bool:
+        raise AssertionError((shown, raw_path))
+
+
+async def ask(
+    guard: OriginGuard, *headers: tuple[bytes, bytes], kind: str = "http", **more: Any
+) -> list[Message]:
+    said: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        said.append(message)
+
+    await guard({"type": kind, "headers": list(headers), **more}, receive, send)
+    return said
+
+
+@pytest.mark.parametrize("shown", [b"", b"Secret", b"secret ", b"secre", b"secrets", b"\xff"])
+async def test_whoever_shows_another_secret_is_refused(shown: bytes) -> None:
+    inside = Inside()
+    start, body = await ask(
+        OriginGuard(inside, FixedSecret("secret")), (b"x-tailrace-origin", shown)
+    )
+    assert start["status"] == 403
+    assert dict(start["headers"])[b"cache-control"] == b"no-store"
+    assert orjson.loads(body["body"])["error"]["code"] == "NOT_THROUGH_THE_EDGE"
+    assert inside.asked == []
+
+
+async def test_whoever_shows_none_is_refused() -> None:
+    start, _ = await ask(OriginGuard(Inside(), FixedSecret("secret")))
+    assert start["status"] == 403
+
+
+async def test_the_application_sees_the_clients_host_and_not_the_secret() -> None:
+    inside = Inside()
+    await ask(
+        OriginGuard(inside, FixedSecret("secret")),
+        (b"host", b"id.lambda-url.eu-west-1.on.aws"),
+        (b"x-forwarded-host", b"streams.example.com"),
+        (b"x-tailrace-origin", b"secret"),
+        (b"accept", b"*/*"),
+    )
+    (scope,) = inside.asked
+    assert sorted(scope["headers"]) == [(b"accept", b"*/*"), (b"host", b"streams.example.com")]
+
+
+async def test_the_application_sees_the_address_of_the_viewer_and_not_that_of_the_edge() -> None:
+    inside = Inside()
+    shown = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-viewer", b"2001:db8::7")
+    await ask(OriginGuard(inside, FixedSecret("secret")), *shown, client=("192.0.2.1", 443))
+    assert inside.asked[0]["client"] == ("2001:db8::7", 0)
+    assert inside.asked[0]["headers"] == []
+
+
+async def test_credentials_go_back_to_where_the_viewer_had_them() -> None:
+    inside = Inside()
+    await ask(
+        OriginGuard(inside, FixedSecret("secret")),
+        (b"x-tailrace-origin", b"secret"),
+        (b"x-tailrace-authorization", b"Bearer token"),
+        (b"x-tailrace-query", b"signed=a%2Fb&jid=c"),
+        (b"authorization", b"Bearer of somebody else"),
+        (b"x-signed", b"name"),
+        query_string=b"offset=-1",
+    )
+    (scope,) = inside.asked
+    assert dict(scope["headers"]) == {b"authorization": b"Bearer token", b"x-signed": b"name"}
+    assert scope["query_string"] == b"offset=-1&signed=a%2Fb&jid=c"
+    assert scope["tailrace.edge_verified"] is False
+
+
+async def test_what_comes_as_authorization_has_not_passed_the_edge() -> None:
+    inside = Inside()
+    shown = (b"x-tailrace-origin", b"secret"), (b"authorization", b"Bearer token")
+    await ask(OriginGuard(inside, FixedSecret("secret")), *shown)
+    assert inside.asked[0]["headers"] == []
+
+
+EDGE_TOKEN = sign(derive_key(b"secret"), b"/v1/stream/a")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_reader_with_a_pass_was_checked_by_the_edge(method: str) -> None:
+    inside = Inside()
+    shown = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-edge-token", EDGE_TOKEN)
+    await ask(
+        OriginGuard(inside, FixedSecret("secret")), *shown, method=method, raw_path=b"/v1/stream/a"
+    )
+    (scope,) = inside.asked
+    assert scope["tailrace.edge_verified"] is True
+    assert scope["headers"] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "shown"),
+    [
+        ("GET", b"/v1/stream/b", EDGE_TOKEN),
+        ("GET", b"/v1/stream/a", b""),
+        ("GET", b"/v1/stream/a", EDGE_TOKEN[:-1]),
+        ("GET", b"/v1/stream/a", EDGE_TOKEN.upper()),
+        ("GET", b"/v1/stream/a", sign(derive_key(b"other"), b"/v1/stream/a")),
+        ("POST", b"/v1/stream/a", EDGE_TOKEN),
+        ("DELETE", b"/v1/stream/a", EDGE_TOKEN),
+    ],
+)
+async def test_a_pass_for_anything_else_is_refused(method: str, path: bytes, shown: bytes) -> None:
+    inside = Inside()
+    headers = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-edge-token", shown)
+    guard = OriginGuard(inside, FixedSecret("secret"))
+    start, _ = await ask(guard, *headers, method=method, raw_path=path)
+    assert start["status"] == 403
+    assert dict(start["headers"])[b"cache-control"] == b"no-store"
+    assert inside.asked == []
+
+
+async def test_a_pass_is_worth_nothing_without_the_secret() -> None:
+    inside = Inside()
+    guard = OriginGuard(inside, FixedSecret("secret"))
+    start, _ = await ask(
+        guard, (b"x-tailrace-edge-token", EDGE_TOKEN), method="GET", raw_path=b"/v1/stream/a"
+    )
+    assert start["status"] == 403
+    assert inside.asked == []
+
+
+async def test_a_secret_that_cannot_be_read_lets_nobody_in_and_asks_for_a_retry() -> None:
+    inside = Inside()
+    start, _ = await ask(OriginGuard(inside, Unreadable()), (b"x-tailrace-origin", b"secret"))
+    assert start["status"] == 503
+    assert dict(start["headers"])[b"retry-after"] == b"1"
+    assert inside.asked == []
+
+
+async def test_the_lifespan_passes() -> None:
+    inside = Inside()
+    await ask(OriginGuard(inside, FixedSecret("secret")), kind="lifespan")
+    assert len(inside.asked) == 1
+
+
+def test_a_function_without_a_secret_does_not_start() -> None:
+    with pytest.raises(BadSetting, match="TAILRACE_ORIGIN_SECRET"):
+        origin_secret(Settings())
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("arn:aws:secretsmanager:eu-west-1:1:secret:x", StoredSecret), ("value", FixedSecret)],
+)
+def test_an_arn_names_a_secret_and_anything_else_is_one(value: str, kind: type[Any]) -> None:
+    assert isinstance(origin_secret(Settings(origin_secret=value)), kind)

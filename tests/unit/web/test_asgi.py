@@ -1,0 +1,222 @@
+"""The application as any ASGI server or adapter would call it, without our own server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.app import Application
+from tailrace.settings import Settings
+
+
+class Call:
+    """One ASGI request: the body in pieces, and what the application sends."""
+
+    def __init__(
+        self,
+        application: Application,
+        method: str,
+        target: str,
+        *pieces: bytes,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        path, _, query = target.partition("?")
+        self._scope: dict[str, Any] = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(k.encode(), v.encode()) for k, v in (headers or {}).items()],
+        }
+        self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        for number, piece in enumerate(pieces or (b"",), 1):
+            more = number < len(pieces)
+            self._messages.put_nowait({"type": "http.request", "body": piece, "more_body": more})
+        self.sent: list[dict[str, Any]] = []
+        self._news = asyncio.Event()
+        self.task = asyncio.ensure_future(application(self._scope, self._messages.get, self._send))
+
+    async def _send(self, message: Any) -> None:
+        self.sent.append(message)
+        self._news.set()
+
+    def leave(self) -> None:
+        self._messages.put_nowait({"type": "http.disconnect"})
+
+    def cut(self) -> None:
+        """Leave before the last piece of the body."""
+        first = self._messages.get_nowait()
+        self._messages.get_nowait()
+        self._messages.put_nowait(first)
+        self.leave()
+
+    async def ended(self) -> Call:
+        await asyncio.wait_for(self.task, 120)
+        return self
+
+    @property
+    def status(self) -> int:
+        return int(self.sent[0]["status"])
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        return dict(self.sent[0]["headers"])
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message["body"] for message in self.sent[1:])
+
+    async def has(self, text: bytes) -> None:
+        async with asyncio.timeout(120):
+            while text not in self.body:
+                self._news.clear()
+                await self._news.wait()
+
+
+TEXT = {"content-type": "text/plain"}
+
+
+@pytest.fixture
+async def application(tmp_path: Path) -> AsyncIterator[Application]:
+    settings = Settings(
+        data=str(tmp_path / "data"), max_body_bytes=2048, sse_keep_alive=0.2, long_poll_timeout=0.2
+    )
+    application = Application(settings)
+    await application.start()
+    await Call(application, "PUT", "/v1/stream/a", headers=TEXT).ended()
+    yield application
+    await application.stop()
+
+
+async def test_a_body_in_pieces_is_one_append(application: Application) -> None:
+    post = await Call(application, "POST", "/v1/stream/a", b"one ", b"two", headers=TEXT).ended()
+    assert post.status == 204
+    assert b"content-length" not in post.headers
+    read = await Call(application, "GET", "/v1/stream/a").ended()
+    assert (read.status, read.body) == (200, b"one two")
+    assert read.headers[b"content-length"] == b"7"
+    assert read.headers[b"x-content-type-options"] == b"nosniff"
+
+
+async def test_a_head_has_no_body(application: Application) -> None:
+    head = await Call(application, "HEAD", "/v1/stream/missing").ended()
+    assert (head.status, head.body) == (404, b"")
+
+
+async def test_a_body_that_is_too_large_is_read_and_refused(application: Application) -> None:
+    pieces = [b"x" * 1024] * 3
+    post = await Call(application, "POST", "/v1/stream/a", *pieces, headers=TEXT).ended()
+    assert post.status == 413
+    assert (await Call(application, "GET", "/v1/stream/a").ended()).body == b""
+
+
+async def test_who_leaves_in_the_middle_of_a_body_appends_nothing(application: Application) -> None:
+    post = Call(application, "POST", "/v1/stream/a", b"half", b"", headers=TEXT)
+    post.cut()
+    assert (await post.ended()).sent == []
+    assert (await Call(application, "GET", "/v1/stream/a").ended()).body == b""
+
+
+async def test_a_long_poll_waits(application: Application) -> None:
+    poll = await Call(application, "GET", "/v1/stream/a?offset=now&live=long-poll").ended()
+    assert poll.status == 204
+
+
+async def test_events_arrive_as_they_come_and_end_with_the_stream(application: Application) -> None:
+    events = Call(application, "GET", "/v1/stream/a?offset=-1&live=sse")
+    await events.has(b'"upToDate":true')
+    await Call(application, "POST", "/v1/stream/a", b"one", headers=TEXT).ended()
+    await events.has(b"data:one\n")
+    await events.has(b": keep-alive\n\n")
+    last = TEXT | {"stream-closed": "true"}
+    await Call(application, "POST", "/v1/stream/a", b"two", headers=last).ended()
+    await events.ended()
+    assert events.body.count(b"event: data\n") == 2
+    assert events.body.index(b"data:two\n") < events.body.index(b'"streamClosed":true')
+    assert events.sent[-1] == {"type": "http.response.body", "body": b""}
+
+
+async def test_a_reader_who_leaves_is_let_go(application: Application) -> None:
+    events = Call(application, "GET", "/v1/stream/a?offset=-1&live=sse")
+    await events.has(b'"upToDate":true')
+    events.leave()
+    await events.ended()
+    tail = await application.streams.find("a")
+    await asyncio.sleep(0)
+    assert not tail.watched
+
+
+async def test_a_server_that_stops_ends_its_events(application: Application) -> None:
+    events = Call(application, "GET", "/v1/stream/a?offset=-1&live=sse")
+    await events.has(b'"upToDate":true')
+    application.streams.drain()
+    await events.ended()
+    assert events.sent[-1] == {"type": "http.response.body", "body": b""}
+
+
+async def test_everything_else_is_fastapi(application: Application) -> None:
+    health = await Call(application, "GET", "/health").ended()
+    assert (health.status, b'"ok"' in health.body) == (200, True)
+
+
+async def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
+    """The lifespan protocol: what a server does before the first and after the last request."""
+    said: list[Any] = []
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    async def run(*received: str) -> None:
+        messages = iter(received)
+
+        async def receive() -> Any:
+            return {"type": next(messages)}
+
+        await Application(Settings(data=str(tmp_path)))({"type": "lifespan"}, receive, send)
+
+    await run("lifespan.startup", "lifespan.shutdown")
+    assert [message["type"] for message in said] == [
+        "lifespan.startup.complete",
+        "lifespan.shutdown.complete",
+    ]
+    (tmp_path / "tailrace.db").write_bytes(b"not a database" * 100)
+    await run("lifespan.startup")
+    assert said[-1]["type"] == "lifespan.startup.failed"
+    assert str(tmp_path) in said[-1]["message"]
+
+
+async def test_a_location_has_the_scheme_that_the_client_used(application: Application) -> None:
+    put = Call(application, "PUT", "/v1/stream/b", headers={"host": "streams.example.com"})
+    put._scope["scheme"] = "https"
+    assert (await put.ended()).headers[b"location"] == b"https://streams.example.com/v1/stream/b"
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE"])
+async def test_a_server_that_only_reads_refuses_writes(
+    application: Application, tmp_path: Path, method: str
+) -> None:
+    await application.stop()
+    reader = Application(Settings(data=str(tmp_path / "data"), read_only=True))
+    await reader.start()
+    try:
+        refused = await Call(reader, method, "/v1/stream/a", b"x", headers=TEXT).ended()
+        assert refused.status == 405
+        assert refused.headers[b"allow"] == b"GET, HEAD, OPTIONS"
+        assert (await Call(reader, "GET", "/v1/stream/a").ended()).status == 200
+    finally:
+        await reader.stop()
+        await application.start()
+
+
+async def test_without_fastapi_only_streams_are_served(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tailrace.api", None)
+    assert (await Call(application, "GET", "/health").ended()).status == 404
+    assert (await Call(application, "GET", "/v1/stream/a").ended()).status == 200

@@ -1,0 +1,76 @@
+"""What the server does by itself while it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.app import Application
+from tailrace.log.append import Append
+from tailrace.log.create import Create
+from tailrace.settings import Settings
+from tests.support import wire
+
+
+@asynccontextmanager
+async def started(data: Path, **settings: Any) -> AsyncIterator[Application]:
+    application = Application(Settings(data=str(data), segment_max_messages=2, **settings))
+    await application.start()
+    try:
+        yield application
+    finally:
+        await application.stop()
+
+
+async def fill(application: Application, path: str, entries: int) -> None:
+    await application.streams.create(path, Create(content_type="text/plain"))
+    for _ in range(entries):
+        await application.streams.append(path, Append(b"x", "text/plain"))
+
+
+async def eventually(true: Callable[[], object]) -> None:
+    await asyncio.to_thread(wire.eventually, lambda: bool(true()))
+
+
+def segments(data: Path) -> list[Path]:
+    return list(data.glob("segments/*/*"))
+
+
+async def test_older_entries_move_while_the_server_runs(tmp_path: Path) -> None:
+    async with started(tmp_path, compact_interval=0.01) as application:
+        await fill(application, "a", 5)
+        await eventually(lambda: len(segments(tmp_path)) == 2)
+        view = await application.streams.view("a", 0)
+        assert list(view.bodies) == [b"x"] * 5
+
+
+@pytest.mark.parametrize("still", [{"compact_interval": 0}, {"read_only": True}])
+async def test_nothing_moves_where_it_must_not(tmp_path: Path, still: dict[str, Any]) -> None:
+    async with started(tmp_path, compact_interval=0) as application:
+        await fill(application, "a", 5)
+    async with started(tmp_path, **{"compact_interval": 0.01, **still}):
+        await asyncio.sleep(0.1)
+    assert segments(tmp_path) == []
+
+
+async def test_the_log_names_a_stream_that_cannot_move(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with started(tmp_path, compact_interval=0) as application:
+        await fill(application, "broken", 5)
+        await fill(application, "whole", 5)
+    db = sqlite3.connect(tmp_path / "tailrace.db")
+    first = "SELECT id FROM streams ORDER BY path LIMIT 1"
+    db.execute(f"DELETE FROM entries WHERE n = 1 AND id = ({first})")
+    db.commit()
+    db.close()
+    async with started(tmp_path, compact_interval=0.01):
+        await eventually(lambda: "cannot compact 'broken'" in caplog.text)
+        await eventually(lambda: len(segments(tmp_path)) == 2)
+    assert "Traceback" not in caplog.text
