@@ -77,7 +77,7 @@ def _entries(rng: random.Random, stream: Stream) -> Iterator[Entry]:
         n = state.slot
         state = State(
             n + 1, state.offset + length(mode, body), state.size + len(body),
-            state.at + rng.randint(0, 500),
+            state.written_at + rng.randint(0, 500),
         )  # fmt: skip
         yield Entry(n, body, state)
 

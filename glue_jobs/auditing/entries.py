@@ -99,7 +99,7 @@ async def slot_problem(live: Live) -> Problem | None:
     if entry is None or name is None or live.n < name.earliest:
         return None
     state = entry.state
-    if not (entry.has_data or state.closed or state.gone):
+    if not (entry.has_data or state.closed or state.deleted):
         what = "it has no data, and neither closes nor deletes the stream"
         return Problem(live.n, what, RESTORE)
     return None if before is None else _follows_wrong(entry, before, name)
@@ -107,15 +107,15 @@ async def slot_problem(live: Live) -> Problem | None:
 
 def _follows_wrong(entry: Stored, before: Stored, name: Name) -> Problem | None:
     state, prior = entry.state, before.state
-    if prior.gone:
+    if prior.deleted:
         return Problem(entry.slot, f"it comes after the tombstone in slot {before.slot}", UNREACHED)
-    if prior.closed and not state.gone:
+    if prior.closed and not state.deleted:
         return Problem(
             entry.slot, f"it comes after slot {before.slot}, a closed stream's last", UNREACHED
         )
     what = None
-    if state.at < prior.at:
-        what = f"it is {prior.at - state.at} ms older than slot {before.slot}"
+    if state.written_at < prior.written_at:
+        what = f"it is {prior.written_at - state.written_at} ms older than slot {before.slot}"
     elif entry.slot == before.slot + 1:
         what = ends_wrong(entry, before.offset, before.size, name.stream.config.mode)
     elif entry.slot > max(name.archived, name.earliest):
@@ -185,8 +185,10 @@ async def tombstone_problem(live: Live) -> Problem | None:
         return None
     if name.tombstone is None:
         what = "it is a tombstone, but the stream still has its name"
-        return Problem(last.slot, what, FORGOTTEN) if last is not None and last.state.gone else None
+        return (
+            Problem(last.slot, what, FORGOTTEN) if last is not None and last.state.deleted else None
+        )
     tombstone = await live.entry(name.tombstone)
-    if tombstone is not None and tombstone.state.gone:
+    if tombstone is not None and tombstone.state.deleted:
         return None
     return Problem(name.tombstone, "the stream is deleted, but this is no tombstone", RESTORE)

@@ -46,7 +46,7 @@ def proved(manifests: DataFrame, settings: Settings) -> DataFrame:
         manifest = Manifest(
             **{name: row[name] for name in Manifest._fields if name in row and name != "chain"},
             chain=int(row["chain"], 16),
-            at=0,
+            committed_at=0,
         )
         try:
             parts = opened(await backend.bucket.get(row["key"]), manifest, Mode(row["mode"]))

@@ -170,7 +170,7 @@ async def _differs(live: Live, entry: Stored, manifest: Manifest, mode: Mode) ->
     """Of an entry whose slot is in a segment."""
     if entry.slot == manifest.first and (what := ends_wrong(entry, None, manifest.begin, mode)):
         return what
-    hot = {"offset": entry.offset, "size": entry.size, "at": entry.state.at}
+    hot = {"offset": entry.offset, "size": entry.size, "at": entry.state.written_at}
     if entry.object_key is None:
         hot["checksum"] = zlib.crc32(entry.body)
     cold: Row = {"offset": manifest.offset, "size": manifest.size}

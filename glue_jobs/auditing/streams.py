@@ -141,7 +141,7 @@ async def orphan_problem(live: Live) -> Problem | None:
     if live.path is not None:
         return None  # It was created a moment ago.
     last = await live.last()
-    if last is not None and last.state.gone and "d" in last.item:
+    if last is not None and last.state.deleted and "d" in last.item:
         return None
     there = [await live.any_in(f"{kind}{live.chain:016x}") for kind in "CSP"]
     return Problem(None, "the chain has no name", SWEEP) if any(there) else None

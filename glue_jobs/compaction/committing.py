@@ -69,7 +69,7 @@ async def _commit(backend: Backend, row: Row) -> tuple[str, str | None]:
     chain = int(row["chain"], 16)
     stream = stream_of(chain, row["path"], row["config"].encode())
     # The grace period of its slots begins now, and not when its object was written.
-    manifest = manifest_of(row)._replace(at=max(row["at"], system_clock()))
+    manifest = manifest_of(row)._replace(committed_at=max(row["at"], system_clock()))
     try:
         state = await check(backend.table, stream, manifest, row["begin_offset"])
     except BadSegment as error:

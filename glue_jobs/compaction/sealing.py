@@ -205,7 +205,7 @@ def _authors(cell: pa.Table) -> Authors:
     authors, rest = Authors(), cell.column("rest")
     if pc.any(pc.match_substring(rest, '"w":1')).as_py():
         for text in rest.to_pylist():
-            authors.add(None if text is None else state_of(0, 0, 0, 0, text.encode()).by)
+            authors.add(None if text is None else state_of(0, 0, 0, 0, text.encode()).author)
     return authors
 
 

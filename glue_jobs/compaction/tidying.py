@@ -71,5 +71,5 @@ async def _merge(backend: Backend, olds: Sequence[Manifest]) -> Manifest:
     segments = await asyncio.gather(*(backend.bucket.get(old.key) for old in olds))
     parts = merge([unpack(segment) for segment in segments])
     # Its slots have been archived for as long as the last of them.
-    at = max(old.at for old in olds)
+    at = max(old.committed_at for old in olds)
     return await upload(backend.bucket, parts, at, max(old.level for old in olds) + 1)

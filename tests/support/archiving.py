@@ -67,7 +67,7 @@ async def upload(
     records = [
         Record(
             entry.slot, entry.offset, entry.size, int(entry.item["a"]["N"]),
-            await _body(bucket, entry), entry.state.by,
+            await _body(bucket, entry), entry.state.author,
         )
         for entry in entries
     ]  # fmt: skip
@@ -96,7 +96,7 @@ async def merge(
 async def upload_merged(bucket: Bucket, olds: Sequence[Manifest]) -> Manifest:
     parts = merge_parts([unpack(await bucket.get(old.key)) for old in olds])
     # Its slots were archived when the last of them were, and may go a grace period after that.
-    at, level = max(old.at for old in olds), max(old.level for old in olds)
+    at, level = max(old.committed_at for old in olds), max(old.level for old in olds)
     return await segments.upload(bucket, parts, at, level + 1)
 
 

@@ -49,7 +49,7 @@ def now() -> Now:
 def reads(authorizer: Authorizer, secret: str) -> bool:
     try:
         shown = Credentials(signed=sign("a", secret))
-        return authorizer.decide(Operation.READ, "a", shown, 0).by == "signed"
+        return authorizer.decide(Operation.READ, "a", shown, 0).reason == "signed"
     except BadCredentials:
         return False
 

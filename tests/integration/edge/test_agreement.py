@@ -66,7 +66,7 @@ def allowed(case: Mapping[str, Any]) -> str:
     )
     authorizer = Authorizer(AUTHORIZERS[case["store"]])
     try:
-        return authorizer.decide(Operation.READ, stream_path(case["path"]), credentials, NOW).by
+        return authorizer.decide(Operation.READ, stream_path(case["path"]), credentials, NOW).reason
     except TailraceError as error:
         return type(error).__name__
 

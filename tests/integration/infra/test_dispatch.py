@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from devtools.local_aws.event_source import matches
-from tailrace.log.append import bury
+from tailrace.log.append import tombstone
 from tailrace.log.state import Entry, Producer, State
 from tailrace.store.dynamodb import layout
 from tests.integration.infra.stacks import Stacks
@@ -35,9 +35,9 @@ def entry(state: State, body: bytes | None = b'"g":1}') -> dict[str, Any]:
 
 @pytest.mark.parametrize("state", [PLAIN, CLOSED, BUSY], ids=["plain", "closed", "busy"])
 def test_a_deletion_wakes_the_function(dev: Stacks, bare: Stacks, state: State) -> None:
-    tombstone = layout.entry_item(CHAIN, bury(state, 9), "attempt", None)
-    assert wakes(dev, tombstone)
-    assert wakes(bare, tombstone)
+    item = layout.entry_item(CHAIN, tombstone(state, 9), "attempt", None)
+    assert wakes(dev, item)
+    assert wakes(bare, item)
 
 
 NAME = {**layout.name_key('"g":1}'), "i": layout.text("7")}

@@ -63,7 +63,7 @@ class Archivist:
             return False
         # Whatever happens meanwhile, the commit alone has to keep order.
         await asyncio.sleep(pause)
-        manifest = uploaded.manifest._replace(at=system_clock())
+        manifest = uploaded.manifest._replace(committed_at=system_clock())
         return await segments.commit(self._table, name.stream, manifest)
 
     async def merge(self, path: str) -> bool:

@@ -148,14 +148,18 @@ def entries_add_up(truth: Truth) -> Iterator[str]:
         for slot, entry in sorted(past.entries.items()):
             state, body = entry.state, past.bodies.get(slot, b"")
             offset, size = offset + len(body), size + len(body)
-            if (slot, entry.offset, entry.size) != (n, offset, size) or state.at < at or gone:
+            if (
+                (slot, entry.offset, entry.size) != (n, offset, size)
+                or state.written_at < at
+                or gone
+            ):
                 yield f"slot {slot} of {past} does not follow slot {n - 1}: {state}"
             if entry.has_data and entry.length != len(body):
                 yield f"slot {slot} of {past} has {len(body)} bytes, but says {entry.length}"
             sent = truth.world.sequences.get(body)
             if sent is not None and not seq < sent == state.seq:
                 yield f"slot {slot} of {past} was sent with {sent} after {seq}: {state}"
-            n, at, seq, gone = slot + 1, state.at, state.seq or "", state.gone
+            n, at, seq, gone = slot + 1, state.written_at, state.seq or "", state.deleted
 
 
 def a_sequence_is_rejected_for_a_later_one(truth: Truth) -> Iterator[str]:
@@ -178,7 +182,7 @@ def a_fork_continues_its_source(truth: Truth) -> Iterator[str]:
             continue
         parent = truth.pasts[fork.parent]
         source = truth.content(parent)
-        slot, before = fork.at, sum(map(len, source[: fork.at]))
+        slot, before = fork.slot, sum(map(len, source[: fork.slot]))
         inherited = truth.content(past)[:slot]
         if past.stream.config.base != (slot, before, before) or inherited != source[:slot]:
             yield f"{past} does not continue {parent}"
@@ -190,7 +194,7 @@ def a_fork_at_the_tail_lacks_nothing(truth: Truth) -> Iterator[str]:
     for chain, invoked in truth.world.forked:
         fork = truth.pasts[chain].stream.config.fork
         assert fork is not None
-        later = {body for n, body in truth.pasts[fork.parent].bodies.items() if n >= fork.at}
+        later = {body for n, body in truth.pasts[fork.parent].bodies.items() if n >= fork.slot}
         for event in truth.world.history.events:
             match event:
                 case happened.Append(stream=fork.source, outcome=Acknowledged()):
@@ -319,7 +323,7 @@ def segments_hold_what_was_written(left: Left) -> Iterator[str]:
                 n, offset, size = manifest.first, parts.offset, parts.size
             entries = [past.entries[slot] for slot in range(manifest.first, manifest.stop)]
             bodies = [past.bodies[entry.slot] for entry in entries]
-            producers = [entry.state.by for entry in entries]
+            producers = [entry.state.author for entry in entries]
             if (parts.first, parts.offset, parts.size) != (n, offset, size):
                 yield f"{manifest} of {past} does not follow slot {n - 1}"
             elif [*parts.bodies()] != bodies or [*parts.producers()] != producers:
@@ -334,13 +338,13 @@ def segments_hold_what_was_written(left: Left) -> Iterator[str]:
 def a_chain_is_named_or_buried(left: Left) -> Iterator[str]:
     for chain, name in left.names.items():
         entries = left.chains.get(chain, {})
-        buried = max(entries) if entries and entries[max(entries)].state.gone else None
+        buried = max(entries) if entries and entries[max(entries)].state.deleted else None
         if buried != name.tombstone:
             yield f"{left.past(chain)} has its tombstone in {buried}, the name: {name}"
         if chain in left.due:
             yield f"{left.past(chain)} has a name, but is to be swept"
     for chain, entries in left.chains.items():
-        if chain not in left.names and not entries[max(entries)].state.gone:
+        if chain not in left.names and not entries[max(entries)].state.deleted:
             yield f"{left.past(chain)} has no name, but was not deleted"
         if chain not in left.names and chain not in left.due:
             yield f"{left.past(chain)} has no name, and will never be swept"

@@ -71,7 +71,7 @@ class Past:
         """The state, if need be as it was before the tombstone."""
         states = (self.entries[n].state for n in sorted(self.entries, reverse=True))
         initial = self.stream.config.initial_state()
-        return next((state for state in states if not state.gone), initial)
+        return next((state for state in states if not state.deleted), initial)
 
     @cached_property
     def tokens(self) -> dict[str, int]:
@@ -105,7 +105,7 @@ class Past:
         if isinstance(write, happened.Append):
             return [n for n, body in self.bodies.items() if body == write.body]
         states = {n: entry.state for n, entry in self.entries.items()}
-        return [n for n, state in states.items() if state.closed and not state.gone]
+        return [n for n, state in states.items() if state.closed and not state.deleted]
 
     def saw(self, event: happened.Event) -> bool:
         """Whether it may have been there when the event happened."""
@@ -202,7 +202,7 @@ class Truth:
             past.bodies[slot] = self.world.objects.ever.get(entry.object_key, b"")
         elif entry.has_data:
             past.bodies[slot] = entry.body
-        if entry.state.gone:
+        if entry.state.deleted:
             past.died = change.at
 
     def _archived(self, change: Change) -> None:

@@ -282,7 +282,7 @@ class Client:
             self._record(happened.Create, path, invoked, **life)
             if created.new:
                 outcome = Acknowledged(created.state.next_offset)
-                if request.fork is not None and request.fork.at is None:
+                if request.fork is not None and request.fork.slot is None:
                     self.world.forked.append(Forked(created.stream.id, invoked))
         if request.body:
             sent = {"body": request.body, "close": request.closed}

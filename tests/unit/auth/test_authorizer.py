@@ -60,8 +60,8 @@ def outcome(
         passed = authorizer.decide(operation, path, shown, NOW)
     except TailraceError as refusal:
         return type(refusal)
-    assert passed.private is (passed.by not in ("open", "public"))
-    return passed.by
+    assert passed.private is (passed.reason not in ("open", "public"))
+    return passed.reason
 
 
 # The table, written out: what each credential is worth for each operation, on a stream that the
@@ -276,9 +276,9 @@ def test_nothing_is_allowed_that_the_table_does_not_name(
         assert open_to_all or reads or shown.signed == path
         assert passed.private or open_to_all
         enough = ["public"] if open_to_all else ["bearer", "signed"]
-        assert passed.by in enough
+        assert passed.reason in enough
         return
-    assert passed.by == "bearer"
+    assert passed.reason == "bearer"
     assert passed.private
     assert shown.scope is not None
     needed = {Operation.LIST: "read", Operation.ADMIN: "admin"}.get(operation, "write")

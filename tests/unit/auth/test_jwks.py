@@ -441,7 +441,7 @@ async def test_keys_are_read_once_for_all_who_wait_and_hold_nobody_up(
     await asyncio.gather(*others)
     assert endpoint.asked == 1
     endpoint.status = 500
-    assert ours.decide(Operation.READ, "chat/1", shown, NOW - 1).by == "bearer"
+    assert ours.decide(Operation.READ, "chat/1", shown, NOW - 1).reason == "bearer"
     await ours.prepare(shown, NOW)
     assert endpoint.asked == 1
 

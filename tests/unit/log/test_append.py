@@ -23,7 +23,7 @@ from tailrace.errors import (
     TailraceError,
 )
 from tailrace.limits import PRODUCER_BUDGET
-from tailrace.log.append import Accepted, Append, bury, decide
+from tailrace.log.append import Accepted, Append, decide, tombstone
 from tailrace.log.state import Config, Entry, Producer, State
 
 bounded = settings(max_examples=60, deadline=None, derandomize=True)
@@ -57,7 +57,7 @@ def test_an_append_moves_on_from_the_state_before() -> None:
     accepted = decide(TEXT, OPEN, text(), NOW)
     assert accepted.entry is not None
     assert accepted.entry.slot == 3
-    assert accepted.state == OPEN._replace(slot=4, offset=35, size=38, at=NOW)
+    assert accepted.state == OPEN._replace(slot=4, offset=35, size=38, written_at=NOW)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_an_offset_counts_bytes_or_messages_and_the_size_what_is_stored(
     ("now", "at"), [(899_999, 900_000), (900_000, 900_000), (900_001, 900_001), (0, 900_000)]
 )
 def test_time_never_runs_backwards(now: int, at: int) -> None:
-    assert decide(TEXT, OPEN, text(), now).state.at == at
-    assert decide(TEXT, OPEN, Append(b"", close=True), now).state.at == at
-    assert bury(OPEN, now).state.at == at
+    assert decide(TEXT, OPEN, text(), now).state.written_at == at
+    assert decide(TEXT, OPEN, Append(b"", close=True), now).state.written_at == at
+    assert tombstone(OPEN, now).state.written_at == at
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "TEXT/PLAIN", "text/plain; charset=x"])
@@ -265,7 +265,7 @@ def test_an_entry_remembers_the_producer_that_wrote_it() -> None:
     for by in sent:
         accepted = decide(TEXT, state, text(producer=by), NOW)
         state = accepted.state
-        written.append(state.by)
+        written.append(state.author)
     assert written == sent
     assert state.producers == {"q": (3, 0), "p": (0, 1)}, "who wrote before is not forgotten"
 
@@ -275,15 +275,15 @@ def test_so_does_one_whose_producers_were_spilled_with_it() -> None:
     for number in range(300):
         by = Producer(f"{number:080d}", 0, 0)
         state = decide(TEXT, state, text(producer=by), NOW).state
-        assert state.by == by
+        assert state.author == by
 
 
 @pytest.mark.parametrize("body", [b"", b"last"], ids=["bare", "with data"])
 def test_a_close_remembers_its_producer_and_a_tombstone_has_none(body: bytes) -> None:
     by = Producer("p", 5, 10)
     state = decide(TEXT, OPEN, text(body, close=True, producer=by), NOW).state
-    assert state.by == state.closer == by
-    assert bury(state, NOW).state.by is None
+    assert state.author == state.closer == by
+    assert tombstone(state, NOW).state.author is None
 
 
 # Closing: every cell of the matrix
@@ -505,10 +505,10 @@ def test_a_refused_request_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("state", [State(0, 0, 0, 0), OPEN, CLOSED, CLOSED_BY_P])
 def test_a_tombstone_fills_the_next_slot_without_data(state: State) -> None:
-    entry = bury(state, NOW)
+    entry = tombstone(state, NOW)
     assert entry.slot == state.slot
     assert entry.body is None
-    assert entry.state == state._replace(slot=state.slot + 1, at=NOW, gone=True)
+    assert entry.state == state._replace(slot=state.slot + 1, written_at=NOW, deleted=True)
 
 
 # What holds for any request
@@ -546,7 +546,7 @@ def test_an_accepted_request_moves_the_state_forward_by_one_slot(
     assert entry.state is after
     assert after.slot == state.slot + 1
     assert after.closed == request.close
-    assert after.at >= state.at
+    assert after.written_at >= state.written_at
     assert (after.offset > state.offset) == (entry.body is not None)
     assert after.size == state.size + len(entry.body or b"")
     assert after.next_offset > state.next_offset or entry.body is None

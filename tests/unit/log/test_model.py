@@ -223,7 +223,7 @@ class World:
             assert (entry.slot, after.slot) == (n, n + 1), "a gap between slots"
             assert after.offset == before.offset + length, "a gap between offsets"
             assert after.size == before.size + length
-            assert after.at >= before.at, "time ran backwards"
+            assert after.written_at >= before.written_at, "time ran backwards"
             assert not before.closed, "an entry after the end"
             if after.seq != before.seq:
                 assert after.seq is not None

@@ -32,7 +32,7 @@ def test_a_new_stream_is_open_and_empty() -> None:
     state = Config("application/json", 1_234).initial_state()
     assert state == State(0, 0, 0, 1_234)
     assert not state.closed
-    assert not state.gone
+    assert not state.deleted
     assert not state.producers
 
 
@@ -48,5 +48,5 @@ def test_the_configuration_knows_its_mode() -> None:
 
 def test_a_producer_wrote_an_entry_only_if_the_entry_says_so() -> None:
     state = State(3, 30, 33, 0, producers={"q": (0, 4), "p": (5, 9)})
-    assert state.by is None
-    assert state._replace(produced=True).by == Producer("p", 5, 9)
+    assert state.author is None
+    assert state._replace(produced=True).author == Producer("p", 5, 9)

@@ -42,7 +42,7 @@ def records(*bodies: bytes, n: int = 0, offset: int = 0, size: int = 0) -> list[
 
 def signed(made: list[Record], *by: Producer | None) -> list[Record]:
     """The same, written by these producers."""
-    return [record._replace(by=one) for record, one in zip(made, by, strict=True)]
+    return [record._replace(author=one) for record, one in zip(made, by, strict=True)]
 
 
 def by_hand(data: bytes, about: bytes, *columns: list[int]) -> bytes:
@@ -155,7 +155,7 @@ def test_from_every_slot_the_bytes_are_those_of_its_bodies(
 def test_positions_and_times_are_kept(contents: list[bytes]) -> None:
     made = records(*contents, n=3, offset=50, size=50)
     index = opened(seal(CHAIN, Mode.BYTES, (50, 50), made))
-    assert [index.time(record.slot) for record in made] == [record.at for record in made]
+    assert [index.time(record.slot) for record in made] == [record.written_at for record in made]
     for one, two in pairwise(made):
         assert index.position(two.slot) == (one.offset, one.size)
     assert index.position(made[0].slot) == (50, 50)
@@ -184,7 +184,7 @@ def test_whatever_is_sealed_can_be_taken_apart_and_put_together(
     assert [*parts.producers()] == authors
     assert pack(parts) == segment
     index = opened(segment)
-    assert [index.time(record.slot) for record in made] == [record.at for record in made]
+    assert [index.time(record.slot) for record in made] == [record.written_at for record in made]
 
 
 def test_producers_of_many_entries_take_a_byte_or_two_each() -> None:

@@ -90,7 +90,7 @@ TWO = records(b"two", n=1, offset=3, size=3)
         lambda: seal(CHAIN, Mode.BYTES, (3, 3), TWO),
         lambda: seal(CHAIN, Mode.TEXT, (4, 3), records(b"two", n=1, offset=4, size=3)),
         lambda: seal(CHAIN, Mode.TEXT, (3, 4), records(b"two", n=1, offset=3, size=4)),
-        lambda: seal(CHAIN, Mode.TEXT, (3, 3), [TWO[0]._replace(at=ONE[0].at - 1)]),
+        lambda: seal(CHAIN, Mode.TEXT, (3, 3), [TWO[0]._replace(written_at=ONE[0].written_at - 1)]),
     ],
     ids=["a hole", "twice", "another chain", "another mode", "an offset", "a size", "a time"],
 )

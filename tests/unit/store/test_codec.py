@@ -21,7 +21,7 @@ PRODUCERS = {"q": (0, 4), "p": (5, 9)}
             b'{"p":[["q",0,4],["p",5,9]],"w":1}',
         ),
         (
-            State(3, 30, 33, 9, 2, Producer("p", 5, 9), "m", PRODUCERS, 2, gone=True),
+            State(3, 30, 33, 9, 2, Producer("p", 5, 9), "m", PRODUCERS, 2, deleted=True),
             b'{"e":2,"c":["p",5,9],"q":"m","p":[["q",0,4],["p",5,9]],"s":2,"g":1}',
         ),
     ],
@@ -34,8 +34,10 @@ def test_the_rest_of_a_state_is_this_text(state: State, rest: bytes | None) -> N
 
 def test_an_entry_that_does_not_say_so_was_written_by_no_producer() -> None:
     """Nor do entries from before it was remembered."""
-    assert state_of(2, 30, 33, 9, b'{"p":[["p",5,9]]}').by is None
-    assert state_of(2, 30, 33, 9, b'{"p":[["q",0,4],["p",5,9]],"w":1}').by == Producer("p", 5, 9)
+    assert state_of(2, 30, 33, 9, b'{"p":[["p",5,9]]}').author is None
+    assert state_of(2, 30, 33, 9, b'{"p":[["q",0,4],["p",5,9]],"w":1}').author == Producer(
+        "p", 5, 9
+    )
 
 
 def test_a_stream_comes_back_as_it_was() -> None:

@@ -203,9 +203,11 @@ class Streams:
 
     async def slot_since(self, tail: Tail, instant: int) -> int:
         """The first slot that was filled at a time or later, in milliseconds; or the tail."""
-        if tail.committed.at < instant:
+        if tail.committed.written_at < instant:
             return tail.committed.tail
-        return await self._first(tail, lambda stamp: stamp.at >= instant, tail.committed.tail)
+        return await self._first(
+            tail, lambda stamp: stamp.written_at >= instant, tail.committed.tail
+        )
 
     @contextmanager
     def watching(self, path: str) -> Iterator[asyncio.Event]:
@@ -319,7 +321,7 @@ class Streams:
         except SlotTrimmed:
             raise await self._trimmed(source, slot) from None
         # A fork goes on where its source was, even if the clock was set back since.
-        created = max(now, source.committed.at)
+        created = max(now, source.committed.written_at)
         return fork_config(request, source.stream, point, created, earliest), point
 
     async def _fork_point(self, source: Tail, slot: int, *, with_body: bool) -> ForkPoint:

@@ -86,7 +86,7 @@ async def test_a_segment_comes_with_the_name_that_says_how_far_history_goes(
     assert [manifest_of(item) for item in await process.items("S")] == [one, two]
     assert (one.level, one.begin, one.offset, one.size) == (0, 0, 84, 84)
     assert (two.level, two.begin, two.offset, two.size) == (0, 84, 246, 246)
-    assert one.at == process.clock()
+    assert one.committed_at == process.clock()
     assert one.key.startswith(f"segments/{stream.id:016x}/{0:016d}-")
 
 

@@ -98,7 +98,7 @@ class Decision(NamedTuple):
     """Whether a shared cache would show the answer to others who may not see it."""
     subject: str | None
     """Who it is, if a token says so."""
-    by: str
+    reason: str
     """What was enough: open, public, bearer, signed or broadcast key."""
 
 

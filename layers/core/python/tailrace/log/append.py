@@ -71,9 +71,11 @@ def decide(
     return _next_entry(config, state, request, now, spilled)
 
 
-def bury(state: State, now: int) -> Entry:
+def tombstone(state: State, now: int) -> Entry:
     """The tombstone: the moment of deletion is the moment it fills the next slot."""
-    after = state._replace(slot=state.slot + 1, at=max(now, state.at), gone=True, produced=False)
+    after = state._replace(
+        slot=state.slot + 1, written_at=max(now, state.written_at), deleted=True, produced=False
+    )
     return Entry(state.slot, None, after)
 
 
@@ -108,7 +110,7 @@ def _next_entry(
         slot + 1,
         state.offset + length,
         state.size + len(body),
-        max(now, state.at),
+        max(now, state.written_at),
         (slot + 1 if body else slot) if request.close else None,
         producer if request.close else None,
         state.seq if request.seq is None else request.seq,

@@ -16,7 +16,7 @@ class ForkFrom(NamedTuple):
     """Which stream to fork, and where; `at` is None for its tail."""
 
     source: str
-    at: int | None = None
+    slot: int | None = None
     sub_offset: int = 0
 
 
@@ -52,7 +52,7 @@ def require_same(config: Config, state: State, request: Create) -> None:
     if fork is not None and asked is not None:
         if asked.source != fork.source:
             raise StreamConflict("the stream exists already, forked from another stream")
-        if asked.at not in (None, fork.at):
+        if asked.slot not in (None, fork.slot):
             raise StreamConflict("the stream exists already, forked at another offset")
         if asked.sub_offset != fork.sub_offset:
             raise StreamConflict("the stream exists already, forked at another sub-offset")
@@ -100,11 +100,11 @@ def fork_config(
 
 def fork_slot(state: State, asked: ForkFrom) -> int:
     """The slot at which a fork begins, if the source reaches that far."""
-    if asked.at is None:
+    if asked.slot is None:
         return state.tail
-    if asked.at > state.tail:
+    if asked.slot > state.tail:
         raise ForkOutOfRange(f"the source ends at {state.next_offset}, before the fork's offset")
-    return asked.at
+    return asked.slot
 
 
 def fork_lineage(source: Stream, slot: int) -> tuple[Ancestor, ...]:

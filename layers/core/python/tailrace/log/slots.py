@@ -22,5 +22,5 @@ class SlotInfo(NamedTuple):
 
     offset: int
     """That of the stream after it."""
-    at: int
+    written_at: int
     """When it was filled, in milliseconds."""

@@ -33,7 +33,7 @@ class State(NamedTuple):
     """Bytes so far, messages in JSON mode."""
     size: int
     """Stored bytes so far; chunks of a catch-up read end at multiples of it."""
-    at: int
+    written_at: int
     """When, in milliseconds; never less than in the entry before."""
     end: int | None = None
     """Once closed: the slot at which readers stop."""
@@ -44,13 +44,13 @@ class State(NamedTuple):
     producers: Producers = NO_PRODUCERS
     spilled: int = 0
     """How often producers were moved to rows of their own."""
-    gone: bool = False
+    deleted: bool = False
     """Whether the entry is a tombstone."""
     produced: bool = False
     """Whether a producer wrote the entry: then it is the last of `producers`."""
 
     @property
-    def by(self) -> Producer | None:
+    def author(self) -> Producer | None:
         """The producer request that wrote the entry, if one did."""
         if not self.produced:
             return None
@@ -100,7 +100,7 @@ class Fork(NamedTuple):
     source: str
     parent: int
     """The source's incarnation."""
-    at: int
+    slot: int
     """The slot at which the fork was asked for."""
     sub_offset: int
     lineage: tuple[Ancestor, ...]

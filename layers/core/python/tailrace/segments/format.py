@@ -47,10 +47,10 @@ class Record(NamedTuple):
     """The offset after it."""
     size: int
     """The size of the stream after it."""
-    at: int
+    written_at: int
     """When it was written, in milliseconds."""
     body: bytes
-    by: Producer | None = None
+    author: Producer | None = None
     """The producer request that wrote it, if one did."""
 
 
@@ -209,16 +209,16 @@ def seal(chain: int, mode: Mode, start: tuple[int, int], records: Iterable[Recor
             first = record.slot
         size += len(record.body)
         follows = (record.slot, record.size) == (first + len(bodies), size)
-        if not follows or record.offset < offset or record.at < at:
+        if not follows or record.offset < offset or record.written_at < at:
             raise BadSegment(
                 f"slot {record.slot} of {chain:016x} does not follow the one before it"
             )
         bodies.append(record.body)
         lengths.append(len(record.body))
         steps.append(record.offset - offset)
-        pauses.append(record.at - at)
-        authors.add(record.by)
-        offset, at = record.offset, record.at
+        pauses.append(record.written_at - at)
+        authors.add(record.author)
+        offset, at = record.offset, record.written_at
     if not bodies:
         raise BadSegment("a segment has at least one slot")
     data = (b"," if mode is Mode.JSON else b"").join(bodies)

@@ -24,7 +24,7 @@ class Manifest(NamedTuple):
     data_bytes: int
     index_bytes: int
     index_checksum: int
-    at: int
+    committed_at: int
     """When it was committed, in milliseconds: its slots may leave the store a while after that."""
     level: int = 0
     """How often its entries were merged; it and the rest are known where segments are merged."""

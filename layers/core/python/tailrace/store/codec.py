@@ -47,7 +47,7 @@ def rest_of(state: State) -> bytes | None:
         value["p"] = [(producer, *last) for producer, last in state.producers.items()]
     if state.spilled:
         value["s"] = state.spilled
-    if state.gone:
+    if state.deleted:
         value["g"] = 1
     if state.produced:
         value["w"] = 1

@@ -19,8 +19,8 @@ OPERATIONS: Final = {
     "HEAD": Operation.HEAD,
 }
 
-_OPEN: Final = Decision(private=False, subject=None, by="open")
-_EDGE_VERIFIED: Final = Decision(private=False, subject=None, by="edge")
+_OPEN: Final = Decision(private=False, subject=None, reason="open")
+_EDGE_VERIFIED: Final = Decision(private=False, subject=None, reason="edge")
 
 
 class RequestAuthorizer:

@@ -100,4 +100,4 @@ def deleted_tag(record: Record) -> str | None:
     chain = chain_of(partition_of(record))
     if record["eventName"] != "INSERT" or item is None or chain is None:
         return None
-    return cache_tag(chain) if entry_of(item).state.gone else None
+    return cache_tag(chain) if entry_of(item).state.deleted else None

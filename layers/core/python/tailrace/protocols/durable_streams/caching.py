@@ -41,7 +41,7 @@ def kept(headers: RawHeaders, decision: Decision) -> RawHeaders:
     """The headers of an answer as they are right for who was let pass."""
     if decision.private:
         return _each(headers, lambda caching: caching if caching == b"no-store" else _PRIVATE)
-    if decision.by == "edge":
+    if decision.reason == "edge":
         return _each(headers, lambda caching: _MAX_AGE.sub(rb"max-age=0, s-maxage=\1", caching))
     return headers
 

@@ -138,7 +138,7 @@ class Chain:
         """An entry left this state behind, whether or not it is still the last one.
 
         That makes no tail trusted for longer: what came after it may be as old as it is."""
-        if state.gone:
+        if state.deleted:
             self.buried = True
         elif state.slot > self.state.slot or self.active == UNKNOWN:
             self.active = written

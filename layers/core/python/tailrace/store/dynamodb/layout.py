@@ -252,7 +252,7 @@ def entry_item(chain: int, entry: Entry, attempt: str, object_key: str | None) -
         "t": text(attempt),
         "o": number(state.offset),
         "z": number(state.size),
-        "a": number(state.at),
+        "a": number(state.written_at),
     }
     rest = rest_of(state)
     if rest is not None:
@@ -279,7 +279,7 @@ def manifest_item(manifest: Manifest) -> dict[str, Any]:
         "l": number(manifest.data_bytes),
         "j": number(manifest.index_bytes),
         "h": number(manifest.index_checksum),
-        "a": number(manifest.at),
+        "a": number(manifest.committed_at),
         "y": number(manifest.level),
         "v": number(manifest.begin),
         "o": number(manifest.offset),
@@ -299,7 +299,7 @@ def manifest_of(item: Item) -> Manifest:
         data_bytes=data_bytes,
         index_bytes=index_bytes,
         index_checksum=checksum,
-        at=at,
+        committed_at=at,
         level=level,
         begin=begin,
         offset=offset,

@@ -71,4 +71,4 @@ class Polls:
             return  # Whoever waits reads afterwards, and is told if that fails, too.
         if item is not None:
             state = layout.entry_of(item).state
-            chain.hear(state, now - max(0, self._clock() - state.at) / 1000)
+            chain.hear(state, now - max(0, self._clock() - state.written_at) / 1000)

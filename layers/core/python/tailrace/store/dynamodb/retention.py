@@ -60,7 +60,7 @@ async def plan(
         return None
     segments = await all_segments(table, name.stream.id)
     state = await last_state(table, name.stream)
-    if state.gone:
+    if state.deleted:
         return None
     first, size = name.earliest, 0
     archived = max(name.archived, segments[-1].stop if segments else 0)
@@ -157,8 +157,8 @@ async def _last_time(
 
     That is in the segment's index. But it was after the stream was created and before the segment
     was, and mostly one of these is enough to know."""
-    if lets_go(keep, state, _piece(segment, segment.at), now, grace):
-        return segment.at
+    if lets_go(keep, state, _piece(segment, segment.committed_at), now, grace):
+        return segment.committed_at
     if not lets_go(keep, state, _piece(segment, name.stream.config.created), now, grace):
         return None
     end = segment.data_bytes + segment.index_bytes

@@ -20,7 +20,7 @@ from tailrace.aws.client.json_client import Call
 from tailrace.clock import Clock, system_clock
 from tailrace.errors import BodyTooLarge, SlotTrimmed, StoreUnavailable, StreamTooHot
 from tailrace.limits import ITEM_BODY_BYTES
-from tailrace.log.append import bury
+from tailrace.log.append import tombstone
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import BEGINNING, NOW
 from tailrace.log.slots import Chunk, SlotInfo
@@ -228,7 +228,7 @@ class DynamoStore:
         now = self._clock()
         attempt = secrets.token_hex(8)
         begun = self._loop.time()
-        tombstone = layout.entry_item(stream.id, bury(chain.state, now), attempt, None)
+        tombstone = layout.entry_item(stream.id, tombstone(chain.state, now), attempt, None)
         if not soft:
             tombstone |= layout.due(layout.CHAINS_DUE, tombstone, now + self._grace)
         fork = stream.config.fork
@@ -407,7 +407,7 @@ class DynamoStore:
             self._lag = min(self._lag, lag)
 
     def _learn(self, chain: Chain, state: State, seen: float) -> None:
-        chain.learn(state, seen, max(0, self._clock() - state.at) / 1000)
+        chain.learn(state, seen, max(0, self._clock() - state.written_at) / 1000)
 
     async def _sight(self, chain: Chain, slot: int, chunk_bytes: int) -> _Sight:
         """The chunk at a slot, and the state if it reaches the end: mostly in one query."""
@@ -436,11 +436,11 @@ class DynamoStore:
                 if state.tail > pieces.slot:
                     continue
             if not pieces:
-                if state.tail > pieces.slot and not state.gone:
+                if state.tail > pieces.slot and not state.deleted:
                     raise SlotTrimmed(state.tail)
                 return _at_end(state)
             end = state if ends and pieces.slot >= state.tail else None
-            return _Sight(await pieces.chunk(self._bodies), end, state.gone)
+            return _Sight(await pieces.chunk(self._bodies), end, state.deleted)
 
     # Writing, in detail
 
@@ -499,7 +499,7 @@ def _restless(path: str) -> StoreUnavailable:
 
 
 def _at_end(state: State) -> _Sight:
-    return _Sight(Chunk((), state.tail, state.offset, state.size), state, state.gone)
+    return _Sight(Chunk((), state.tail, state.offset, state.size), state, state.deleted)
 
 
 def _lost_to(error: ConditionFailed | TransactionCanceled) -> Item | None:

@@ -26,7 +26,7 @@ async def trim(table: Table, name: Name, now: int, grace: int) -> int:
     if not ripe:
         return 0
     state = await last_state(table, name.stream)
-    kept = first_kept(state, ripe[-1].stop, max(each.at for each in ripe), now, grace)
+    kept = first_kept(state, ripe[-1].stop, max(each.committed_at for each in ripe), now, grace)
     if kept <= name.let_go:
         return 0
     removed = await let_go(table, name.stream.id, kept, now + grace * 1000)
@@ -68,7 +68,7 @@ async def note(table: Table, name: Name, pointer: str, slot: int) -> None:
 
 
 def _ripe(manifests: Sequence[Manifest], now: int, grace: int) -> Sequence[Manifest]:
-    return list(takewhile(lambda manifest: manifest.at + grace * 1000 <= now, manifests))
+    return list(takewhile(lambda manifest: manifest.committed_at + grace * 1000 <= now, manifests))
 
 
 async def _release(table: Table, item: Item, due: int) -> None:

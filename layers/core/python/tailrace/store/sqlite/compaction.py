@@ -160,6 +160,6 @@ def _records(
             body = bodies.read(chain, file)
         if body is None:
             raise BadSegment(f"slot {slot} of {chain:016x} has no body, and is not the last")
-        by = state_of(slot, offset, size, at, state).by
+        by = state_of(slot, offset, size, at, state).author
         records.append(Record(slot, offset, size, at, body, by))
     return records, files

@@ -171,7 +171,7 @@ def entry_row(chain: int, entry: Entry, file: str | None) -> Row:
         entry.slot,
         state.offset,
         state.size,
-        state.at,
+        state.written_at,
         None if file else entry.body,
         file,
         rest_of(state),

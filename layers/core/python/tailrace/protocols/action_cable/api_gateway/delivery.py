@@ -126,7 +126,7 @@ class Deliveries:
                 await asyncio.sleep(PAUSE)
             else:
                 raise RoomBusy(f"'{room.path}' is being delivered to already")
-        if room is not None and hints[top - 1].state.gone:
+        if room is not None and hints[top - 1].state.deleted:
             await self._rooms.remove(chain)
 
     async def _deliver(self, room: Room, top: int, by: str, hints: Mapping[int, Stored]) -> None:

@@ -167,7 +167,7 @@ class Cable:
         by = ""
         # Before anything is looked at: strangers are not told what is wrong with a body.
         with contextlib.suppress(NotAllowed):
-            by = authorizer.decide(Operation.BROADCAST, "", credentials, now).by
+            by = authorizer.decide(Operation.BROADCAST, "", credentials, now).reason
         await request.read(min(BROADCAST_BYTES, self._settings.max_body_bytes))
         asked = broadcasts.parse(request.body)
         if isinstance(asked, Disconnect):
