@@ -1,7 +1,7 @@
 """The streams: rules and store put together. Every protocol Tailrace speaks calls these.
 
-The loop is always the same: look at the tail, let the rules decide, fill the next slot; whoever
-lost the race looks again.
+The loop is always the same: read the tail, let the rules decide, fill the next slot; a request that
+loses the race for the slot starts again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tailrace.clock import Clock, system_clock
 from tailrace.errors import (
@@ -24,7 +24,7 @@ from tailrace.errors import (
     StreamNotFound,
     TailraceError,
 )
-from tailrace.limits import JSON_LOOP_BYTES
+from tailrace.limits import JSON_EVENT_LOOP_BYTES
 from tailrace.log.append import Accepted, Append, decide
 from tailrace.log.content import Mode, length, mode
 from tailrace.log.create import (
@@ -40,8 +40,7 @@ from tailrace.log.create import (
 from tailrace.log.expiry import expired, renewal_slack
 from tailrace.log.json_mode import Flat
 from tailrace.log.offsets import BEGINNING, token
-from tailrace.log.slots import SlotInfo
-from tailrace.log.state import Config, Entry, Listed, State, Stream
+from tailrace.log.state import Config, Entry, Listed, SlotInfo, State, Stream
 from tailrace.settings import Settings
 from tailrace.store.base import Store, Tail
 
@@ -49,7 +48,7 @@ ATTEMPTS = 256
 """Races that a request may lose before it gives up; with back-off, for longer than clients wait."""
 
 BRIEFEST_WAIT = 0.05
-"""Seconds after which somebody who waits on a stream with a very short TTL is noted again."""
+"""Seconds between the renewals of a very short TTL while a reader waits on the stream."""
 
 
 class Created(NamedTuple):
@@ -64,7 +63,7 @@ class View(NamedTuple):
     tail: Tail
     bodies: Sequence[bytes]
     start: int
-    """The first slot that was asked for."""
+    """The first slot of the piece."""
     end: int
     """The slot to read next."""
     next_offset: str
@@ -72,7 +71,7 @@ class View(NamedTuple):
     closed: bool
     """Whether the reader has everything there will ever be."""
     cold: bool = False
-    """Whether it is history: all of it has been in segments for a while."""
+    """Whether all of it comes from segments, where it has been for a while."""
 
 
 class Checker(Protocol):
@@ -82,11 +81,11 @@ class Checker(Protocol):
 
 
 class Streams:
-    def __init__(self, store: Store, settings: Settings, clock: Clock = system_clock) -> None:
+    def __init__(self, store: Store[Any], settings: Settings, clock: Clock = system_clock) -> None:
         self.store = store
         self.clock = clock
         self.draining = False
-        """Set when the server stops: live readers get what there is and go."""
+        """Set when the server stops: live readers get what there is, and are not kept waiting."""
         self.checker: Checker | None = None
         """Where many requests share a process; else the rules flatten every body themselves."""
         self._watchers: dict[str, set[asyncio.Event]] = {}
@@ -113,14 +112,12 @@ class Streams:
         raise _too_busy(path)
 
     async def append(self, path: str, request: Append) -> Accepted:
-        if len(request.body) > JSON_LOOP_BYTES and self.checker and _is_json(request):
-            # A body for no stream is not worth the work, and those who wait for a turn not for it.
+        if len(request.body) > JSON_EVENT_LOOP_BYTES and self.checker and _is_json(request):
+            # Before the append lock is taken, so that other appends do not wait for the parser; and
+            # only if the stream exists, since the work would be wasted otherwise.
             await self.find(path)
             request = request._replace(flat=await self.checker.flatten(request.body))
-        turn = self.store.append_lock(path)
-        if turn is None:
-            return await self._append(path, request)
-        async with turn:
+        async with self.store.append_lock(path):
             return await self._append(path, request)
 
     async def delete(self, path: str) -> None:
@@ -133,34 +130,34 @@ class Streams:
     # Reading
 
     async def find(self, path: str) -> Tail:
-        """The live stream at a path. One that expired is deleted by whoever notices first."""
+        """Return the live stream at a path; one that has expired is deleted first."""
         while True:
-            tail = await self.store.tail(path)
+            tail: Tail | None = await self.store.tail(path)
             if tail is None:
                 raise StreamNotFound(path)
             if await self._lives(tail):
                 return tail
 
     async def access(self, path: str) -> Tail:
-        """The live stream at a path, for a read: its idle window begins anew."""
+        """Return the live stream at a path for a read, which restarts its idle window."""
         tail = await self.find(path)
         await self._renew(tail)
         return tail
 
-    async def view(self, path: str, position: int) -> View:
-        """The data from a slot on, up to the end of its chunk. It is an access."""
-        beginning = position == BEGINNING
+    async def view(self, path: str, slot: int) -> View:
+        """Return the data from a slot on, up to the end of its chunk; this counts as an access."""
+        beginning = slot == BEGINNING
         while True:
             try:
-                look = await self.store.read_at(path, position, self._chunk_bytes)
+                result = await self.store.read_at(path, slot, self._chunk_bytes)
             except SlotTrimmed as error:
                 if beginning:
-                    position = max(position + 1, error.earliest)
+                    slot = max(slot + 1, error.earliest)
                     continue
                 raise await self._trimmed(await self.access(path), error.earliest) from None
-            if look is None:
+            if result is None:
                 raise StreamNotFound(path)
-            tail, chunk, end = look
+            tail, chunk, end = result
             if not await self._lives(tail):
                 continue
             await self._renew(tail)
@@ -179,7 +176,7 @@ class Streams:
             )
 
     async def follow(self, tail: Tail, slot: int, seconds: float) -> View:
-        """What is at `slot`, waiting for it if there is nothing yet."""
+        """Return the data from `slot` on, waiting for it if there is none yet."""
         path, incarnation = tail.stream.path, tail.stream.id
         now = asyncio.get_running_loop().time
         end = now() + seconds
@@ -195,23 +192,21 @@ class Streams:
                 return view
 
     async def slot_after(self, tail: Tail, offset: int) -> int:
-        """The first slot that leads past an offset; where nothing does, the tail."""
+        """Return the first slot that leads past an offset, or the tail."""
         if tail.committed.offset <= offset:
             return tail.committed.tail
         # Where each append is one message, the slot has the number of the message.
-        return await self._first(tail, lambda stamp: stamp.offset > offset, offset)
+        return await self._first(tail, lambda info: info.offset > offset, offset)
 
     async def slot_since(self, tail: Tail, instant: int) -> int:
-        """The first slot that was filled at a time or later, in milliseconds; or the tail."""
+        """Return the first slot filled at an instant (milliseconds) or later, or the tail."""
         if tail.committed.written_at < instant:
             return tail.committed.tail
-        return await self._first(
-            tail, lambda stamp: stamp.written_at >= instant, tail.committed.tail
-        )
+        return await self._first(tail, lambda info: info.written_at >= instant, tail.committed.tail)
 
     @contextmanager
     def watching(self, path: str) -> Iterator[asyncio.Event]:
-        """An event that is set when this process creates a stream at a path, or stops."""
+        """Give an event that is set when this process creates a stream at a path, or stops."""
         event = asyncio.Event()
         watchers = self._watchers.setdefault(path, set())
         watchers.add(event)
@@ -225,10 +220,10 @@ class Streams:
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Listed]:
         return await self.store.list(prefix, after, limit, self.clock())
 
-    # Care
+    # Maintenance
 
     async def sweep(self) -> None:
-        """Delete what expired, and remove what deleted streams left behind."""
+        """Delete expired streams, and remove for good what deleted ones left behind."""
         for path in await self.store.expiring(self.clock()):
             try:
                 await self.find(path)
@@ -240,14 +235,14 @@ class Streams:
         self.draining = True
         self.store.wake()
         for path in self._watchers:
-            self._tell(path)
+            self._notify(path)
 
     # Inside
 
     async def _append(self, path: str, request: Append) -> Accepted:
         for attempt in range(ATTEMPTS):
             tail = self.store.held(path)
-            if tail is None or self._doubtful(tail):
+            if tail is None or self._needs_refresh(tail):
                 tail = await self.find(path)
             await self._renew(tail)
             state = tail.state
@@ -260,7 +255,7 @@ class Streams:
             try:
                 accepted = decide(tail.stream.config, tail.state, request, self.clock(), spilled)
             except TailraceError:
-                # What the answer is based on has to be true, and to stay true after a crash.
+                # The state that the answer rests on must be true, and stay true after a crash.
                 if await self.store.confirm(tail):
                     raise
                 continue
@@ -273,12 +268,12 @@ class Streams:
             await _back_off(attempt)
         raise _too_busy(path)
 
-    def _tell(self, path: str) -> None:
+    def _notify(self, path: str) -> None:
         for event in self._watchers.get(path, ()):
             event.set()
 
-    def _doubtful(self, tail: Tail) -> bool:
-        """Whether a stream seems to be gone: only the store can tell for sure."""
+    def _needs_refresh(self, tail: Tail) -> bool:
+        """Whether a stream seems to be deleted or expired, which only the store can confirm."""
         return tail.soft_deleted or expired(tail.stream.config, tail.accessed, self.clock())
 
     async def _create(self, path: str, request: Create) -> Created | None:
@@ -292,35 +287,35 @@ class Streams:
         stream = Stream(path, secrets.randbits(62), config)
         if await self.store.create(stream, entries) is None:
             return None
-        self._tell(path)
+        self._notify(path)
         return Created(stream, _state_after(config, entries), new=True)
 
     async def _first_entries(
         self, config: Config, request: Create, point: ForkPoint | None
     ) -> Sequence[Entry]:
-        if len(request.body) > JSON_LOOP_BYTES and config.mode is Mode.JSON and self.checker:
+        if len(request.body) > JSON_EVENT_LOOP_BYTES and config.mode is Mode.JSON and self.checker:
             request = request._replace(flat=await self.checker.flatten(request.body))
-        if point is not None and point.body is not None and len(point.body) > JSON_LOOP_BYTES:
+        if point is not None and point.body is not None and len(point.body) > JSON_EVENT_LOOP_BYTES:
             return await asyncio.to_thread(first_entries, config, request, point)
         return first_entries(config, request, point)
 
     async def _fork(self, request: Create, now: int) -> tuple[Config, ForkPoint]:
-        asked = request.fork
-        assert asked is not None
+        fork = request.fork
+        assert fork is not None
         try:
-            source = await self.find(asked.source)
+            source = await self.find(fork.source)
         except StreamGone:
-            raise StreamConflict(f"the source '{asked.source}' was deleted") from None
+            raise StreamConflict(f"the source '{fork.source}' was deleted") from None
         await self.store.confirm(source)
-        # Taken once: the store refuses the fork if retention has gone further meanwhile.
-        slot, earliest = fork_slot(source.committed, asked), source.earliest
+        # Read once: the store refuses the fork if retention has advanced meanwhile.
+        slot, earliest = fork_slot(source.committed, fork), source.earliest
         if slot < earliest:
             raise await self._trimmed(source, earliest)
         try:
-            point = await self._fork_point(source, slot, with_body=bool(asked.sub_offset))
+            point = await self._fork_point(source, slot, with_body=bool(fork.sub_offset))
         except SlotTrimmed:
             raise await self._trimmed(source, slot) from None
-        # A fork goes on where its source was, even if the clock was set back since.
+        # Times of a chain never decrease, even if the clock was set back since the last entry.
         created = max(now, source.committed.written_at)
         return fork_config(request, source.stream, point, created, earliest), point
 
@@ -329,36 +324,37 @@ class Streams:
         if slot:
             chain = fork_lineage(source.stream, slot)[-1].id
             try:
-                offset, size = await self.store.position(chain, slot)
+                offset, size = await self.store.start_of(chain, slot)
             except SlotTrimmed:
                 _, offset, size = await self._start_of(source, slot)
         body = None
         if with_body:
-            look = await self.store.read_at(source.stream.path, slot, 1)
-            body = look.chunk.bodies[0] if look is not None and look.chunk.bodies else None
+            result = await self.store.read_at(source.stream.path, slot, 1)
+            body = result.chunk.bodies[0] if result and result.chunk.bodies else None
         return ForkPoint(slot, offset, size, body)
 
     async def _trimmed(self, tail: Tail, slot: int) -> OffsetTrimmed:
-        """What a reader is told who asks for less than the first slot that is kept from here on."""
+        """Build the error for a read before the earliest retained slot."""
         while True:
             try:
-                found, offset, _ = await self._start_of(tail, slot)
-                return OffsetTrimmed(token(found, offset))
+                first, offset, _ = await self._start_of(tail, slot)
+                return OffsetTrimmed(token(first, offset))
             except SlotTrimmed as error:
                 slot = max(slot + 1, error.earliest)
 
     async def _start_of(self, tail: Tail, slot: int) -> tuple[int, int, int]:
-        """A slot, or the tail if that is before it, with the offset and the size at which it
-        begins; the slot before it is no longer there to tell."""
-        look = await self.store.read_at(tail.stream.path, slot, 1)
-        if look is None:
+        """Return a slot, or the tail if that is before it, and the offset and size where it begins.
+
+        They are computed from the slot itself: the one before it is no longer kept."""
+        result = await self.store.read_at(tail.stream.path, slot, 1)
+        if result is None:
             raise StreamNotFound(tail.stream.path)
-        chunk = look.chunk
+        chunk = result.chunk
         if not chunk.bodies:
             return chunk.slot, chunk.offset, chunk.size
         body = chunk.bodies[0]
         kind = tail.stream.config.mode
-        if len(body) > JSON_LOOP_BYTES:
+        if len(body) > JSON_EVENT_LOOP_BYTES:
             moved = await asyncio.to_thread(length, kind, body)
         else:
             moved = length(kind, body)
@@ -366,11 +362,10 @@ class Streams:
         return slot, offset, chunk.size - len(body)
 
     async def _first(self, tail: Tail, is_past: Callable[[SlotInfo], bool], guess: int) -> int:
-        """The first slot that is past what is looked for: in steps that double away from a guess,
-        then by halves."""
+        """Find the first slot that `is_past`: in doubling steps from a guess, then by halves."""
         low, high = tail.earliest, tail.committed.tail
         probe, step = guess, 1
-        found: set[bool] = set()
+        outcomes: set[bool] = set()
         while low < high:
             probe = min(max(probe, low), high - 1)
             try:
@@ -382,8 +377,8 @@ class Streams:
                 high = probe
             else:
                 low = probe + 1
-            found.add(past)
-            if len(found) == 2:
+            outcomes.add(past)
+            if len(outcomes) == 2:
                 probe = (low + high) // 2
             else:
                 probe += -step if past else step
@@ -406,7 +401,7 @@ class Streams:
                 return
 
     async def _lives(self, tail: Tail) -> bool:
-        """Whether a stream is there to be used; if it expired it no longer is, from now on."""
+        """Whether a stream is live; one that has expired is deleted now."""
         if tail.soft_deleted:
             raise StreamGone(tail.stream.path)
         config = tail.stream.config
@@ -431,7 +426,7 @@ def _is_json(request: Append) -> bool:
 
 
 def _chain_of(stream: Stream, slot: int) -> int:
-    """The chain that has `slot` of a stream: a fork's first ones are its source's."""
+    """Return the chain that has `slot` of a stream: the first slots of a fork are its source's."""
     if slot < stream.config.base[0] and stream.config.fork is not None:
         return next(each.id for each in stream.config.fork.lineage if slot < each.until)
     return stream.id

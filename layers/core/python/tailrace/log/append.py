@@ -1,4 +1,4 @@
-"""What a POST does to a stream: `decide` gives the entry for the next slot, or says why not.
+"""The rules of POST: `decide` returns the entry for the next slot, or raises the reason why not.
 
 The order of the checks is the protocol's. Nothing here reads a clock or a store, so every case can
 be tested as it stands.
@@ -32,9 +32,9 @@ class Append(NamedTuple):
     seq: str | None = None
     producer: Producer | None = None
     note: str | None = None
-    """Goes with the entry to those who are told of it at once; no part of the stream."""
+    """Goes with the entry to subscribers that get it at once; it is no part of the stream."""
     flat: json_mode.Flat | InvalidJson | None = None
-    """What flattening the body gave, if that was done before: a large one takes long."""
+    """The result of flattening the body, if that was done before: a large body takes long."""
 
 
 class Accepted(NamedTuple):
@@ -55,7 +55,7 @@ def decide(
 ) -> Accepted:
     """The next entry of the stream, or the error that the request deserves.
 
-    `spilled` is what is stored about the request's producer outside of the state.
+    `spilled` is the request's producer as stored outside of the state, if it was spilled.
     """
     if not request.body:
         if not request.close:
@@ -72,7 +72,7 @@ def decide(
 
 
 def tombstone(state: State, now: int) -> Entry:
-    """The tombstone: the moment of deletion is the moment it fills the next slot."""
+    """Return the tombstone: the stream is deleted when it fills the next slot."""
     after = state._replace(
         slot=state.slot + 1, written_at=max(now, state.written_at), deleted=True, produced=False
     )
@@ -80,7 +80,7 @@ def tombstone(state: State, now: int) -> Entry:
 
 
 def _closed_already(state: State, request: Append, *, harmless: bool) -> Accepted:
-    """A closed stream takes only what closed it, again, and a bare subscription to close it."""
+    """Decide on a closed stream: only a repeat of the request that closed it succeeds."""
     if request.producer is not None and request.producer == state.closer:
         return Accepted(state, None, request.producer.seq)
     if harmless:
@@ -125,7 +125,7 @@ def _next_entry(
 def content(
     mode: Mode, body: bytes, flat: json_mode.Flat | InvalidJson | None = None
 ) -> json_mode.Flat:
-    """A body as it is stored, and by how much it moves the offset."""
+    """Return a body as it is stored, and by how much it moves the offset."""
     if mode is not Mode.JSON or not body:
         return body, len(body)
     if isinstance(flat, InvalidJson):

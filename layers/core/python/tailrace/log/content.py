@@ -19,7 +19,7 @@ _MEDIA_TYPE = re.compile(rf"{_NAME}/{_NAME}(?:[ \t]*;[\x20-\x7e\t]*)?")
 
 
 class Mode(Enum):
-    """What a stream's content type means for its log."""
+    """The meaning of a stream's content type for its log."""
 
     BYTES = "bytes"
     TEXT = "text"
@@ -28,7 +28,7 @@ class Mode(Enum):
 
 @lru_cache(maxsize=1024)
 def media_type(content_type: str) -> str:
-    """The type without its parameters, in lower case: what two types are compared by."""
+    """Return the type without its parameters, in lower case, to compare types by."""
     return content_type.partition(";")[0].strip().lower()
 
 
@@ -45,8 +45,8 @@ def mode(content_type: str) -> Mode:
 
 
 @lru_cache(maxsize=1024)
-def checked(content_type: str) -> str:
-    """The type as given, or `BadHeader` when it is none."""
+def check_type(content_type: str) -> str:
+    """Return the type unchanged; raise `BadHeader` when it is not a media type."""
     if len(content_type) > CONTENT_TYPE_BYTES or not _MEDIA_TYPE.fullmatch(content_type):
         raise BadHeader(
             f"Content-Type '{content_type[:80]}' is not a media type such as text/plain"
@@ -59,7 +59,7 @@ def length(kind: Mode, body: bytes) -> int:
     return json_mode.count(body) if kind is Mode.JSON else len(body)
 
 
-def joined(kind: Mode, bodies: Sequence[bytes]) -> bytes:
+def join_bodies(kind: Mode, bodies: Sequence[bytes]) -> bytes:
     """Stored bodies as one response body."""
     if kind is Mode.JSON:
         return b"[%b]" % b",".join(bodies)

@@ -1,4 +1,4 @@
-"""What a PUT does: a new stream, the same stream again, or a conflict."""
+"""The rules of PUT: it creates a stream, finds the same one, or conflicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.log.state import Ancestor, Config, Entry, Fork, State, Stream
 
 
 class ForkFrom(NamedTuple):
-    """Which stream to fork, and where; `at` is None for its tail."""
+    """Which stream to fork, and where; `slot` is None for its tail."""
 
     source: str
     slot: int | None = None
@@ -44,21 +44,21 @@ class ForkPoint(NamedTuple):
 
 
 def require_same(config: Config, state: State, request: Create) -> None:
-    """Pass when creating again what exists asks for nothing else than what is there."""
-    fork, asked = config.fork, request.fork
-    if (fork is None) != (asked is None):
+    """Raise a conflict unless a request describes the stream that exists."""
+    fork, wanted = config.fork, request.fork
+    if (fork is None) != (wanted is None):
         kind = "a fork" if fork else "not a fork"
         raise StreamConflict(f"the stream exists already, and is {kind}")
-    if fork is not None and asked is not None:
-        if asked.source != fork.source:
+    if fork is not None and wanted is not None:
+        if wanted.source != fork.source:
             raise StreamConflict("the stream exists already, forked from another stream")
-        if asked.slot not in (None, fork.slot):
+        if wanted.slot not in (None, fork.slot):
             raise StreamConflict("the stream exists already, forked at another offset")
-        if asked.sub_offset != fork.sub_offset:
+        if wanted.sub_offset != fork.sub_offset:
             raise StreamConflict("the stream exists already, forked at another sub-offset")
-    wanted = request.content_type or (config.content_type if fork else DEFAULT_TYPE)
-    if not same_type(wanted, config.content_type):
-        raise ContentTypeConflict(config.content_type, wanted)
+    content_type = request.content_type or (config.content_type if fork else DEFAULT_TYPE)
+    if not same_type(content_type, config.content_type):
+        raise ContentTypeConflict(config.content_type, content_type)
     inherits = request.ttl is None and request.expires_at is None and not config.own_expiry
     if not inherits and (request.ttl, request.expires_at) != (config.ttl, config.expires_at):
         raise StreamConflict("the stream exists already, with another TTL or expiry")
@@ -74,11 +74,11 @@ def new_config(request: Create, now: int) -> Config:
 def fork_config(
     request: Create, source: Stream, point: ForkPoint, now: int, earliest: int = 0
 ) -> Config:
-    """The configuration of a fork: what the request leaves open comes from its source.
+    """Return the configuration of a fork; fields missing from the request come from its source.
 
     `earliest`: the first slot that the source still has."""
-    asked = request.fork
-    assert asked is not None
+    wanted = request.fork
+    assert wanted is not None
     content_type = request.content_type or source.config.content_type
     if not same_type(content_type, source.config.content_type):
         raise ContentTypeConflict(source.config.content_type, content_type)
@@ -91,20 +91,20 @@ def fork_config(
         now,
         request.ttl if own else source.config.ttl,
         request.expires_at if own else source.config.expires_at,
-        Fork(asked.source, source.id, point.slot, asked.sub_offset, lineage),
+        Fork(wanted.source, source.id, point.slot, wanted.sub_offset, lineage),
         own,
         (point.slot, point.offset, point.size),
         earliest,
     )
 
 
-def fork_slot(state: State, asked: ForkFrom) -> int:
+def fork_slot(state: State, wanted: ForkFrom) -> int:
     """The slot at which a fork begins, if the source reaches that far."""
-    if asked.slot is None:
+    if wanted.slot is None:
         return state.tail
-    if asked.slot > state.tail:
+    if wanted.slot > state.tail:
         raise ForkOutOfRange(f"the source ends at {state.next_offset}, before the fork's offset")
-    return asked.slot
+    return wanted.slot
 
 
 def fork_lineage(source: Stream, slot: int) -> tuple[Ancestor, ...]:
@@ -122,7 +122,7 @@ def fork_lineage(source: Stream, slot: int) -> tuple[Ancestor, ...]:
 
 
 def first_entries(config: Config, request: Create, point: ForkPoint | None) -> list[Entry]:
-    """What a new stream holds: the prefix of a split append, the body, the closing mark."""
+    """Return the entries of a new stream: prefix of a split append, body, closing mark."""
     entries: list[Entry] = []
     state = config.initial_state()
     if request.fork is not None and request.fork.sub_offset:

@@ -72,7 +72,7 @@ def renewal_slack(ttl: int) -> int:
 
 
 def stored_deadline(config: Config, stored: int) -> int | None:
-    """When a stream expires for one who knows only the stored time of access."""
+    """Return when a stream expires, judged by the stored time of access alone."""
     instant = deadline(config, stored)
     if instant is not None and config.ttl is not None:
         instant += renewal_slack(config.ttl)

@@ -18,7 +18,12 @@ from typing import Any, Final, NamedTuple, NoReturn
 import orjson
 
 from tailrace.errors import InvalidJson
-from tailrace.limits import JSON_DEPTH, JSON_LOOP_BYTES, JSON_PIECE_BYTES, JSON_SPLIT_BYTES
+from tailrace.limits import (
+    JSON_CHECK_STEP_BYTES,
+    JSON_DEPTH,
+    JSON_EVENT_LOOP_BYTES,
+    JSON_SPLIT_BYTES,
+)
 
 _SPACE: Final = b" \t\r\n"
 _BOM: Final = b"\xef\xbb\xbf"
@@ -34,7 +39,7 @@ _MOST_HIDDEN: Final = 8
 """Levels of nesting that are taken out together before the others are counted one by one."""
 
 _MOST_PARTS: Final = 4 * JSON_DEPTH
-"""What quotes may divide a text without commas into: no value follows another in it."""
+"""The parts into which quotes may divide a text without commas: no value follows another."""
 
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _FLAT: Final = rb'(?:[^\[\]{}"]++|' + _STRING + rb")*+"
@@ -58,7 +63,7 @@ class Span(NamedTuple):
 
 def flatten(body: bytes) -> Flat:
     """The messages of a body as they are stored; `InvalidJson` when it is not JSON."""
-    if len(body) > JSON_LOOP_BYTES:
+    if len(body) > JSON_EVENT_LOOP_BYTES:
         start, stop, count = check(body)
         return body[start:stop], count
     # As `check` does it, written out: most bodies are small.
@@ -66,7 +71,7 @@ def flatten(body: bytes) -> Flat:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        value = _parsed_leniently(text)
+        value = _parse_leniently(text)
     if text.count(b"[") + text.count(b"{") > JSON_DEPTH and is_deeper(text, JSON_DEPTH):
         raise _too_deep()
     if isinstance(value, list):
@@ -97,11 +102,11 @@ def batches(text: bytes) -> Iterator[list[bytes]]:
     """The messages of a flattened text, in steps of bounded work, of which some bring none."""
     start = 0
     for commas in _commas(text):
-        found: list[bytes] = []
+        messages: list[bytes] = []
         for comma in commas:
-            found.append(text[start:comma].strip(_SPACE))
+            messages.append(text[start:comma].strip(_SPACE))
             start = comma + 1
-        yield found
+        yield messages
     last = text[start:].strip(_SPACE)
     if last:
         yield [last]
@@ -139,7 +144,7 @@ def _commas(text: bytes) -> Iterator[list[int]]:
     quoted = False
     while place < len(text):
         stop = min(place + JSON_SPLIT_BYTES, len(text))
-        found: list[int] = []
+        commas: list[int] = []
         while place < stop:
             skip = _IN_STRING if quoted else _IN_MESSAGE if depth else _BETWEEN
             match = skip.match(text, place, stop)
@@ -156,11 +161,11 @@ def _commas(text: bytes) -> Iterator[list[int]]:
                     place = stop
                 break
             elif mark == _COMMA:
-                found.append(place)
+                commas.append(place)
             else:
                 depth += 1 if mark in _OPENS else -1
             place += 1
-        yield found
+        yield commas
 
 
 # Checking
@@ -187,9 +192,9 @@ def _check_pieces(text: bytes) -> int:
         last = place + len(piece) == len(text)
         if not last and not after:
             raise _invalid("a second value", place)
-        tail = b"" if last else _suspended(after)
+        tail = b"" if last else _closing(after)
         try:
-            value = _parsed(_resumed(before) + piece + tail)
+            value = _parse(_opening(before) + piece + tail)
         except InvalidJson as error:
             raise InvalidJson(f"{error}, in what follows byte {place}") from None
         if isinstance(value, list):
@@ -203,7 +208,7 @@ def _check_pieces(text: bytes) -> int:
 
 def _next_piece(text: bytes, start: int) -> tuple[bytes, bytes]:
     """The text up to a comma or the end, and what of it is outside of strings."""
-    size = JSON_PIECE_BYTES
+    size = JSON_CHECK_STEP_BYTES
     while True:
         piece = text[start : start + size]
         parts = _parts(piece)
@@ -224,7 +229,7 @@ def _next_piece(text: bytes, start: int) -> tuple[bytes, bytes]:
 
 
 def _parts(text: bytes) -> list[bytes]:
-    """What is outside of strings, inside of one, outside, …; lengths are as in the text."""
+    """The parts of a text, outside and inside of strings in turns; lengths are as in the text."""
     return text.replace(rb"\\", b"__").replace(rb"\"", b"__").split(b'"')
 
 
@@ -239,12 +244,12 @@ def _walk(stack: bytes, outside: bytes, most: int = JSON_DEPTH) -> bytes:
         if len(brief) > length // 2:
             break
     try:
-        return _stepped(stack, brief, most - hidden)
+        return _push_and_pop(stack, brief, most - hidden)
     except InvalidJson:
-        return _stepped(stack, marks, most)
+        return _push_and_pop(stack, marks, most)
 
 
-def _stepped(stack: bytes, marks: bytes, most: int) -> bytes:
+def _push_and_pop(stack: bytes, marks: bytes, most: int) -> bytes:
     opened = bytearray(stack)
     for run in _RUNS.findall(marks):
         if run[0] in _OPENS:
@@ -258,26 +263,26 @@ def _stepped(stack: bytes, marks: bytes, most: int) -> bytes:
     return bytes(opened)
 
 
-def _resumed(stack: bytes) -> bytes:
+def _opening(stack: bytes) -> bytes:
     """A text that goes on after a comma inside of some brackets."""
     if not stack:
         return b""
     return b"".join([_OPEN[mark] for mark in stack[:-1]]) + _RESUMED[stack[-1]]
 
 
-def _suspended(stack: bytes) -> bytes:
-    """What completes a text before a comma inside of some brackets."""
+def _closing(stack: bytes) -> bytes:
+    """The brackets that complete a text before a comma inside of some brackets."""
     return _SUSPENDED[stack[-1]] + b"".join([_CLOSES[mark] for mark in stack[-2::-1]])
 
 
-def _parsed(text: bytes) -> Any:
+def _parse(text: bytes) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return _parsed_leniently(text)
+        return _parse_leniently(text)
 
 
-def _parsed_leniently(text: bytes) -> Any:
+def _parse_leniently(text: bytes) -> Any:
     """Numbers beyond a double and unpaired surrogates are JSON, but more than orjson takes."""
     try:
         return json.loads(

@@ -32,7 +32,7 @@ def parse(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """How much lies before what a token of this server names."""
+    """Return the offset in a token of this server: how much data lies before its slot."""
     return int(text[17:])
 
 

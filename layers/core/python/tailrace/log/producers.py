@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tailrace.errors import NewEpochNotAtZero, ProducerFenced, ProducerGap
-from tailrace.limits import PRODUCER_BUDGET
+from tailrace.limits import PRODUCER_STATE_BYTES
 from tailrace.log.state import NO_PRODUCERS, Producer, Producers
 
 _PER_PRODUCER = 40
@@ -46,10 +46,10 @@ def advance(producers: Producers, request: Producer) -> tuple[Producers, Produce
     after = dict(producers)
     new = after.pop(request.id, None) is None
     after[request.id] = (request.epoch, request.seq)
-    if not new or _weight(after) <= PRODUCER_BUDGET:
+    if not new or _weight(after) <= PRODUCER_STATE_BYTES:
         return after, NO_PRODUCERS
     spill = {}
-    while len(after) > 1 and _weight(after) > PRODUCER_BUDGET // 2:
+    while len(after) > 1 and _weight(after) > PRODUCER_STATE_BYTES // 2:
         coldest = next(iter(after))
         spill[coldest] = after.pop(coldest)
     return after, spill

@@ -1,8 +1,8 @@
 """Quotas: how many streams there may be below a prefix.
 
-The setting has rules, `users/*/=100; chat/=5000`, of which the first that a path is below decides.
-A prefix ends with `/`; a `*` is anything within one segment, and what it stands for has a quota of
-its own: `users/7/inbox` counts for `users/7/`. Where no rule matches there is no limit.
+The setting has rules, `users/*/=100; chat/=5000`; the first whose prefix a path is below decides.
+A prefix ends with `/`. A `*` is anything within one segment, and each match has a quota of its own:
+`users/7/inbox` counts for `users/7/`. A path that no rule matches has no limit.
 """
 
 from __future__ import annotations
@@ -12,50 +12,51 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.errors import BadSetting, TooManyStreams
-from tailrace.limits import LIST_PAGE, QUOTA_STREAMS
-from tailrace.log.path_patterns import compiled
+from tailrace.limits import LIST_PAGE_STREAMS, QUOTA_STREAMS
+from tailrace.log.path_patterns import Rule, compile_pattern, parse_rules
 from tailrace.log.state import Listed
 
 List = Callable[[str, str, int], Awaitable[Sequence[Listed]]]
-"""`Streams.list`: a prefix, the path to go on after, and how many."""
+"""`Streams.list`: prefix, the path after which the page begins, and the length of the page."""
 
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,6}")
 
 
-class Rule(NamedTuple):
+class Limit(NamedTuple):
     prefix: re.Pattern[str]
-    most: int
+    streams: int
+    """Most streams below what the prefix matches."""
 
 
 class Quota(NamedTuple):
-    rules: Sequence[Rule]
+    limits: Sequence[Limit]
 
     @classmethod
     def parse(cls, text: str) -> Quota:
-        return cls([_rule(each.strip()) for each in text.split(";") if each.strip()])
+        return cls([_limit(rule) for rule in parse_rules(text)])
 
     def of(self, path: str) -> tuple[str, int] | None:
-        """The prefix that a path is below and how many streams may be there, or no limit."""
-        for rule in self.rules:
-            above = rule.prefix.match(path)
-            if above is not None:
-                return above[0], rule.most
+        """Return the prefix that a path is below and how many streams may be there, or None."""
+        for limit in self.limits:
+            prefix = limit.prefix.match(path)
+            if prefix is not None:
+                return prefix[0], limit.streams
         return None
 
     async def check(self, path: str, streams: List) -> None:
-        """Raises `TooManyStreams` unless there is room for a stream at a path, or it is there.
+        """Raise `TooManyStreams` if a new stream at a path would exceed its quota.
 
-        What is there is counted each time, so a creation costs a listing of the prefix; and who
-        create at the same moment may all find the last place free."""
+        The streams are counted each time, so a creation costs a listing of the prefix; and
+        concurrent creations may all take the last place."""
         limit = self.of(path)
         if limit is None:
             return
         prefix, most = limit
         if await _count(prefix, most, streams) < most:
             return
-        # A repeated PUT creates nothing, and is answered as ever.
-        there = await streams(path, "", 1)
-        if not any(listed.stream.path == path for listed in there):
+        # A repeated PUT creates nothing: it must succeed even where the quota is used up.
+        same = await streams(path, "", 1)
+        if not any(listed.stream.path == path for listed in same):
             raise TooManyStreams(
                 f"there are {most} streams below '{prefix}', as many as there may be;"
                 " delete one of them first"
@@ -63,28 +64,23 @@ class Quota(NamedTuple):
 
 
 async def _count(prefix: str, most: int, streams: List) -> int:
-    """How many streams are below a prefix; of more than `most` no more are looked at."""
+    """Count the streams below a prefix, up to `most`."""
     count, after = 0, ""
     while count < most:
-        asked = min(LIST_PAGE, most - count)
-        page = await streams(prefix, after, asked)
+        limit = min(LIST_PAGE_STREAMS, most - count)
+        page = await streams(prefix, after, limit)
         count += len(page)
-        if len(page) < asked:
+        if len(page) < limit:
             break
         after = page[-1].stream.path
     return count
 
 
-def _rule(text: str) -> Rule:
-    prefix, _, most = (part.strip() for part in text.rpartition("="))
-    known = prefix.endswith("/") and "**" not in prefix and _COUNT.fullmatch(most)
-    if not known or int(most) > QUOTA_STREAMS:
-        raise _bad(text)
-    return Rule(compiled(prefix), int(most))
-
-
-def _bad(rule: str) -> BadSetting:
-    return BadSetting(
-        f"TAILRACE_STREAMS_PER_PREFIX has the rule '{rule}', but a rule is PREFIX/=N, with * for"
-        f" one segment and N from 1 to {QUOTA_STREAMS}; such as users/*/=100"
-    )
+def _limit(rule: Rule) -> Limit:
+    is_prefix = rule.pattern.endswith("/") and "**" not in rule.pattern
+    if not is_prefix or not _COUNT.fullmatch(rule.value) or int(rule.value) > QUOTA_STREAMS:
+        raise BadSetting(
+            f"TAILRACE_STREAMS_PER_PREFIX has the rule '{rule.text}', but a rule is PREFIX/=N, with"
+            f" * for one segment and N from 1 to {QUOTA_STREAMS}; such as users/*/=100"
+        )
+    return Limit(compile_pattern(rule.pattern), int(rule.value))

@@ -1,8 +1,8 @@
 """Retention: for how long streams keep their data, and how much of it.
 
-The setting has rules, `logs/*=7d,1GB; audit/**=forever; **=90d`, of which the first whose pattern
-matches a path decides. What is older than a rule's age is let go, and so is what lies further back
-than its size: of both limits the one that is reached first. Where no rule matches, all stays.
+The setting has rules, `logs/*=7d,1GB; audit/**=forever; **=90d`; the first whose pattern matches a
+path decides. Entries older than the rule's age are removed, and so are those further back than its
+size, whichever limit is reached first. A stream that no rule matches keeps everything.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.errors import BadSetting
-from tailrace.log.path_patterns import compiled
+from tailrace.log.path_patterns import Rule, compile_pattern, parse_rules
 from tailrace.log.state import Config, State
 
 AGES: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -22,7 +22,7 @@ _LIMIT: Final = re.compile(r"([1-9][0-9]{0,14})([A-Za-z]+)")
 
 
 class Keep(NamedTuple):
-    """What a rule keeps; None: it has no such limit."""
+    """The limits of a rule; None: it has no such limit."""
 
     age: int | None
     """Milliseconds."""
@@ -30,86 +30,86 @@ class Keep(NamedTuple):
     """Bytes."""
 
 
-class Rule(NamedTuple):
+class Policy(NamedTuple):
     pattern: re.Pattern[str]
     keep: Keep | None
     """None: all of it, forever."""
 
 
 class Piece(NamedTuple):
-    """Slots that are let go together: those of a segment, or a single one."""
+    """Slots that are removed together: those of a segment, or a single one."""
 
     stop: int
     """The slot after the last."""
-    at: int
+    written_at: int
     """When the last was written, in milliseconds."""
     size: int
     """The size of the stream after it."""
 
 
 class Retention(NamedTuple):
-    rules: Sequence[Rule]
+    policies: Sequence[Policy]
 
     @classmethod
     def parse(cls, text: str) -> Retention:
-        return cls([_rule(each.strip()) for each in text.split(";") if each.strip()])
+        return cls([_policy(rule) for rule in parse_rules(text)])
 
     def keep(self, path: str) -> Keep | None:
-        """What the stream at a path keeps; None: all of it, forever."""
-        for rule in self.rules:
-            if rule.pattern.fullmatch(path):
-                return rule.keep
+        """Return what the stream at a path keeps; None: all of it, forever."""
+        for policy in self.policies:
+            if policy.pattern.fullmatch(path):
+                return policy.keep
         return None
 
 
-def lets_go(keep: Keep, state: State, piece: Piece, now: int, grace: int = 0) -> bool:
-    """Whether a rule lets go of the first slots of a stream; none is younger than `grace` seconds.
+def may_remove(keep: Keep, state: State, piece: Piece, now: int, grace: int = 0) -> bool:
+    """Whether retention removes the first slots of a stream; none is younger than `grace` seconds.
 
-    The last entry stays, whatever the rule says: it is the stream's state."""
-    if piece.stop >= state.slot or now < piece.at + grace * 1000:
+    The last entry always stays: it is the stream's state."""
+    if piece.stop >= state.slot or now < piece.written_at + grace * 1000:
         return False
-    old = keep.age is not None and now >= piece.at + keep.age
+    old = keep.age is not None and now >= piece.written_at + keep.age
     return old or (keep.size is not None and state.size - piece.size >= keep.size)
 
 
 def first_kept(keep: Keep, state: State, first: int, pieces: Iterable[Piece], now: int) -> int:
-    """The first slot that stays, of a chain that begins at `first` with these pieces in order."""
+    """Return the first slot that stays, of a chain that begins at `first` with these pieces."""
     for piece in pieces:
-        if not lets_go(keep, state, piece, now):
+        if not may_remove(keep, state, piece, now):
             break
         first = piece.stop
     return first
 
 
 def earliest(config: Config, first: int) -> int:
-    """The first slot of a stream that can be read, if its own chain begins at `first` by now.
+    """Return the first readable slot of a stream whose own chain begins at `first` by now.
 
-    A fork that has lost slots of its own has lost what is before them, too: no reader is to find
-    a hole."""
+    A fork that has lost slots of its own has lost all before them, too: readers must not find a
+    hole."""
     return first if first > config.base[0] else config.earliest
 
 
-def _rule(text: str) -> Rule:
-    pattern, equals, limits = (part.strip() for part in text.rpartition("="))
-    if not (pattern and equals):
-        raise _bad(text)
-    matches = compiled(pattern)
-    if limits == "forever":
-        return Rule(matches, None)
-    found: dict[bool, int] = {}
-    for limit in limits.split(","):
-        match = _LIMIT.fullmatch(limit.strip())
-        unit = match[2] if match else ""
-        is_age = unit in AGES
-        if match is None or is_age in found or not (is_age or unit in SIZES):
-            raise _bad(text)
-        found[is_age] = int(match[1]) * (AGES if is_age else SIZES)[unit]
-    return Rule(matches, Keep(found.get(True), found.get(False)))
+def _policy(rule: Rule) -> Policy:
+    if not (rule.pattern and rule.value):
+        raise _bad(rule)
+    pattern = compile_pattern(rule.pattern)
+    if rule.value == "forever":
+        return Policy(pattern, None)
+    age = size = None
+    for text in rule.value.split(","):
+        match = _LIMIT.fullmatch(text.strip())
+        if match and match[2] in AGES and age is None:
+            age = int(match[1]) * AGES[match[2]]
+        elif match and match[2] in SIZES and size is None:
+            size = int(match[1]) * SIZES[match[2]]
+        else:
+            raise _bad(rule)
+    return Policy(pattern, Keep(age, size))
 
 
-def _bad(rule: str) -> BadSetting:
+def _bad(rule: Rule) -> BadSetting:
     return BadSetting(
-        f"TAILRACE_RETENTION has the rule '{rule}', but a rule is PATTERN=LIMITS: an age with"
+        f"TAILRACE_RETENTION has the rule '{rule.text}', but a rule is PATTERN=LIMITS: an age with"
         f" {', '.join(AGES)}, a size with {', '.join(SIZES)}, both with a comma between them, or"
         " forever; such as logs/*=7d,1GB"
     )

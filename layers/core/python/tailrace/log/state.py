@@ -1,8 +1,8 @@
-"""What the log is made of: streams, entries in their slots, and the state each leaves behind."""
+"""The parts of the log: streams, entries in their slots, and the state each leaves behind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -10,8 +10,28 @@ from tailrace.log.content import Mode, mode
 from tailrace.log.offsets import token
 
 
+class Chunk(NamedTuple):
+    """Consecutive bodies of a chain, and where the next slot begins."""
+
+    bodies: Sequence[bytes]
+    slot: int
+    offset: int
+    size: int
+    cold: bool = False
+    """Whether all of it comes from segments: it has been there for a while."""
+
+
+class SlotInfo(NamedTuple):
+    """Offset and time of a slot, by which slots are searched for."""
+
+    offset: int
+    """That of the stream after it."""
+    written_at: int
+    """When it was filled, in milliseconds."""
+
+
 class Producer(NamedTuple):
-    """Who sent a request and its place in that sender's order."""
+    """The producer of a request, and the request's place in the producer's order."""
 
     id: str
     epoch: int
@@ -63,7 +83,7 @@ class State(NamedTuple):
 
     @property
     def tail(self) -> int:
-        """The slot a reader who has everything reads next.
+        """The slot that a reader with all data reads next.
 
         A slot that only says "closed" holds no data, so closing does not move a reader's offset.
         """
@@ -75,7 +95,7 @@ class State(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What fills a slot."""
+    """An entry, which fills a slot."""
 
     slot: int
     body: bytes | None
@@ -84,7 +104,7 @@ class Entry(NamedTuple):
     spill: Producers = NO_PRODUCERS
     """Producers that leave the state with this entry, to be stored in the same write."""
     note: str | None = None
-    """What goes with it to those who are told of it at once; no reader sees it."""
+    """Goes with it to subscribers that get it at once; no reader sees it."""
 
 
 class Ancestor(NamedTuple):
@@ -108,7 +128,7 @@ class Fork(NamedTuple):
 
 
 class Config(NamedTuple):
-    """What a stream was created with; it never changes."""
+    """The configuration that a stream was created with; it never changes."""
 
     content_type: str
     created: int

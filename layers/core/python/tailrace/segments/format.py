@@ -100,7 +100,7 @@ class Parts(NamedTuple):
             begin += length + comma
 
     def producers(self) -> Iterator[Producer | None]:
-        """Who wrote each slot, as far as a producer did."""
+        """Iterate over the producer request that wrote each slot, or None."""
         if not self.authors:
             yield from repeat(None, len(self.lengths))
             return
@@ -109,18 +109,19 @@ class Parts(NamedTuple):
 
 
 class Authors:
-    """The three columns that say who wrote each slot, made slot by slot."""
+    """Builds the list of producers and the two columns that say which of them wrote each slot."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], int] = {}
         self._who, self._seqs = array("Q"), array("Q")
 
-    def add(self, by: Producer | None) -> None:
+    def add(self, author: Producer | None) -> None:
         place = 0
-        if by is not None:
-            place = self._places.setdefault((by.id, by.epoch), len(self._places) + 1)
+        if author is not None:
+            producer = author.id, author.epoch
+            place = self._places.setdefault(producer, len(self._places) + 1)
         self._who.append(place)
-        self._seqs.append(0 if by is None else by.seq)
+        self._seqs.append(0 if author is None else author.seq)
 
     def columns(self) -> tuple[Sequence[tuple[str, int]], array[int], array[int]]:
         return [*self._places], self._who, self._seqs
@@ -145,7 +146,7 @@ class Index:
         self._times = times
         self._comma = 1 if mode is Mode.JSON else 0
 
-    def position(self, slot: int) -> tuple[int, int]:
+    def start_of(self, slot: int) -> tuple[int, int]:
         """Offset and size at which `slot` begins; it may be the one after the last."""
         return self._offsets[slot - self.first], self._sizes[slot - self.first]
 
@@ -170,7 +171,7 @@ class Index:
 
 
 class Trailer(NamedTuple):
-    """The last bytes of a segment: where its parts are, and what they must sum up to."""
+    """The last bytes of a segment: the lengths and checksums of its parts."""
 
     data_bytes: int
     index_bytes: int
@@ -186,7 +187,7 @@ class Trailer(NamedTuple):
         if magic != MAGIC:
             raise BadSegment("it does not end like a segment")
         if version != VERSION:
-            raise BadSegment(f"its version is {version}; only {VERSION} is known here")
+            raise BadSegment(f"its version is {version}, but this Tailrace reads only {VERSION}")
         return cls(*values)
 
     @property
@@ -202,23 +203,23 @@ def seal(chain: int, mode: Mode, start: tuple[int, int], records: Iterable[Recor
     bodies: list[bytes] = []
     lengths, steps, pauses = array("Q"), array("Q"), array("Q")
     authors = Authors()
-    first, at = -1, 0
+    first, written_at = -1, 0
     offset, size = start
     for record in records:
         if first < 0:
             first = record.slot
         size += len(record.body)
         follows = (record.slot, record.size) == (first + len(bodies), size)
-        if not follows or record.offset < offset or record.written_at < at:
+        if not follows or record.offset < offset or record.written_at < written_at:
             raise BadSegment(
                 f"slot {record.slot} of {chain:016x} does not follow the one before it"
             )
         bodies.append(record.body)
         lengths.append(len(record.body))
         steps.append(record.offset - offset)
-        pauses.append(record.written_at - at)
+        pauses.append(record.written_at - written_at)
         authors.add(record.author)
-        offset, at = record.offset, record.written_at
+        offset, written_at = record.offset, record.written_at
     if not bodies:
         raise BadSegment("a segment has at least one slot")
     data = (b"," if mode is Mode.JSON else b"").join(bodies)
@@ -230,7 +231,7 @@ def seal(chain: int, mode: Mode, start: tuple[int, int], records: Iterable[Recor
 
 
 def pack(parts: Parts) -> bytes:
-    """The bytes of a segment; what its parts say is not looked at."""
+    """Return the bytes of a segment, without checking its parts."""
     columns = [parts.lengths, parts.steps, parts.pauses]
     about: list[Any] = [
         f"{parts.chain:016x}", parts.mode.value, parts.first, len(parts.lengths), parts.offset,
@@ -239,7 +240,7 @@ def pack(parts: Parts) -> bytes:
     if parts.authors:
         about.append(parts.authors)
         columns += [parts.who, parts.seqs]
-    index = zlib.compress(orjson.dumps(about) + b"\n" + b"".join(map(_packed, columns)), LEVEL)
+    index = zlib.compress(orjson.dumps(about) + b"\n" + b"".join(map(_pack_column, columns)), LEVEL)
     data = parts.data
     checksums = zlib.crc32(data), zlib.crc32(index)
     trailer = _TRAILER.pack(len(data), len(index), *checksums, VERSION, MAGIC)
@@ -255,7 +256,7 @@ def unpack(segment: bytes) -> Parts:
     if zlib.crc32(data) != trailer.data_checksum:
         raise BadSegment("its data is damaged")
     packed = segment[trailer.data_bytes : -TRAILER_BYTES]
-    parts = _unpacked(packed, trailer.index_checksum)._replace(data=data)
+    parts = _unpack_index(packed, trailer.index_checksum)._replace(data=data)
     commas = len(parts.lengths) - 1 if parts.mode is Mode.JSON else 0
     if sum(parts.lengths) + commas != len(data):
         raise BadSegment("its index does not fit its data")
@@ -264,7 +265,7 @@ def unpack(segment: bytes) -> Parts:
 
 def read_index(packed: bytes, checksum: int) -> Index:
     """The index from its bytes in a segment."""
-    parts = _unpacked(packed, checksum)
+    parts = _unpack_index(packed, checksum)
     return Index(
         parts.chain,
         parts.mode,
@@ -275,7 +276,7 @@ def read_index(packed: bytes, checksum: int) -> Index:
     )
 
 
-def _unpacked(packed: bytes, checksum: int) -> Parts:
+def _unpack_index(packed: bytes, checksum: int) -> Parts:
     if zlib.crc32(packed) != checksum:
         raise BadSegment("its index is damaged")
     about, _, columns = zlib.decompress(packed).partition(b"\n")
@@ -283,7 +284,7 @@ def _unpacked(packed: bytes, checksum: int) -> Parts:
     authors = [(producer, epoch) for producer, epoch in rest[0]] if rest else []
     if len(columns) != 8 * slots * (5 if authors else 3):
         raise BadSegment("its index does not have as many numbers as slots")
-    numbers = _column(columns)
+    numbers = _unpack_column(columns)
     lengths, steps, pauses, who, seqs = (numbers[i * slots : (i + 1) * slots] for i in range(5))
     return Parts(
         int(chain, 16), Mode(mode), first, offset, size, lengths, steps, pauses, authors, who, seqs,
@@ -291,14 +292,14 @@ def _unpacked(packed: bytes, checksum: int) -> Parts:
     )  # fmt: skip
 
 
-def _packed(column: array[int]) -> bytes:
+def _pack_column(column: array[int]) -> bytes:
     if _SWAPPED:
         column = column[:]
         column.byteswap()
     return column.tobytes()
 
 
-def _column(packed: bytes) -> array[int]:
+def _unpack_column(packed: bytes) -> array[int]:
     column = array("Q", packed)
     if _SWAPPED:
         column.byteswap()

@@ -34,7 +34,7 @@ class Grid(NamedTuple):
 def merges(manifests: Sequence[Manifest], grid: Grid) -> Iterator[Sequence[Manifest]]:
     """Of a chain's segments in order, those that are to become one, neighbours each."""
     if any(one.stop != two.first for one, two in pairwise(manifests)):
-        return  # They were looked at while somebody else merged them.
+        return  # They were read while another job merged them.
     cells = [list(cell) for _, cell in groupby(manifests, lambda m: grid.cell(m.first, m.begin))]
     for i, cell in enumerate(cells):
         last = cell[-1]
@@ -66,8 +66,9 @@ def merge(parts: Sequence[Parts]) -> Parts:
     chain, mode, first, offset, size, *_ = parts[0]
     data = (b"," if mode is Mode.JSON else b"").join(part.data for part in parts)
     return Parts(
-        chain, mode, first, offset, size, _joined(parts, "lengths"), _joined(parts, "steps"),
-        pauses, *authors.columns(), data,
+        chain, mode, first, offset, size,
+        _join_columns(parts, "lengths"), _join_columns(parts, "steps"), pauses,
+        *authors.columns(), data,
     )  # fmt: skip
 
 
@@ -78,5 +79,5 @@ def _batches(neighbours: Sequence[Manifest], least: int) -> Iterator[Sequence[Ma
             yield batch
 
 
-def _joined(parts: Sequence[Parts], column: str) -> array[int]:
+def _join_columns(parts: Sequence[Parts], column: str) -> array[int]:
     return array("Q", (number for part in parts for number in getattr(part, column)))

@@ -1,21 +1,47 @@
-"""Reading segments: which one has a slot, its index, and one range of its data."""
+"""Reads of segments, as steps without I/O: which one has a slot, its index, a range of its data.
+
+A store drives the steps with its own I/O: `store.sqlite.segments` and `store.dynamodb.segments`."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+import threading
+from collections import OrderedDict
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeVar
 
-from tailrace.clock import Clock
-from tailrace.limits import TAIL_TRUST_SECONDS
-from tailrace.log.slots import Chunk, SlotInfo
+from tailrace.log.state import Chunk, SlotInfo
 from tailrace.segments.format import Index, read_index
-from tailrace.segments.index_cache import Indexes
 
-CHAINS: Final = 10_000
-"""Chains whose last segment is remembered."""
+
+class IndexCache:
+    def __init__(self, slots: int) -> None:
+        """`slots` is how many slots all kept indexes may have together."""
+        self._slots = slots
+        self._kept = 0
+        self._indexes: OrderedDict[str, Index] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> Index | None:
+        with self._lock:
+            index = self._indexes.get(key)
+            if index is not None:
+                self._indexes.move_to_end(key)
+            return index
+
+    def keep(self, key: str, index: Index) -> None:
+        """Add an index; the latest one stays, however large it is."""
+        with self._lock:
+            if key in self._indexes:
+                return
+            self._indexes[key] = index
+            self._kept += index.stop - index.first
+            while self._kept > self._slots and len(self._indexes) > 1:
+                _, oldest = self._indexes.popitem(last=False)
+                self._kept -= oldest.stop - oldest.first
 
 
 class Manifest(NamedTuple):
-    """That a segment exists: slots `first` up to `stop` of a chain are in the object `key`."""
+    """A segment of a chain: slots `first` up to `stop` are in the object `key`."""
 
     chain: int
     first: int
@@ -27,7 +53,7 @@ class Manifest(NamedTuple):
     committed_at: int
     """When it was committed, in milliseconds: its slots may leave the store a while after that."""
     level: int = 0
-    """How often its entries were merged; it and the rest are known where segments are merged."""
+    """How often its entries were merged. The embedded store leaves this and the rest at 0."""
     begin: int = 0
     """The size of the stream before its first slot."""
     offset: int = 0
@@ -36,79 +62,72 @@ class Manifest(NamedTuple):
     """The size after its last slot."""
 
 
-class Manifests(Protocol):
-    async def covering(self, chain: int, slot: int) -> Manifest | None:
-        """The segment that holds `slot` of a chain."""
+class FindSegment(NamedTuple):
+    """A request for the manifest of the segment that holds `slot` of a chain, or None."""
+
+    chain: int
+    slot: int
 
 
-class Objects(Protocol):
-    async def get(self, key: str, begin: int, end: int) -> bytes:
-        """The bytes of an object from `begin` up to `end`."""
+class ReadBytes(NamedTuple):
+    """A request for the bytes of a segment from `begin` up to `end`."""
+
+    manifest: Manifest
+    begin: int
+    end: int
 
 
-class History:
-    """Segments of all chains; the indexes that were used last are kept, up to a number of slots.
+Request = FindSegment | ReadBytes
+R = TypeVar("R")
+Steps = Generator[Request, Any, R]
+"""A read without I/O: it yields requests, is sent what they ask for, and returns its result."""
 
-    Segments are merged and let go, and their objects stay for a grace period after that; what is
-    remembered of them is trusted for far less."""
 
-    def __init__(self, manifests: Manifests, objects: Objects, slots: int, clock: Clock) -> None:
-        self._manifests = manifests
-        self._objects = objects
-        self._indexes = Indexes(slots)
-        self._clock = clock
-        self._used: dict[int, tuple[Manifest, int]] = {}
-        """The segment of each chain that was read last, and until when it is trusted: who reads on
-        begins there."""
+class SegmentReader:
+    """Reads segments of all chains, without I/O of its own; its driver answers the requests.
 
-    async def read(self, chain: int, slot: int, stop: int, boundary: int) -> Chunk | None:
-        """From `slot` up to `stop`, but nothing after the first slot that passes `boundary`.
+    Recently used indexes are kept, up to a number of slots."""
 
-        It ends with its segment at the latest. None: `slot` is in no segment."""
-        manifest = await self._covering(chain, slot)
+    def __init__(self, slots: int) -> None:
+        self._indexes = IndexCache(slots)
+
+    def read(self, chain: int, slot: int, stop: int, boundary: int) -> Steps[Chunk | None]:
+        """Read from `slot` up to `stop`, but nothing after the first slot that passes `boundary`.
+
+        The chunk ends with its segment at the latest. Returns None if `slot` is in no segment."""
+        manifest: Manifest | None = yield FindSegment(chain, slot)
         if manifest is None:
             return None
-        index = await self._index(manifest)
-        found = index.range(slot, stop, boundary)
-        data = await self._objects.get(manifest.key, found.begin, found.end)
-        bodies = index.split(slot, found.slot, data)
-        return Chunk(bodies, found.slot, found.offset, found.size, cold=True)
+        index = yield from self.index(manifest)
+        part = index.range(slot, stop, boundary)
+        data: bytes = yield ReadBytes(manifest, part.begin, part.end)
+        bodies = index.split(slot, part.slot, data)
+        return Chunk(bodies, part.slot, part.offset, part.size, cold=True)
 
-    async def start(self, chain: int, slot: int) -> tuple[int, int] | None:
-        """Offset and size at which `slot` begins, if it is in a segment."""
-        manifest = await self._covering(chain, slot)
-        return None if manifest is None else (await self._index(manifest)).position(slot)
+    def start_of(self, chain: int, slot: int) -> Steps[tuple[int, int] | None]:
+        """Return offset and size at which `slot` begins, if it is in a segment."""
+        manifest: Manifest | None = yield FindSegment(chain, slot)
+        return None if manifest is None else (yield from self.index(manifest)).start_of(slot)
 
-    async def end(self, chain: int, slot: int) -> tuple[int, int] | None:
-        """Offset and size at which `slot` begins, if the slot before it is in a segment."""
-        manifest = await self._covering(chain, slot - 1)
-        return None if manifest is None else (await self._index(manifest)).position(slot)
+    def end_of(self, chain: int, slot: int) -> Steps[tuple[int, int] | None]:
+        """Return offset and size after `slot`, if it is in a segment."""
+        manifest: Manifest | None = yield FindSegment(chain, slot)
+        return None if manifest is None else (yield from self.index(manifest)).start_of(slot + 1)
 
-    async def slot_info(self, chain: int, slot: int) -> SlotInfo | None:
-        """The marks on `slot`, if it is in a segment."""
-        manifest = await self._covering(chain, slot)
+    def slot_info(self, chain: int, slot: int) -> Steps[SlotInfo | None]:
+        """Return the offset after `slot` and its time, if it is in a segment."""
+        manifest: Manifest | None = yield FindSegment(chain, slot)
         if manifest is None:
             return None
-        index = await self._index(manifest)
-        return SlotInfo(index.position(slot + 1)[0], index.time(slot))
+        index = yield from self.index(manifest)
+        return SlotInfo(index.start_of(slot + 1)[0], index.time(slot))
 
-    async def _covering(self, chain: int, slot: int) -> Manifest | None:
-        now = self._clock()
-        used, until = self._used.get(chain, (None, 0))
-        if used is not None and used.first <= slot < used.stop and now < until:
-            return used
-        manifest = await self._manifests.covering(chain, slot)
-        if manifest is not None:
-            self._used[chain] = manifest, now + TAIL_TRUST_SECONDS * 1000
-            if len(self._used) > CHAINS:
-                del self._used[next(iter(self._used))]
-        return manifest
-
-    async def _index(self, manifest: Manifest) -> Index:
+    def index(self, manifest: Manifest) -> Steps[Index]:
+        """Return the index of a segment, read at its first use."""
         index = self._indexes.get(manifest.key)
         if index is None:
             end = manifest.data_bytes + manifest.index_bytes
-            packed = await self._objects.get(manifest.key, manifest.data_bytes, end)
+            packed: bytes = yield ReadBytes(manifest, manifest.data_bytes, end)
             index = read_index(packed, manifest.index_checksum)
             self._indexes.keep(manifest.key, index)
         return index

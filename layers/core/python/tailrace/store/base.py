@@ -1,14 +1,13 @@
-"""The verbs of every store. The rules are in `tailrace.log`, the loops in `tailrace.streams`."""
+"""The interface of a store. The rules are in `tailrace.log`, the loops in `tailrace.streams`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
-from tailrace.log.slots import Chunk, SlotInfo
-from tailrace.log.state import Entry, Listed, State, Stream
+from tailrace.log.state import Chunk, Entry, Listed, SlotInfo, State, Stream
 
 
 class Tail(Protocol):
@@ -18,19 +17,19 @@ class Tail(Protocol):
 
     @property
     def state(self) -> State:
-        """What a writer builds on; may be ahead of what is committed, or behind it."""
+        """The state that a writer builds on; it may be ahead of what is committed, or behind."""
 
     @property
     def committed(self) -> State:
-        """What is committed, as far as the store has seen: all that a reader may see."""
+        """The newest committed state that the store has seen: all that a reader may see."""
 
     @property
     def soft_deleted(self) -> bool:
-        """Deleted, but kept for its forks."""
+        """Whether the stream was deleted, but is kept for its forks."""
 
     @property
     def earliest(self) -> int:
-        """The first slot that can be read, be it inherited: retention let go of those before."""
+        """The first slot that can be read, inherited or its own: retention removed those before."""
 
     @property
     def accessed(self) -> int:
@@ -38,7 +37,10 @@ class Tail(Protocol):
 
     @property
     def watched(self) -> bool:
-        """Whether somebody waits for the next slot; such a stream does not expire."""
+        """Whether a reader waits for the next slot; such a stream does not expire."""
+
+
+T = TypeVar("T", bound=Tail)
 
 
 class ReadResult(NamedTuple):
@@ -50,80 +52,107 @@ class ReadResult(NamedTuple):
     """The stream's state, if the chunk reaches its end."""
 
 
-class Store(Protocol):
-    async def open(self) -> None: ...
+class Store(Protocol[T]):
+    """A place where streams are kept; `T` is its own kind of tail.
 
-    async def close(self) -> None: ...
+    Every method except `held`, `append_lock` and `wake` raises `StoreUnavailable` when the storage
+    behind it does not do its part. On DynamoDB it also raises `StreamTooHot` when one key is used
+    more often than DynamoDB allows, and a write whose answer was lost raises `OutcomeUnknown`. The
+    docstrings below name only the errors beside these."""
+
+    async def open(self) -> None:
+        """Connect to the storage.
+
+        Raises `UnreadableData`, `DataDirectoryInUse` or `BadSetting` when it cannot be used."""
+
+    async def close(self) -> None:
+        """Commit what was accepted, end every wait, and release the storage."""
 
     # For writers
 
-    async def tail(self, path: str) -> Tail | None:
-        """The stream at a path, strongly consistent; None when there is none."""
+    async def tail(self, path: str) -> T | None:
+        """Return the stream at a path, strongly consistent; None when there is none."""
 
-    def held(self, path: str) -> Tail | None:
-        """The stream at a path as far as it is known without asking.
+    def held(self, path: str) -> T | None:
+        """Return the stream at a path if it is in memory, without asking the storage.
 
-        It may be outdated: filling a slot tells, and so does `settle`."""
+        It may be outdated: filling a slot shows that, and so does `confirm`."""
 
-    def append_lock(self, path: str) -> AbstractAsyncContextManager[None] | None:
-        """Whose turn it is to append, where writers of one process would only disturb each other.
+    def append_lock(self, path: str) -> AbstractAsyncContextManager[None]:
+        """Hold this while appending: writers of one process would only lose races to each other.
 
-        None where they do not."""
+        Raises `StreamTooHot` when too many appends wait for the stream."""
 
-    def put(self, tail: Tail, entry: Entry) -> Awaitable[bool]:
-        """Fill the entry's slot, durably. False when it was filled already; `tail` knows then."""
+    def put(self, tail: T, entry: Entry) -> Awaitable[bool]:
+        """Fill the entry's slot, durably.
 
-    async def confirm(self, tail: Tail) -> bool:
+        Returns False when it was filled already; `tail` is up to date then. Raises `BodyTooLarge`
+        when the body fits neither the table nor, without a bucket, anything else."""
+
+    async def confirm(self, tail: T) -> bool:
         """Wait until what `tail.state` says is committed and current.
 
-        False when it is not: whatever was concluded from it has to be concluded again."""
+        Returns False when it is not: a conclusion that was drawn from it has to be drawn again."""
 
-    async def producer(self, tail: Tail, producer: str) -> tuple[int, int] | None:
-        """What was spilled about a producer."""
+    async def producer(self, tail: T, producer: str) -> tuple[int, int] | None:
+        """Return epoch and last sequence of a producer that was spilled from the state."""
 
-    async def create(self, stream: Stream, entries: Sequence[Entry]) -> Tail | None:
-        """Claim the name for a new chain. None when name or fork source changed meanwhile."""
+    async def create(self, stream: Stream, entries: Sequence[Entry]) -> T | None:
+        """Create a chain with its first entries, under a free name.
 
-    async def drop(self, tail: Tail) -> bool:
-        """Delete: free the name, or keep it soft-deleted while forks need the data.
+        Returns None when the name or the fork's source changed meanwhile. Raises `BodyTooLarge` as
+        `put` does."""
 
-        False when the stream changed meanwhile and nothing was done."""
+    async def drop(self, tail: T) -> bool:
+        """Delete a stream: free its name, or soft-delete it while forks need its data.
 
-    async def touch(self, tail: Tail, now: int) -> None:
-        """Note an access; stored with the lag that `log.expiry` allows."""
+        Returns False when the stream changed meanwhile and nothing was done."""
+
+    async def touch(self, tail: T, now: int) -> None:
+        """Note an access; it is stored with the lag that `log.expiry` allows.
+
+        Raises nothing: an access that could not be stored is stored by a later one."""
 
     # For readers
 
     async def read_at(self, path: str, slot: int, chunk_bytes: int) -> ReadResult | None:
-        """The stream at a path and its data from `slot` on, strongly consistent.
+        """Return the stream at a path and its data from `slot` on, strongly consistent.
 
         `slot` may be `offsets.NOW` for the tail, or `offsets.BEGINNING` for the first slot that is
         kept; it may lie in what a fork inherits. The chunk ends at the first multiple of
-        `chunk_bytes` passed; it is empty at the tail and beyond. `SlotTrimmed` when `slot` is no
-        longer kept."""
+        `chunk_bytes` passed; it is empty at the tail and beyond. Returns None when there is no such
+        stream. Raises `SlotTrimmed` when `slot` is no longer kept."""
 
     async def read(self, chain: int, slot: int, stop: int, chunk_bytes: int) -> Chunk:
-        """Slots of one chain from `slot` up to `stop`, ending as in `look`."""
+        """Return slots of one chain from `slot` up to `stop`, ending as in `read_at`.
 
-    async def position(self, chain: int, slot: int) -> tuple[int, int]:
-        """Offset and size at which `slot` of a chain begins."""
+        Raises `SlotTrimmed` when `slot` is not kept."""
+
+    async def start_of(self, chain: int, slot: int) -> tuple[int, int]:
+        """Return offset and size at which `slot` of a chain begins.
+
+        Raises `SlotTrimmed` when the slot before it, which says so, is not kept."""
 
     async def slot_info(self, chain: int, slot: int) -> SlotInfo:
-        """The offset after `slot` of a chain, and its time; `SlotTrimmed` when it is not kept."""
+        """Return the offset after `slot` of a chain, and when it was filled.
 
-    async def wait(self, tail: Tail, slot: int, seconds: float) -> bool:
-        """Until `slot` is filled, the stream ends or changes hands; False when time is up."""
+        Raises `SlotTrimmed` when it is not kept."""
+
+    async def wait(self, tail: T, slot: int, seconds: float) -> bool:
+        """Wait until `slot` is filled, or the stream ends or is replaced.
+
+        Returns False when the time is up. Raises nothing: the read that follows does."""
 
     def wake(self) -> None:
         """End every wait now."""
 
     async def list(self, prefix: str, after: str, limit: int, now: int) -> Sequence[Listed]:
-        """Streams whose path begins with `prefix` and sorts after `after`, in order."""
+        """Return streams whose path begins with `prefix` and sorts after `after`, in order."""
 
-    # Care
+    # Maintenance
 
     async def expiring(self, now: int) -> Sequence[str]:
-        """Paths whose stored clock says that they expired."""
+        """Return paths of streams that expired by their stored time of access."""
 
     async def sweep(self) -> None:
         """Remove for good what deleted streams and lost races left behind."""
@@ -131,29 +160,29 @@ class Store(Protocol):
 
 @dataclass(slots=True)
 class Compacted:
-    """What a compaction has moved so far."""
+    """Progress of a compaction: what was moved so far."""
 
     streams: int = 0
     segments: int = 0
     entries: int = 0
     bytes: int = 0
     failed: list[str] = field(default_factory=list)
-    """A sentence for each stream whose entries do not follow each other: those stay."""
+    """A message for each stream whose entries do not follow each other; they stay in the table."""
 
 
 @runtime_checkable
 class Compacting(Protocol):
-    """A store that moves its older entries to history itself."""
+    """A store that moves its older entries into segments itself."""
 
     async def compact(self, progress: Callable[[Compacted], None] | None = None) -> Compacted:
-        """Move what fills segments; `progress` is called after each."""
+        """Move entries that fill a segment; `progress` is called after each segment."""
 
 
 Read = Callable[[int, int, int, int], Awaitable[Chunk]]
 
 
 async def read_through(read: Read, stream: Stream, slot: int, stop: int, chunk_bytes: int) -> Chunk:
-    """One chunk: for a fork inherited data, then its own, as if it were one chain."""
+    """Read one chunk of a stream: inherited data of a fork, then its own, as if in one chain."""
     if slot >= stream.config.base[0]:
         return await read(stream.id, slot, stop, chunk_bytes)
     lineage = stream.config.fork.lineage if stream.config.fork else ()

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def resolve(future: asyncio.Future[T], result: T, error: StoreUnavailable | None = None) -> None:
-    """End a wait, unless whoever waited has gone."""
+    """End a wait, unless its caller was cancelled."""
     if future.done():
         return
     if error is None:

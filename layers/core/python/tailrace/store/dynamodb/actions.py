@@ -28,14 +28,17 @@ def release_name(chain: Chain) -> Action:
 
     A stream with a TTL must not have been used since, for it may be dropped because it expired."""
     values: dict[str, Any] = {
-        ":i": layout.text(layout.id_text(chain.stream.id)),
-        ":v": layout.number(chain.forked),
+        ":id": layout.text(layout.id_text(chain.stream.id)),
+        ":forks": layout.number(chain.forked),
     }
-    condition = "i = :i AND attribute_not_exists(x) AND "
-    condition += "v = :v" if chain.forked else "(attribute_not_exists(v) OR v = :v)"
+    condition = "incarnation = :id AND attribute_not_exists(tombstone_slot) AND "
+    same_forks = "fork_count = :forks"
+    condition += (
+        same_forks if chain.forked else f"(attribute_not_exists(fork_count) OR {same_forks})"
+    )
     if chain.stream.config.ttl is not None:
-        condition += " AND a <= :a"
-        values[":a"] = layout.number(chain.stored)
+        condition += " AND accessed_at <= :accessed"
+        values[":accessed"] = layout.number(chain.stored)
     action: dict[str, Any] = {
         "Key": layout.name_key(chain.stream.path),
         "ConditionExpression": condition,
@@ -43,8 +46,8 @@ def release_name(chain: Chain) -> Action:
     }
     if not chain.forked:
         return {"Delete": action}
-    values[":x"] = layout.number(chain.state.slot)
-    return {"Update": {**action, "UpdateExpression": "SET x = :x REMOVE g, d"}}
+    values[":slot"] = layout.number(chain.state.slot)
+    return {"Update": {**action, "UpdateExpression": "SET tombstone_slot = :slot REMOVE g, d"}}
 
 
 def spill(chain: int, entry: Entry) -> Sequence[Action]:
@@ -67,13 +70,16 @@ def add_edge(fork: Fork, chain: int, earliest: int) -> Sequence[Action]:
     """A fork needs its source from the slot `earliest` on: an edge between them, and one more in
     the source's name.
 
-    Forking a stream and deleting it exclude each other, for both change its name item. The number
-    there is that of the edges, for both change together or not at all. Nor does retention move
-    what a fork counts on."""
-    condition = " AND attribute_not_exists(x) AND (attribute_not_exists(m) OR m <= :m)"
+    Forking a stream and deleting it exclude each other, since both change its name item. Edges and
+    their number there change together or not at all. Retention does not remove slots of a stream
+    that has forks."""
+    condition = (
+        " AND attribute_not_exists(tombstone_slot)"
+        " AND (attribute_not_exists(retained_from) OR retained_from <= :earliest)"
+    )
     return [
         {"Put": {"Item": layout.edge_key(fork.parent, chain), "ConditionExpression": ABSENT}},
-        _count_forks(fork, 1, condition, {":m": layout.number(earliest)}),
+        _count_forks(fork, 1, condition, {":earliest": layout.number(earliest)}),
     ]
 
 
@@ -91,23 +97,25 @@ def _count_forks(
     return {
         "Update": {
             "Key": layout.name_key(fork.source),
-            "UpdateExpression": "ADD v :change",
-            "ConditionExpression": f"i = :i{condition}",
+            "UpdateExpression": "ADD fork_count :change",
+            "ConditionExpression": f"incarnation = :id{condition}",
             "ExpressionAttributeValues": {
                 ":change": layout.number(change),
-                ":i": layout.text(layout.id_text(fork.parent)),
+                ":id": layout.text(layout.id_text(fork.parent)),
                 **(values or {}),
             },
         }
     }
 
 
-def take_body(key: str) -> Action:
-    """The entry takes a large body: its claim ends, if it was not revoked."""
+def end_upload_intent(key: str) -> Action:
+    """End the intent of an upload, in the transaction of the entry that names the object.
+
+    It fails if the sweep has revoked the intent: then the object is being removed."""
     return {
         "Delete": {
-            "Key": layout.claim_key(key),
-            "ConditionExpression": "attribute_exists(p) AND attribute_not_exists(x)",
+            "Key": layout.upload_intent_key(key),
+            "ConditionExpression": "attribute_exists(p) AND attribute_not_exists(revoked)",
         }
     }
 
@@ -117,14 +125,16 @@ def free_soft_name(name: Item) -> Action:
     return {
         "Delete": {
             "Key": layout.key_of(name),
-            "ConditionExpression": "i = :i AND attribute_exists(x) AND v = :zero",
-            "ExpressionAttributeValues": {":i": name["i"], ":zero": layout.number(0)},
+            "ConditionExpression": (
+                "incarnation = :id AND attribute_exists(tombstone_slot) AND fork_count = :zero"
+            ),
+            "ExpressionAttributeValues": {":id": name["incarnation"], ":zero": layout.number(0)},
         }
     }
 
 
 def mark_due(chain: int, slot: int, at: int) -> Action:
-    """From now on a tombstone says when its chain may go."""
+    """Note in a tombstone when its chain may be erased."""
     key = layout.slot_key(chain, slot)
     marks = layout.due(layout.CHAINS_DUE, key, at)
     return {
@@ -137,16 +147,16 @@ def mark_due(chain: int, slot: int, at: int) -> Action:
     }
 
 
-def claim(key: str, due: int) -> Action:
-    """An object that nothing names, or soon will: it is swept when due."""
-    item: dict[str, Any] = {**layout.claim_key(key)}
-    item |= layout.due(layout.CLAIMS_DUE, item, due)
+def put_upload_intent(key: str, due: int) -> Action:
+    """Have the sweep remove an object when it is due, unless an entry names it by then."""
+    item: dict[str, Any] = {**layout.upload_intent_key(key)}
+    item |= layout.due(layout.UPLOADS_DUE, item, due)
     return {"Put": {"Item": item}}
 
 
 def advance(stream: Stream, pointer: str, old: int, new: int, *, absent: int | None) -> Action:
-    """Move a pointer of a name from one slot to the next; `absent`: what none at all means."""
-    condition = f"i = :i AND ({pointer} = :old"
+    """Move a pointer of a name from one slot to another; a missing one means `absent`."""
+    condition = f"incarnation = :id AND ({pointer} = :old"
     if absent == old:
         condition += f" OR attribute_not_exists({pointer})"
     return {
@@ -155,7 +165,7 @@ def advance(stream: Stream, pointer: str, old: int, new: int, *, absent: int | N
             "UpdateExpression": f"SET {pointer} = :new",
             "ConditionExpression": f"{condition})",
             "ExpressionAttributeValues": {
-                ":i": layout.text(layout.id_text(stream.id)),
+                ":id": layout.text(layout.id_text(stream.id)),
                 ":old": layout.number(old),
                 ":new": layout.number(new),
             },
@@ -179,6 +189,6 @@ def remove_segment(old: Manifest) -> Action:
 
 def _same_object(old: Manifest) -> dict[str, Any]:
     return {
-        "ConditionExpression": "k = :k",
-        "ExpressionAttributeValues": {":k": layout.text(old.key)},
+        "ConditionExpression": "object_key = :key",
+        "ExpressionAttributeValues": {":key": layout.text(old.key)},
     }

@@ -1,8 +1,8 @@
-"""Large bodies: each in an S3 object of its own, there before the entry that names it.
+"""Large bodies: each is an S3 object of its own, which is there before the entry that names it.
 
-A claim is written before the object, and the entry that takes the body removes it, in one
-transaction. So an object is claimed, or named by an entry, or swept: a claim that grew old is
-revoked first, and an entry can only take what is still claimed.
+An upload intent is written before the object, and removed in the transaction of the entry that
+names the object. So an object has an intent, or an entry, or is swept. The sweep revokes an old
+intent before it removes the object, and an entry can only end an intent that is not revoked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 from tailrace.aws.client.failures import ConditionFailed
 from tailrace.clock import Clock
 from tailrace.errors import StoreUnavailable
-from tailrace.limits import CLAIM_SECONDS
+from tailrace.limits import UPLOAD_INTENT_SECONDS
 from tailrace.store.dynamodb import actions
 from tailrace.store.dynamodb.layout import Key, number
 from tailrace.store.dynamodb.table import Table
@@ -116,12 +116,12 @@ class Bodies:
         self._clock = clock
 
     async def upload(self, folder: str, body: bytes) -> str:
-        """The key under which an object is stored, and claimed for an hour."""
+        """Store an object, which an entry has to name within an hour; return its key."""
         key = f"{folder}/{secrets.token_hex(12)}"
-        # By its token a transaction happens once: a claim that came a second time, after an entry
-        # took the body, would have the sweep remove what the entry names.
-        due = self._clock() + CLAIM_SECONDS * 1000
-        await self._table.transact([actions.claim(key, due)])
+        # A transaction, for its token makes it happen once: an intent that was written a second
+        # time, by a late retry, would have the sweep remove what an entry names by then.
+        due = self._clock() + UPLOAD_INTENT_SECONDS * 1000
+        await self._table.transact([actions.put_upload_intent(key, due)])
         await self._bucket.put(key, body)
         return key
 
@@ -131,11 +131,13 @@ class Bodies:
     async def remove(self, keys: Sequence[str]) -> None:
         await self._bucket.delete(keys)
 
-    async def revoke(self, claim: Key) -> None:
-        """Remove an object that nothing took in time."""
+    async def revoke(self, intent: Key) -> None:
+        """Remove an object that no entry named in time."""
         try:
-            await self._table.update(claim, "SET x = :x", "attribute_exists(p)", {":x": number(1)})
+            await self._table.update(
+                intent, "SET revoked = :yes", "attribute_exists(p)", {":yes": number(1)}
+            )
         except ConditionFailed:
-            return  # An entry took it after all.
-        await self._bucket.delete([claim["s"]["S"]])
-        await self._table.delete(claim)
+            return  # An entry names the object after all.
+        await self._bucket.delete([intent["s"]["S"]])
+        await self._table.delete(intent)

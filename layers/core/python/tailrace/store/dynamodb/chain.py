@@ -1,87 +1,122 @@
-"""A stream as this process knows it: its name, its tail, and who waits there."""
+"""A stream as this process knows it: its name, its tail, and the waits for its next slot."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Final
 
-from tailrace.limits import TAIL_TRUST_SECONDS
+from tailrace.limits import TAIL_CACHE_SECONDS
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.retention import earliest
 from tailrace.log.state import State
 from tailrace.store.dynamodb.layout import Name
-from tailrace.store.dynamodb.pace import Pace
+
+ALONE: Final = 16
+AMONG_RIVALS: Final = 8
+"""Appends in a row after which a process pauses."""
+
+SMOOTHING: Final = 0.2
+
+
+class AppendPacer:
+    """Says when the appends of this process to one stream have to pause."""
+
+    __slots__ = ("_ended", "_row", "_seconds")
+
+    def __init__(self) -> None:
+        self._row = 0
+        """Appends that followed each other without a pause."""
+        self._ended = 0.0
+        self._seconds = 0.005
+        """How long an append takes, roughly."""
+
+    def pause(self, now: float, *, rivals: bool) -> float:
+        """Return how long to wait before the next append."""
+        if now - self._ended > self._seconds:
+            self._row = 0
+        if self._row < (AMONG_RIVALS if rivals else ALONE):
+            return 0.0
+        self._row = 0
+        return self._seconds * random.uniform(1, 2)  # noqa: S311 - no secret
+
+    def appended(self, begun: float, ended: float) -> None:
+        """Note an append that filled its slot."""
+        self._row += 1
+        self._ended = ended
+        self._seconds += (ended - begun - self._seconds) * SMOOTHING
+
 
 UNKNOWN: Final = -1e9
 """A time so long ago that nothing known since then is trusted."""
 
 LOSSES: Final = 2
-"""Races lost in a row after which it is cheaper to look for the tail than to run after it."""
+"""Races lost in a row after which a query for the tail is cheaper than another attempt."""
 
 RIVAL_SECONDS: Final = 10.0
-"""How long others who write to a stream are reckoned with after a race was lost to one of them."""
+"""How long after a lost race other processes are assumed to write to the stream."""
 
 FRESH_SECONDS: Final = 0.02
-"""Among rivals a tail that was seen longer ago than this is probably outdated: a read that finds
-the new one takes as long as a write that is lost, and costs less."""
+"""Where others write, a tail that was seen longer ago than this is probably outdated: a read that
+finds the new one takes as long as a lost write, and costs less."""
 
 
 class Chain:
     __slots__ = (
         "_touched",
-        "active",
-        "buried",
-        "certain",
-        "clock",
+        "access_lock",
+        "confirmed",
+        "deleted",
         "earliest",
         "forked",
-        "known",
         "losses",
-        "pace",
+        "lost_at",
+        "pacer",
         "polling",
-        "rival",
+        "seen_at",
         "soft_deleted",
-        "spare",
         "state",
         "stored",
         "stream",
-        "taken",
+        "unused_upload",
+        "used_at",
         "waiters",
         "watchers",
+        "written_at",
     )
 
     def __init__(self, name: Name) -> None:
         self.stream = name.stream
         self.state = name.stream.config.initial_state()
-        """Never that of a tombstone: whoever holds the chain may be about to answer with it."""
-        self.buried = False
+        """Never that of a tombstone: a request that holds the chain may still answer with it."""
+        self.deleted = False
         """Whether the tombstone was seen."""
-        self.known = UNKNOWN
+        self.seen_at = UNKNOWN
         """When, by the loop's clock, `state` was last seen to be the tail."""
-        self.taken = UNKNOWN
-        """When, by the loop's clock, a writer last took the state from memory."""
-        self.certain = False
-        """Whether the store was asked for the state since then."""
-        self.clock = asyncio.Lock()
+        self.used_at = UNKNOWN
+        """When, by the loop's clock, a writer last used the state from memory."""
+        self.confirmed = False
+        """Whether the state was read from the table since then."""
+        self.access_lock = asyncio.Lock()
         """Held while the time of access is being stored."""
         self.losses = 0
-        self.rival = UNKNOWN
+        self.lost_at = UNKNOWN
         """When, by the loop's clock, a race was last lost to another process."""
-        self.pace = Pace()
-        self.active = UNKNOWN
+        self.pacer = AppendPacer()
+        self.written_at = UNKNOWN
         """When, by the loop's clock, the last entry was written."""
-        self.spare: tuple[bytes, str] | None = None
-        """A large body that was uploaded for an entry that lost its race, and its object's key."""
+        self.unused_upload: tuple[bytes, str] | None = None
+        """A large body whose entry lost its race, and the key of its object."""
         self.waiters: dict[asyncio.Future[bool], int] = {}
-        """Who waits, and for which slot."""
+        """The waits, each with its slot."""
         self.watchers = 0
         """Waits that have not returned yet; some may have been woken already."""
         self.polling: asyncio.Task[None] | None = None
         self._touched = 0
-        self.renamed(name)
+        self.update_name(name)
 
-    def renamed(self, name: Name) -> None:
-        """What the name item says now."""
+    def update_name(self, name: Name) -> None:
+        """Take over what the name item says now."""
         self.stored = name.accessed
         self.forked = name.forked
         self.soft_deleted = name.tombstone is not None
@@ -104,15 +139,15 @@ class Chain:
         return self.watchers > 0
 
     @property
-    def gone(self) -> bool:
-        return self.soft_deleted or self.buried
+    def ended(self) -> bool:
+        return self.soft_deleted or self.deleted
 
-    def take(self, now: float) -> None:
-        """A writer is going to conclude something from what is remembered."""
-        self.taken = now
-        self.certain = False
+    def use(self, now: float) -> None:
+        """Note that a writer draws conclusions from the remembered state."""
+        self.used_at = now
+        self.confirmed = False
 
-    def touched(self, now: int) -> None:
+    def touch(self, now: int) -> None:
         self._touched = max(self._touched, now)
 
     def trusted(self, now: float) -> bool:
@@ -120,48 +155,48 @@ class Chain:
 
         This is one half of the rule in `log.trimming`: no slot that was empty when this tail was
         seen can have been filled and removed again in so short a time."""
-        if now - self.known >= TAIL_TRUST_SECONDS or self.losses >= LOSSES:
+        if now - self.seen_at >= TAIL_CACHE_SECONDS or self.losses >= LOSSES:
             return False
-        # Who has just lost a race was told what to go on from.
-        return bool(self.losses) or not self.has_rivals(now) or now - self.known < FRESH_SECONDS
+        # A process that has just lost a race was told the entry to go on from.
+        return bool(self.losses) or not self.has_rivals(now) or now - self.seen_at < FRESH_SECONDS
 
     def has_rivals(self, now: float) -> bool:
-        return now - self.rival < RIVAL_SECONDS
+        return now - self.lost_at < RIVAL_SECONDS
 
-    def learn(self, state: State, seen: float, silence: float) -> None:
-        """The tail was `state` at the time `seen`, and its last entry is `silence` seconds old."""
-        self.hear(state, seen - silence)
+    def learn_tail(self, state: State, seen: float, silence: float) -> None:
+        """Note that the tail was `state` when `seen`, and its last entry `silence` seconds old."""
+        self.observe(state, seen - silence)
         if state.slot == self.state.slot:
-            self.known = max(self.known, seen)
+            self.seen_at = max(self.seen_at, seen)
 
-    def hear(self, state: State, written: float) -> None:
-        """An entry left this state behind, whether or not it is still the last one.
+    def observe(self, state: State, written: float) -> None:
+        """Note an entry that left this state behind, whether or not it is still the last one.
 
-        That makes no tail trusted for longer: what came after it may be as old as it is."""
+        The tail is trusted no longer for it: entries after it may be as old as it is."""
         if state.deleted:
-            self.buried = True
-        elif state.slot > self.state.slot or self.active == UNKNOWN:
-            self.active = written
+            self.deleted = True
+        elif state.slot > self.state.slot or self.written_at == UNKNOWN:
+            self.written_at = written
             if state.slot > self.state.slot:
                 self.state = state
         self.wake()
 
     def merge(self, other: Chain) -> None:
-        """What another look at the same chain has found."""
+        """Take over what another read of the same chain has found."""
         self.stored = max(self.stored, other.stored)
         self.forked = other.forked
         self.earliest = max(self.earliest, other.earliest)
         self.soft_deleted = self.soft_deleted or other.soft_deleted
-        self.buried = self.buried or other.buried
+        self.deleted = self.deleted or other.deleted
         if other.state.slot >= self.state.slot:
             self.state = other.state
-            self.active = max(self.active, other.active)
-            self.known = max(self.known, other.known)
+            self.written_at = max(self.written_at, other.written_at)
+            self.seen_at = max(self.seen_at, other.seen_at)
         self.wake()
 
     def wake(self, *, everybody: bool = False) -> None:
-        """End the waits for slots that are filled now, or for a stream that has ended."""
-        ended = everybody or self.gone or self.state.closed
+        """End the waits for slots that are filled now, or all if the stream has ended."""
+        ended = everybody or self.ended or self.state.closed
         for waiter, slot in list(self.waiters.items()):
             if ended or slot < self.state.tail:
                 del self.waiters[waiter]

@@ -1,59 +1,74 @@
-"""The table: every kind of item, and how entries and names become items.
+"""The table: every kind of item, and how entries, names and segments become items.
 
-| kind     | p            | s               | holds                         | written by  | changes |
-|----------|--------------|-----------------|-------------------------------|-------------|---------|
-| name     | `N` + shard  | path            | i, c, a; v, x, g, d, w, u, e, m as needed | create | a: by access; v: with each edge; x: soft-deleted; d: by the sweep; w, u, e, m: by the jobs, only upwards; removed by delete |
-| entry    | `C` + id     | slot, 16 digits | t, o, z, a, r; b or k and l; c | append      | never; removed by trimming, by retention, or after its stream |
-| tombstone| `C` + id     | slot, 16 digits | an entry with f, g, d         | delete      | g, d: when the last fork goes; removed last of its chain |
-| producer | `P` + id     | `=` + producer  | e, q                          | append that spills | by a later spill; removed with the chain |
-| edge     | `E` + parent | fork's id       |                               | create of a fork | never; removed with the fork |
-| claim    | `B`          | object's key    | g, d; x                       | append of a large body; merge and trimming, of what they replace | x: by the sweep; removed with the item that takes the object, or with the object |
-| segment  | `S` + id     | first slot, 16 digits | w, k, l, j, h, y, a, v, o, z | compaction | replaced by the merged one; removed by a merge, by retention, or with the chain |
+`id` is an incarnation, in 16 hexadecimal digits. Slots have 16 digits, so that they sort.
 
-`id` is the incarnation in 16 hexadecimal digits. Where API Gateway carries cables, there are also
-those who listen (`tailrace.protocols.action_cable.api_gateway`):
+**Name**, `p` = `N` + shard, `s` = path: one for each path in use. Written by create; removed by delete.
 
-| kind     | p            | s               | holds                         | written by  | changes |
-|----------|--------------|-----------------|-------------------------------|-------------|---------|
-| connection | `K` + shard | connection      | i, a, q, f, v; e, j, x, g, d as needed | $connect | v: with each subscription; j: when another resumes it; x, g, d: when it ends; removed by the heartbeat |
-| identity | `I` + digest | connection      |                               | $connect    | never; removed with the connection |
-| subscription     | `U` + connection | digest of the identifier | i, c, a; k      | subscribe   | a: by a newer one; k: by joining; removed by unsubscribe, or with the connection |
-| listener | `L` + path   | connection, digest | i, c, v; n, r              | subscribe   | n, r: once, when what is new is delivered to it; removed by unsubscribe, or when the connection ends |
-| room     | `R` + id     | `.`             | c, k, n, v; t, u              | the first listener, or creation where somebody waits | n, t, u: by deliveries; v: with each listener; removed when nobody listens |
-| member   | `M` + path   | digest of the member | c, i, t                  | join        | t: with each of its connections; removed with the last |
-| lease    | `X`          | `heartbeat`         | t, u                          | the heartbeat   | by the heartbeat that has it |
+| attribute      | type   | holds                                            | changes                     |
+|----------------|--------|--------------------------------------------------|-----------------------------|
+| incarnation    | text   | the id of the chain that the path stands for     | never                       |
+| config         | text   | the configuration, as JSON                       | never                       |
+| accessed_at    | number | last access, ms; may lag as `log.expiry` allows  | by reads and writes         |
+| fork_count     | number | how many forks it has: its edges, counted        | with each edge              |
+| tombstone_slot | number | the slot of its tombstone                        | when it is soft-deleted     |
+| archived_to    | number | the first slot that is in no segment             | by compaction, only upwards |
+| trimmed_to     | number | the first slot that trimming has left            | by compaction, only upwards |
+| exported_to    | number | the first slot that is not exported              | by the export, only upwards |
+| retained_from  | number | the first slot that retention has left           | by retention, only upwards  |
+| g, d           |        | when the stream may have expired                 | by the sweep                |
 
-Attribute names are short because every byte of every item is paid for. One name has one type in all
-items, so that jobs can read them all:
+**Entry**, `p` = `C` + id, `s` = slot: written by append, and never changed; removed by trimming, by
+retention, or after its stream. A stream has millions, so its attributes have one letter: every byte
+of every item is paid for.
 
-| | on a name | on an entry | elsewhere | of cables |
-|---|---|---|---|---|
-| a | last access, ms; may lag as `log.expiry` allows | when, ms | segment: when it was committed, ms | connection: since when; subscription: when the client said so, ms |
-| b | | the body | | |
-| c | the configuration, as JSON | what a broadcast says of its messages, as JSON | | subscription, room: the path; listener: the stream's name; member: its id |
-| d | when the stream may have expired, ms | tombstone: when the chain may go, ms | claim: when it is void, ms | connection: when something follows from its end, ms |
-| e | the first slot that is not exported | | producer: epoch | connection: when its token ends, ms |
-| f | | tombstone: the source, as JSON `[path, id]`, of a fork | | connection: the unit of the time in its pings |
-| g | index partition of d | the same | the same | the same |
-| h | | | segment: checksum of its index | |
-| i | the incarnation | | | connection: the identity; subscription, listener: the identifier; member: its info, as JSON |
-| j | | | segment: length of its index | connection: resumed by another |
-| k | | the key of the body's object | segment: the key of its object | subscription: as whom the client is there; room: how bodies are taken apart |
-| l | | the length of that body | segment: length of its data | |
-| m | the first slot that retention has left | | | |
-| n | | | | listener: the first slot that it is told of; room: the slot that is delivered next |
-| o | | the offset after it | segment: the offset after its last slot | |
-| q | | | producer: last sequence | connection: ms between two pings |
-| r | | the rest of the state after it, as JSON | | listener: the incarnation that it was at |
-| t | | the attempt that wrote it, at random | | room: the delivery that is under way; member: its connections; lease: who has it |
-| u | the first slot that was not let go by trimming | | | room, lease: until when it is held, ms |
-| v | how many forks it has: its edges, counted | | segment: the size before its first slot | connection: how many subscriptions; room: how many have joined; listener: what it may do besides |
-| w | the first slot that is in no segment | | segment: the slot after its last | |
-| x | the slot of its tombstone, if soft-deleted | | claim: revoked | connection: when it ended, ms |
-| y | | | segment: its level | |
-| z | | the size after it | segment: the size after its last slot | |
+| attribute | type   | holds                                                                        |
+|-----------|--------|------------------------------------------------------------------------------|
+| t         | text   | the attempt that wrote it, at random                                         |
+| o, z      | number | offset and size of the stream after it                                       |
+| a         | number | when it was written, ms                                                      |
+| r         | text   | the rest of the state after it, as JSON                                      |
+| b         | binary | the body; or                                                                 |
+| k, l      |        | the key of the object that holds the body, and the length of the body        |
+| c         | text   | the options of a broadcast, as JSON                                          |
+| f         | text   | on the tombstone of a fork: its source, as JSON `[path, id]`                 |
+| g, d      |        | on a tombstone: when the chain may go; set when its last fork is gone        |
 
-The index `due` (g, d) is sparse: it holds only items that will want attention at a time.
+**Producer**, `p` = `P` + id, `s` = `=` + producer: a part of the state that was spilled. `e` and `q` are epoch and
+last sequence. Written by an append that spills, changed by a later one; removed with the chain.
+
+**Edge**, `p` = `E` + parent's id, `s` = fork's id: a fork needs its source. Written by the creation of the fork,
+removed with the fork.
+
+**Upload intent**, `p` = `B`, `s` = object's key: the sweep removes the object when it is due. Written before a large body
+is uploaded, and removed by the entry that names the object; also written for objects that merging, trimming and
+retention replace or remove.
+
+| attribute | type   | holds                                                                        |
+|-----------|--------|------------------------------------------------------------------------------|
+| revoked   | number | 1: the sweep is removing the object, so no entry may name it any more        |
+| g, d      |        | when it is due                                                               |
+
+**Segment**, `p` = `S` + id, `s` = first slot: the manifest of a segment. Written by compaction, replaced by that of the
+merged one; removed by a merge, by retention, or with the chain.
+
+| attribute      | type   | holds                                                                   |
+|----------------|--------|-------------------------------------------------------------------------|
+| stop_slot      | number | the slot after its last                                                 |
+| object_key     | text   | the key of its object                                                   |
+| data_bytes     | number | length of its data                                                      |
+| index_bytes    | number | length of its index                                                     |
+| index_checksum | number | CRC-32 of its index                                                     |
+| committed_at   | number | when it was committed, ms                                               |
+| merge_level    | number | how often its entries were merged                                       |
+| start_size     | number | the size of the stream before its first slot                            |
+| end_offset     | number | the offset after its last slot                                          |
+| end_size       | number | the size after its last slot                                            |
+
+The index `due` has the keys `g`, a partition of the index (text), and `d`, a time in ms (number). It is sparse: it holds
+only items that will want attention at a time.
+
+Behind API Gateway, Action Cable has items of its own in this table:
+`tailrace.protocols.action_cable.api_gateway.items` describes them.
 """  # noqa: E501 - a table has the width it needs
 
 from __future__ import annotations
@@ -77,7 +92,12 @@ LAST_SLOT: Final = "9" * 16
 
 NAMES_DUE: Final = "n"
 CHAINS_DUE: Final = "c"
-CLAIMS_DUE: Final = "b"
+UPLOADS_DUE: Final = "b"
+
+ARCHIVED: Final = "archived_to"
+TRIMMED: Final = "trimmed_to"
+EXPORTED: Final = "exported_to"
+RETAINED: Final = "retained_from"
 
 Key = dict[str, dict[str, str]]
 
@@ -92,8 +112,8 @@ class Name(NamedTuple):
     """The slot of the tombstone, when only forks still need the stream."""
     archived: int
     """The first slot that is in no segment."""
-    let_go: int
-    """The first slot that was not let go after it was archived."""
+    trimmed: int
+    """The first slot that trimming has left in the table."""
     exported: int
     """The first slot that is not among the exported ones."""
     earliest: int
@@ -101,7 +121,7 @@ class Name(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """An entry item: its place, and what is decoded only when it is wanted."""
+    """An entry item; its state and body are decoded on demand."""
 
     slot: int
     offset: int
@@ -159,7 +179,7 @@ def chain_partition(chain: int) -> str:
 
 
 def chain_of(partition: str) -> int | None:
-    """The chain whose slots a partition holds, if that is what it holds."""
+    """Return the chain of a partition of slots; None for any other partition."""
     return int(partition[1:], 16) if partition.startswith("C") else None
 
 
@@ -192,7 +212,7 @@ def segment_key(chain: int, first: int) -> Key:
     return _key(segment_partition(chain), slot_text(first))
 
 
-def claim_key(object_key: str) -> Key:
+def upload_intent_key(object_key: str) -> Key:
     return _key("B", object_key)
 
 
@@ -213,7 +233,7 @@ def key_of(item: Item) -> Key:
 
 
 def due(kind: str, item: Item, at: int) -> dict[str, Any]:
-    """What puts an item into the index."""
+    """Return the attributes that put an item into the index `due`."""
     return {"g": text(f"{kind}{shard_of(item['s']['S']):x}"), "d": number(at)}
 
 
@@ -224,9 +244,9 @@ def name_item(stream: Stream) -> dict[str, Any]:
     created = stream.config.created
     item: dict[str, Any] = {
         **name_key(stream.path),
-        "i": text(id_text(stream.id)),
-        "c": text(config_text(stream.config).decode()),
-        "a": number(created),
+        "incarnation": text(id_text(stream.id)),
+        "config": text(config_text(stream.config).decode()),
+        "accessed_at": number(created),
     }
     deadline = stored_deadline(stream.config, created)
     if deadline is not None:
@@ -235,14 +255,24 @@ def name_item(stream: Stream) -> dict[str, Any]:
 
 
 def name_of(item: Item) -> Name:
-    stream = stream_of(int(item["i"]["S"], 16), item["s"]["S"], item["c"]["S"].encode())
+    chain, config = int(item["incarnation"]["S"], 16), item["config"]["S"].encode()
+    stream = stream_of(chain, item["s"]["S"], config)
+    base = stream.config.base[0]
     return Name(
         stream,
-        int(item["a"]["N"]),
-        int(item["v"]["N"]) if "v" in item else 0,
-        int(item["x"]["N"]) if "x" in item else None,
-        *(int(item[name]["N"]) if name in item else stream.config.base[0] for name in "wuem"),
+        accessed=int(item["accessed_at"]["N"]),
+        forked=int(item["fork_count"]["N"]) if "fork_count" in item else 0,
+        tombstone=int(item["tombstone_slot"]["N"]) if "tombstone_slot" in item else None,
+        archived=int(item[ARCHIVED]["N"]) if ARCHIVED in item else base,
+        trimmed=int(item[TRIMMED]["N"]) if TRIMMED in item else base,
+        exported=int(item[EXPORTED]["N"]) if EXPORTED in item else base,
+        earliest=int(item[RETAINED]["N"]) if RETAINED in item else base,
     )
+
+
+def is_name_of(item: Item | None, chain: int) -> bool:
+    """Whether a name item is there and stands for a chain."""
+    return item is not None and bool(item["incarnation"]["S"] == id_text(chain))
 
 
 def entry_item(chain: int, entry: Entry, attempt: str, object_key: str | None) -> dict[str, Any]:
@@ -274,37 +304,43 @@ def entry_of(item: Item) -> Stored:
 def manifest_item(manifest: Manifest) -> dict[str, Any]:
     return {
         **segment_key(manifest.chain, manifest.first),
-        "w": number(manifest.stop),
-        "k": text(manifest.key),
-        "l": number(manifest.data_bytes),
-        "j": number(manifest.index_bytes),
-        "h": number(manifest.index_checksum),
-        "a": number(manifest.committed_at),
-        "y": number(manifest.level),
-        "v": number(manifest.begin),
-        "o": number(manifest.offset),
-        "z": number(manifest.size),
+        "stop_slot": number(manifest.stop),
+        "object_key": text(manifest.key),
+        "data_bytes": number(manifest.data_bytes),
+        "index_bytes": number(manifest.index_bytes),
+        "index_checksum": number(manifest.index_checksum),
+        "committed_at": number(manifest.committed_at),
+        "merge_level": number(manifest.level),
+        "start_size": number(manifest.begin),
+        "end_offset": number(manifest.offset),
+        "end_size": number(manifest.size),
     }
 
 
 def manifest_of(item: Item) -> Manifest:
-    stop, data_bytes, index_bytes, checksum, at, level, begin, offset, size = (
-        int(item[name]["N"]) for name in "wljhayvoz"
-    )
     return Manifest(
         chain=int(item["p"]["S"][1:], 16),
         first=int(item["s"]["S"]),
-        stop=stop,
-        key=item["k"]["S"],
-        data_bytes=data_bytes,
-        index_bytes=index_bytes,
-        index_checksum=checksum,
-        committed_at=at,
-        level=level,
-        begin=begin,
-        offset=offset,
-        size=size,
+        stop=int(item["stop_slot"]["N"]),
+        key=item["object_key"]["S"],
+        data_bytes=int(item["data_bytes"]["N"]),
+        index_bytes=int(item["index_bytes"]["N"]),
+        index_checksum=int(item["index_checksum"]["N"]),
+        committed_at=int(item["committed_at"]["N"]),
+        level=int(item["merge_level"]["N"]),
+        begin=int(item["start_size"]["N"]),
+        offset=int(item["end_offset"]["N"]),
+        size=int(item["end_size"]["N"]),
     )
+
+
+def object_key_of(item: Item) -> str | None:
+    """Return the key of the object that an entry or a segment names."""
+    for attribute in ("k", "object_key"):
+        if attribute in item:
+            key: str = item[attribute]["S"]
+            return key
+    return None
 
 
 def source_text(fork: Fork) -> dict[str, str]:

@@ -45,20 +45,20 @@ async def list_streams(
         return []
     start = after.encode()[:KEY_BYTES].decode(errors="ignore")
     cursors = [_Cursor(partition, prefix, start) for partition in name_partitions()]
-    found: list[Name] = []
-    while len(found) < limit:
+    names: list[Name] = []
+    while len(names) < limit:
         # Somewhat more than each partition's share, so that one round is mostly enough.
-        page = (limit - len(found)) // len(cursors) + 8
+        page = (limit - len(names)) // len(cursors) + 8
         await asyncio.gather(*(cursor.read(table, page) for cursor in cursors))
-        while len(found) < limit and all(cursor.items or cursor.exhausted for cursor in cursors):
+        while len(names) < limit and all(cursor.items or cursor.exhausted for cursor in cursors):
             heads = [cursor for cursor in cursors if cursor.items]
             if not heads:
-                return await _with_states(table, found)
+                return await _with_states(table, names)
             first = min(heads, key=lambda cursor: str(cursor.items[0]["s"]["S"]))
             name = name_of(first.items.popleft())
             if name.stream.path > after and _is_there(name, now):
-                found.append(name)
-    return await _with_states(table, found)
+                names.append(name)
+    return await _with_states(table, names)
 
 
 def _is_there(name: Name, now: int) -> bool:

@@ -1,7 +1,7 @@
-"""Waiting: one poll per stream and process looks at the next slot, for all who wait for it.
+"""Waiting: one task per stream and process polls the next slot, for all waits for it.
 
-The pause between two looks grows with the silence, so that an entry is late by a share of the time
-it took to come. Looks are eventually consistent, at half the price: what they find is read again.
+The pause between two polls grows with the silence, so that an entry is late by a share of the time
+it took to come. Polls are eventually consistent, at half the price: readers read again anyway.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHARE: Final = 0.1
 """Of the silence so far: how late an entry may be noticed."""
 
 
-class Polls:
+class Poller:
     def __init__(self, table: Table, clock: Clock, fastest: float, slowest: float) -> None:
         self._table = table
         self._clock = clock
@@ -56,19 +56,19 @@ class Polls:
     async def _poll(self, chain: Chain) -> None:
         now = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(self._pause(now() - chain.active))
+            await asyncio.sleep(self._pause(now() - chain.written_at))
             if chain.waiters:
-                await self._look(chain, max(chain.waiters.values()))
+                await self._read_slot(chain, max(chain.waiters.values()))
 
     def _pause(self, silence: float) -> float:
         return min(max(silence * SHARE, self._fastest), self._slowest)
 
-    async def _look(self, chain: Chain, slot: int) -> None:
+    async def _read_slot(self, chain: Chain, slot: int) -> None:
         now = asyncio.get_running_loop().time()
         try:
             item = await self._table.get(layout.slot_key(chain.stream.id, slot), consistent=False)
         except (StoreUnavailable, StreamTooHot):
-            return  # Whoever waits reads afterwards, and is told if that fails, too.
+            return  # A reader reads after its wait, and gets the error if that fails, too.
         if item is not None:
             state = layout.entry_of(item).state
-            chain.hear(state, now - max(0, self._clock() - state.written_at) / 1000)
+            chain.observe(state, now - max(0, self._clock() - state.written_at) / 1000)

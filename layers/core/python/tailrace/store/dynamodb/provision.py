@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from tailrace.aws.client.endpoint import Access, boto_client
+from tailrace.aws.client.endpoint import ServiceAccess, boto_client
 from tailrace.aws.client.failures import Refused, Throttled, Unavailable
-from tailrace.aws.client.json_client import Call, Client
-from tailrace.aws.client.lambda_credentials import find_access
+from tailrace.aws.client.json_client import Call, JsonClient
+from tailrace.aws.client.lambda_credentials import find_service_access
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.bodies import Bucket, S3Bucket
@@ -27,7 +27,7 @@ logger = logging.getLogger("tailrace")
 
 
 class Backend(NamedTuple):
-    """What the store stands on."""
+    """The table and the bucket that a store uses."""
 
     client: Caller
     bucket: Bucket | None
@@ -39,8 +39,8 @@ class Backend(NamedTuple):
 
 
 async def connect(settings: Settings, meter: Callable[[Call], None] | None = None) -> Backend:
-    access = await find_access(settings)
-    client = Client(access, settings.connections, meter)
+    access = await find_service_access(settings)
+    client = JsonClient(access, settings.connections, meter)
     if settings.check_table:
         try:
             await _ensure_table(client, access, settings)
@@ -52,10 +52,10 @@ async def connect(settings: Settings, meter: Callable[[Call], None] | None = Non
 
 async def require(settings: Settings) -> None:
     """`BadSetting` unless table and bucket are named and the table is there; makes nothing."""
-    access = await find_access(settings)
+    access = await find_service_access(settings)
     if not settings.bucket and not access.local:
         raise BadSetting("history needs a bucket: name it with TAILRACE_BUCKET or --bucket")
-    client = Client(access, 1)
+    client = JsonClient(access, 1)
     try:
         if await _describe(client, access, settings.table) is None:
             raise _missing(access, settings.table)
@@ -63,7 +63,7 @@ async def require(settings: Settings) -> None:
         await client.close()
 
 
-async def _ensure_table(client: Client, access: Access, settings: Settings) -> None:
+async def _ensure_table(client: JsonClient, access: ServiceAccess, settings: Settings) -> None:
     name = settings.table
     table = await _describe(client, access, name)
     if table is None:
@@ -79,7 +79,7 @@ async def _ensure_table(client: Client, access: Access, settings: Settings) -> N
         )
 
 
-async def _create(client: Client, access: Access, name: str) -> dict[str, Any]:
+async def _create(client: JsonClient, access: ServiceAccess, name: str) -> dict[str, Any]:
     try:
         await client.call("CreateTable", table_definition(name))
     except Refused as error:
@@ -114,7 +114,7 @@ def table_definition(name: str) -> dict[str, Any]:
     }
 
 
-async def _describe(client: Client, access: Access, name: str) -> dict[str, Any] | None:
+async def _describe(client: JsonClient, access: ServiceAccess, name: str) -> dict[str, Any] | None:
     try:
         answer = await client.call("DescribeTable", {"TableName": name})
     except Refused as error:
@@ -127,7 +127,7 @@ async def _describe(client: Client, access: Access, name: str) -> dict[str, Any]
     return table
 
 
-def _missing(access: Access, name: str) -> BadSetting:
+def _missing(access: ServiceAccess, name: str) -> BadSetting:
     return BadSetting(
         f"there is no DynamoDB table '{name}' in {access.region} ({access.endpoint});"
         " deploy the stack, name another with TAILRACE_TABLE,"
@@ -135,7 +135,7 @@ def _missing(access: Access, name: str) -> BadSetting:
     )
 
 
-def _bucket(access: Access, settings: Settings) -> Bucket | None:
+def _bucket(access: ServiceAccess, settings: Settings) -> Bucket | None:
     """The bucket of large bodies; where none is named only a local one is taken for granted."""
     name = settings.bucket or (LOCAL_BUCKET if access.local else "")
 

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Iterable
 
 from tailrace.errors import SlotTrimmed, StoreUnavailable
-from tailrace.log.slots import Chunk
-from tailrace.log.state import Ancestor, State, Stream
-from tailrace.segments.reader import History
+from tailrace.log.state import Ancestor, Chunk, State, Stream
 from tailrace.store.dynamodb.bodies import Bodies
 from tailrace.store.dynamodb.layout import LAST_SLOT, Stored, chain_partition, entry_of, slot_text
+from tailrace.store.dynamodb.segments import BucketSegments
 from tailrace.store.dynamodb.table import Table
 
 
@@ -31,7 +30,7 @@ class Pieces:
         if entry.slot != self.slot:
             if not self._bodies:
                 raise SlotTrimmed(entry.slot)
-            # The slots between were let go; whoever reads on is told.
+            # The slots between were removed; the next read gets the error.
             self.full = True
             return
         self.begin(entry.size - entry.length)
@@ -78,7 +77,7 @@ async def _object(bodies: Bodies | None, key: str) -> bytes:
 
 
 async def fill(
-    table: Table, history: History | None, pieces: Pieces, chain: int, until: int
+    table: Table, segments: BucketSegments | None, pieces: Pieces, chain: int, until: int
 ) -> None:
     """Add the slots below `until` of a chain, as far as the chunk goes."""
     more = True
@@ -89,16 +88,16 @@ async def fill(
             slot_text(until - 1),
             limit=pieces.hint(),
         )
-        await _add(history, pieces, chain, map(entry_of, page.items))
+        await _add(segments, pieces, chain, map(entry_of, page.items))
         more = page.more is not None
         if not more:
-            await _fill_cold(history, pieces, chain, until)
+            await _fill_cold(segments, pieces, chain, until)
 
 
 async def fill_to_end(
-    table: Table, history: History | None, pieces: Pieces, chain: int
+    table: Table, segments: BucketSegments | None, pieces: Pieces, chain: int
 ) -> tuple[State | None, bool]:
-    """Add what a chain has, as far as the chunk goes.
+    """Add the slots of a chain, up to the end of the chunk.
 
     Tells the last state that was seen, if any entry was, and whether it is the end of the chain."""
     last: Stored | None = None
@@ -107,23 +106,25 @@ async def fill_to_end(
             chain_partition(chain), slot_text(pieces.slot), LAST_SLOT, limit=pieces.hint()
         )
         entries = [entry_of(item) for item in page.items]
-        await _add(history, pieces, chain, entries)
+        await _add(segments, pieces, chain, entries)
         if entries:
             last = entries[-1]
         if page.more is None or pieces.full:
             return (last.state if last else None), page.more is None
 
 
-async def _fill_cold(history: History | None, pieces: Pieces, chain: int, until: int) -> None:
+async def _fill_cold(
+    segments: BucketSegments | None, pieces: Pieces, chain: int, until: int
+) -> None:
     """Add the slots below `until`, which have left the table, as far as segments have them."""
-    if history is None or pieces.slot >= until or pieces.full:
+    if segments is None or pieces.slot >= until or pieces.full:
         return
-    start = await history.start(chain, pieces.slot)
+    start = await segments.start_of(chain, pieces.slot)
     if start is None:
         return
     boundary = pieces.begin(start[1])
     while pieces.slot < until and not pieces.full:
-        chunk = await history.read(chain, pieces.slot, until, boundary)
+        chunk = await segments.read(chain, pieces.slot, until, boundary)
         if chunk is None:
             return
         pieces.add_cold(chunk)
@@ -141,11 +142,11 @@ def inherited(stream: Stream, slot: int) -> Iterable[Ancestor]:
 
 
 async def _add(
-    history: History | None, pieces: Pieces, chain: int, entries: Iterable[Stored]
+    segments: BucketSegments | None, pieces: Pieces, chain: int, entries: Iterable[Stored]
 ) -> None:
-    """Add entries, and what has left the table before and, while it is being trimmed, between."""
+    """Add entries, and slots before and between them that have left the table."""
     for entry in entries:
-        await _fill_cold(history, pieces, chain, entry.slot)
+        await _fill_cold(segments, pieces, chain, entry.slot)
         if pieces.full:
             return
         if entry.has_data:

@@ -1,13 +1,14 @@
-"""Retention in the table: what a rule lets go of, and how it goes.
+"""Retention in the table: which slots a rule removes, and in which steps.
 
-    name        `m` moves up, and with it `w` if slots went that are in no segment: from now on
-                nobody reads what is before, no fork counts on it, and compaction goes on from there
-    segments    their manifests go, their objects a grace period later
-    slots       leave the table; `u` moves up when all of them have
+    name        `retained_from` moves up, and with it `archived_to` if slots are removed that are in
+                no segment: from now on nothing before is read, no fork may begin there, and
+                compaction goes on from there
+    segments    their manifests are removed, their objects a grace period later
+    slots       are removed from the table; `trimmed_to` moves up when all of them are
 
-A run that ends between two steps leaves the rest to the next one. Of slots in segments whole
-segments go, of the others single ones. A stream that has forks is left alone, and so is one that
-is only kept for them.
+A run that ends between two steps leaves the rest to the next one. Slots in segments are removed by
+whole segments, the others one by one. A stream that has forks, or is only kept for them, is left
+alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
 from tailrace.aws.client.failures import ConditionFailed, TransactionCanceled
-from tailrace.log.retention import Keep, Piece, lets_go
+from tailrace.log.retention import Keep, Piece, may_remove
 from tailrace.log.state import State
 from tailrace.segments.format import read_index
 from tailrace.segments.reader import Manifest
@@ -26,11 +27,11 @@ from tailrace.store.dynamodb.layout import Name
 from tailrace.store.dynamodb.reading import last_state
 from tailrace.store.dynamodb.segments import all_segments
 from tailrace.store.dynamodb.table import Table
-from tailrace.store.dynamodb.trimming import let_go, note
+from tailrace.store.dynamodb.trimming import advance_pointer, remove_slots
 
 
 class Plan(NamedTuple):
-    """What is to go of a stream."""
+    """The slots to remove from a stream."""
 
     name: Name
     first: int
@@ -40,7 +41,7 @@ class Plan(NamedTuple):
     segments: Sequence[Manifest]
     """Those before the first slot that stays."""
     bytes: int
-    """Of single slots that go; roughly, for the length of the first is not looked at."""
+    """Of single slots to remove; roughly, since the length of the first is not read."""
 
 
 class Removed(NamedTuple):
@@ -52,7 +53,7 @@ class Removed(NamedTuple):
 async def plan(
     table: Table, bucket: Bucket, name: Name, keep: Keep, now: int, grace: int
 ) -> Plan | None:
-    """What a rule lets go of now, and what an earlier run left; None: nothing.
+    """Plan what a rule removes now, and what an earlier run left; None: nothing.
 
     A slot that was filled and is empty again must be older than any tail that a writer may still
     trust (see `log.trimming`), so nothing younger than the grace period, in seconds, goes."""
@@ -68,44 +69,46 @@ async def plan(
         if segment.stop <= first:
             continue
         at = await _last_time(bucket, segment, name, keep, state, now, grace)
-        if at is None or not lets_go(keep, state, _piece(segment, at), now, grace):
+        if at is None or not may_remove(keep, state, _piece(segment, at), now, grace):
             break
         first = segment.stop
     else:
         async for piece, length in _slots(table, name.stream.id, first):
-            if piece.stop != first + 1 or not lets_go(keep, state, piece, now, grace):
+            if piece.stop != first + 1 or not may_remove(keep, state, piece, now, grace):
                 break
             first = piece.stop
             size += length
     before = [segment for segment in segments if segment.stop <= first]
-    if first == name.earliest and not before and name.let_go >= first:
+    if first == name.earliest and not before and name.trimmed >= first:
         return None
     return Plan(name, first, archived, before, size)
 
 
-async def foresee(table: Table, plan: Plan) -> Removed:
-    """What carrying out a plan would remove."""
+async def estimate(table: Table, plan: Plan) -> Removed:
+    """Count what a plan would remove."""
     return _sum(plan, plan.segments, *await _count(table, plan))
 
 
 async def carry_out(table: Table, plan: Plan, due: int) -> Removed | None:
-    """Objects go when `due`. None: the stream is not what it was, and was left alone."""
+    """Carry out a plan; objects are removed when `due`. None: the stream changed, and stays."""
     name, first = plan.name, plan.first
-    if first > name.earliest and not await _give_up(table, plan):
+    if first > name.earliest and not await _advance_beginning(table, plan):
         return None
-    gone = []
+    removed = []
     for segment in plan.segments:
         try:
-            await table.transact([actions.remove_segment(segment), actions.claim(segment.key, due)])
+            await table.transact(
+                [actions.remove_segment(segment), actions.put_upload_intent(segment.key, due)]
+            )
         except TransactionCanceled:
             continue  # Another run has removed it, or merged it with one that stays.
-        gone.append(segment)
+        removed.append(segment)
     slots, objects = await _count(table, plan)
     if slots:
-        await let_go(table, name.stream.id, first, due)
-    if name.let_go < first:
-        await note(table, name, "u", first)
-    return _sum(plan, gone, slots, objects)
+        await remove_slots(table, name.stream.id, first, due)
+    if name.trimmed < first:
+        await advance_pointer(table, name, layout.TRIMMED, first)
+    return _sum(plan, removed, slots, objects)
 
 
 def _sum(plan: Plan, segments: Sequence[Manifest], slots: int, objects: int) -> Removed:
@@ -116,7 +119,7 @@ def _sum(plan: Plan, segments: Sequence[Manifest], slots: int, objects: int) -> 
 async def _count(table: Table, plan: Plan) -> tuple[int, int]:
     """Slots before the first that stays which are in the table, and objects that they have."""
     slots = objects = 0
-    if plan.name.let_go < plan.first:
+    if plan.name.trimmed < plan.first:
         last = layout.slot_text(plan.first - 1)
         async for page in table.all_keys(layout.chain_partition(plan.name.stream.id), "k", last):
             slots += len(page)
@@ -124,25 +127,27 @@ async def _count(table: Table, plan: Plan) -> tuple[int, int]:
     return slots, objects
 
 
-async def _give_up(table: Table, plan: Plan) -> bool:
-    """Move a stream's beginning up to the first slot that stays, if nobody needs what is before."""
+async def _advance_beginning(table: Table, plan: Plan) -> bool:
+    """Move a stream's beginning up to the first slot that stays, unless it has forks."""
     name = plan.name
     values: dict[str, Any] = {
-        ":i": layout.text(layout.id_text(name.stream.id)),
-        ":n": layout.number(plan.first),
+        ":id": layout.text(layout.id_text(name.stream.id)),
+        ":first": layout.number(plan.first),
         ":zero": layout.number(0),
     }
-    change = "SET m = :n"
+    change = "SET retained_from = :first"
     condition = (
-        "i = :i AND attribute_not_exists(x) AND (attribute_not_exists(v) OR v = :zero)"
-        " AND (attribute_not_exists(m) OR m < :n)"
+        "incarnation = :id AND attribute_not_exists(tombstone_slot)"
+        " AND (attribute_not_exists(fork_count) OR fork_count = :zero)"
+        " AND (attribute_not_exists(retained_from) OR retained_from < :first)"
     )
     if plan.archived < plan.first:
         # Slots that go without having been archived must not be archived meanwhile.
-        change += ", w = :n"
-        none = " OR attribute_not_exists(w)" if plan.archived == name.stream.config.base[0] else ""
-        condition += f" AND (w = :w{none})"
-        values[":w"] = layout.number(plan.archived)
+        change += ", archived_to = :first"
+        is_base = plan.archived == name.stream.config.base[0]
+        none = " OR attribute_not_exists(archived_to)" if is_base else ""
+        condition += f" AND (archived_to = :archived{none})"
+        values[":archived"] = layout.number(plan.archived)
     try:
         await table.update(layout.name_key(name.stream.path), change, condition, values)
     except ConditionFailed:
@@ -157,9 +162,9 @@ async def _last_time(
 
     That is in the segment's index. But it was after the stream was created and before the segment
     was, and mostly one of these is enough to know."""
-    if lets_go(keep, state, _piece(segment, segment.committed_at), now, grace):
+    if may_remove(keep, state, _piece(segment, segment.committed_at), now, grace):
         return segment.committed_at
-    if not lets_go(keep, state, _piece(segment, name.stream.config.created), now, grace):
+    if not may_remove(keep, state, _piece(segment, name.stream.config.created), now, grace):
         return None
     end = segment.data_bytes + segment.index_bytes
     packed = await bucket.get(segment.key, segment.data_bytes, end)

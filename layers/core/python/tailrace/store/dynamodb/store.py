@@ -1,8 +1,8 @@
-"""The DynamoDB store: the verbs of `store.base` as calls to one table.
+"""The DynamoDB store: the methods of `store.base` as calls to one table.
 
 Many processes share the table and nothing else. What a process remembers of a stream, its name and
-its tail, may be outdated at any time; the chain corrects it: whoever builds on an outdated tail
-finds the slot taken, by an entry or by a tombstone.
+its tail, may be outdated at any time; the chain corrects it: a writer that builds on an outdated
+tail finds the slot filled, by an entry or by a tombstone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from tailrace.aws.client.failures import ConditionFailed, Item, TransactionCanceled
 from tailrace.aws.client.json_client import Call
@@ -23,37 +23,34 @@ from tailrace.limits import ITEM_BODY_BYTES
 from tailrace.log.append import tombstone
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import BEGINNING, NOW
-from tailrace.log.slots import Chunk, SlotInfo
-from tailrace.log.state import Entry, Fork, Listed, State, Stream
-from tailrace.segments.reader import History
+from tailrace.log.state import Chunk, Entry, Fork, Listed, SlotInfo, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import ReadResult, Tail
+from tailrace.store.base import ReadResult
 from tailrace.store.dynamodb import actions, layout, listing, sweeping
 from tailrace.store.dynamodb.bodies import Bodies, Bucket
 from tailrace.store.dynamodb.chain import Chain
-from tailrace.store.dynamodb.memory import Memory
-from tailrace.store.dynamodb.polling import Polls
+from tailrace.store.dynamodb.open_chains import AppendLocks, OpenChains
+from tailrace.store.dynamodb.polling import Poller
 from tailrace.store.dynamodb.provision import Backend, connect
 from tailrace.store.dynamodb.reading import Pieces, fill, fill_to_end, inherited, last_state
-from tailrace.store.dynamodb.segments import TableManifests
+from tailrace.store.dynamodb.segments import BucketSegments
 from tailrace.store.dynamodb.table import Action, Table
-from tailrace.store.dynamodb.turns import Turns
 
 ROUNDS: Final = 100
-"""Looks at a name that is just being deleted or created, before it is left at that."""
+"""Reads of a name that keeps being deleted and created, before the request fails."""
 
 PAUSE_SECONDS: Final = 1.0
-"""What the wall clock may gain on the loop's, by being corrected, before that counts as a pause."""
+"""Correction of the wall clock, against the loop's, above which the process must have paused."""
 
 logger = logging.getLogger("tailrace")
 
 
-class _Sight(NamedTuple):
-    """What a reader finds from a slot on."""
+class _ChainRead(NamedTuple):
+    """The result of reading a chain from a slot on."""
 
     chunk: Chunk
     end: State | None
-    gone: bool
+    deleted: bool
 
 
 class DynamoStore:
@@ -64,19 +61,18 @@ class DynamoStore:
         backend: Backend | None = None,
         meter: Callable[[Call], None] | None = None,
     ) -> None:
-        """`backend` stands for DynamoDB and S3 where these are not to be used; `meter` is told of
-        every call to DynamoDB."""
+        """`backend` replaces DynamoDB and S3, as in tests; `meter` gets every call to DynamoDB."""
         self._settings = settings
         self._clock = clock
         self._backend = backend
         self._meter = meter
         self._grace = settings.trim_grace * 1000
-        self._chains = Memory(settings.open_streams)
-        self._turns = Turns()
+        self._chains = OpenChains(settings.open_streams)
+        self._append_locks = AppendLocks()
         self._lag = 0.0
         """How far the wall clock was ahead of the loop's after the last pause."""
         self.outcomes: Counter[str] = Counter()
-        """What came of writes: appended, lost (to another writer), recovered (the answer)."""
+        """Counts of writes: appended, lost (to another writer), recovered (after a lost answer)."""
 
     # Life
 
@@ -86,30 +82,30 @@ class DynamoStore:
             self._backend = await connect(self._settings, self._meter)
         self._table = Table(self._backend.client, self._settings.table)
         bucket: Bucket | None = self._backend.bucket
-        self._bodies = self._history = None
+        self._bodies = self._segments = None
         if bucket is not None:
             self._bodies = Bodies(self._table, bucket, self._clock)
             slots = self._settings.index_slots
-            self._history = History(TableManifests(self._table), bucket, slots, self._clock)
+            self._segments = BucketSegments(self._table, bucket, slots, self._clock)
         self._inline_bytes = min(self._settings.inline_bytes, ITEM_BODY_BYTES)
-        self._polls = Polls(
+        self._poller = Poller(
             self._table, self._clock, self._settings.poll_fastest, self._settings.poll_slowest
         )
 
     async def close(self) -> None:
         self.wake()
-        await self._polls.stop()
+        await self._poller.stop()
         assert self._backend is not None
         await self._backend.close()
 
     @property
     def table(self) -> Table:
-        """For what else is kept there."""
+        """The table, for other items that are kept there."""
         return self._table
 
     # Writing
 
-    async def tail(self, path: str) -> Tail | None:
+    async def tail(self, path: str) -> Chain | None:
         for _ in range(ROUNDS):
             begun = self._loop.time()
             chain = self._chains.get(path)
@@ -120,37 +116,36 @@ class DynamoStore:
                 named = True
                 await self._refresh(chain)
             else:
-                named, _ = await asyncio.gather(self._confirm(chain), self._refresh(chain))
-            if named and (chain.soft_deleted or not chain.buried):
+                named, _ = await asyncio.gather(self._has_name(chain), self._refresh(chain))
+            if named and (chain.soft_deleted or not chain.deleted):
                 chain = self._chains.keep(chain)
-                chain.certain = begun >= chain.taken
+                chain.confirmed = begun >= chain.used_at
                 return chain
             self._chains.forget(chain)
-        raise _restless(path)
+        raise _too_unstable(path)
 
-    def held(self, path: str) -> Tail | None:
+    def held(self, path: str) -> Chain | None:
         self._notice_pause()
         chain = self._chains.get(path)
-        if chain is None or chain.buried or not chain.trusted(self._loop.time()):
+        if chain is None or chain.deleted or not chain.trusted(self._loop.time()):
             return None
-        chain.take(self._loop.time())
+        chain.use(self._loop.time())
         return chain
 
     def append_lock(self, path: str) -> AbstractAsyncContextManager[None]:
-        return self._turns.take(path)
+        return self._append_locks.hold(path)
 
-    async def put(self, tail: Tail, entry: Entry) -> bool:
-        chain = cast("Chain", tail)
-        if chain.state.slot != entry.slot or chain.gone:
+    async def put(self, chain: Chain, entry: Entry) -> bool:
+        if chain.state.slot != entry.slot or chain.ended:
             return False
-        if chain.spare is not None and chain.spare[0] == entry.body:
-            key: str | None = chain.spare[1]
+        if chain.unused_upload is not None and chain.unused_upload[0] == entry.body:
+            key: str | None = chain.unused_upload[1]
         else:
             key = await self._upload(chain.stream, entry)
         attempt = secrets.token_hex(8)
         item = layout.entry_item(chain.stream.id, entry, attempt, key)
         begun = self._loop.time()
-        pause = chain.pace.pause(begun, rivals=chain.has_rivals(begun))
+        pause = chain.pacer.pause(begun, rivals=chain.has_rivals(begun))
         if pause:
             await asyncio.sleep(pause)
             begun = self._loop.time()
@@ -161,35 +156,34 @@ class DynamoStore:
                 await self._table.transact(_filling(chain.stream, entry, item, key))
         except (ConditionFailed, TransactionCanceled) as error:
             if not self._won(chain, error, attempt, begun):
-                # The body may be taken by the next try, unless its claim was revoked.
+                # The next try may use the object, unless its intent was revoked.
                 if key and entry.body and _lost_to(error) is not None:
-                    chain.spare = entry.body, key
+                    chain.unused_upload = entry.body, key
                 else:
-                    chain.spare = None
+                    chain.unused_upload = None
                 self.outcomes["lost"] += 1
                 return False
             self.outcomes["recovered"] += 1
         self.outcomes["appended"] += 1
         chain.losses = 0
-        chain.spare = None
-        chain.pace.won(begun, self._loop.time())
+        chain.unused_upload = None
+        chain.pacer.appended(begun, self._loop.time())
         self._learn(chain, entry.state, begun)
         return True
 
-    async def confirm(self, tail: Tail) -> bool:
-        chain = cast("Chain", tail)
+    async def confirm(self, chain: Chain) -> bool:
         slot = chain.state.slot
-        if not chain.certain and await self.tail(chain.stream.path) is not chain:
+        if not chain.confirmed and await self.tail(chain.stream.path) is not chain:
             return False
-        return chain.state.slot == slot and not chain.gone
+        return chain.state.slot == slot and not chain.ended
 
-    async def producer(self, tail: Tail, producer: str) -> tuple[int, int] | None:
-        # What is found may be newer than the tail that it is seen together with.
-        cast("Chain", tail).take(self._loop.time())
+    async def producer(self, tail: Chain, producer: str) -> tuple[int, int] | None:
+        # The producer that is read may be newer than the tail in memory.
+        tail.use(self._loop.time())
         item = await self._table.get(layout.producer_key(tail.stream.id, producer))
         return None if item is None else (int(item["e"]["N"]), int(item["q"]["N"]))
 
-    async def create(self, stream: Stream, entries: Sequence[Entry]) -> Tail | None:
+    async def create(self, stream: Stream, entries: Sequence[Entry]) -> Chain | None:
         name = layout.name_item(stream)
         chain = Chain(layout.name_of(name))
         begun = self._loop.time()
@@ -206,8 +200,8 @@ class DynamoStore:
             # claiming the name again after the stream was deleted.
             await self._table.transact(parts)
         except TransactionCanceled as error:
-            taken = error.reasons[0].item
-            if taken is None or taken["i"] != name["i"]:
+            holder = error.reasons[0].item
+            if holder is None or holder["incarnation"] != name["incarnation"]:
                 return None
         if fork is not None:
             source = self._chains.get(fork.source)
@@ -217,10 +211,9 @@ class DynamoStore:
         self._learn(chain, state, begun)
         return self._chains.keep(chain)
 
-    async def drop(self, tail: Tail) -> bool:
-        chain = cast("Chain", tail)
+    async def drop(self, chain: Chain) -> bool:
         stream = chain.stream
-        if chain.gone:
+        if chain.ended:
             return False
         if not chain.trusted(self._loop.time()):
             await self._refresh(chain)
@@ -228,13 +221,13 @@ class DynamoStore:
         now = self._clock()
         attempt = secrets.token_hex(8)
         begun = self._loop.time()
-        tombstone = layout.entry_item(stream.id, tombstone(chain.state, now), attempt, None)
+        item = layout.entry_item(stream.id, tombstone(chain.state, now), attempt, None)
         if not soft:
-            tombstone |= layout.due(layout.CHAINS_DUE, tombstone, now + self._grace)
+            item |= layout.due(layout.CHAINS_DUE, item, now + self._grace)
         fork = stream.config.fork
         if fork is not None:
-            tombstone["f"] = layout.source_text(fork)
-        parts = [actions.put_new(tombstone), actions.release_name(chain)]
+            item["f"] = layout.source_text(fork)
+        parts = [actions.put_new(item), actions.release_name(chain)]
         if fork is not None and not soft:
             parts += actions.remove_edge(fork, stream.id)
         try:
@@ -244,24 +237,23 @@ class DynamoStore:
                 # Somebody else's doing: how things stand has to be asked for.
                 chain.losses += 1
                 return False
-        chain.buried = True
+        chain.deleted = True
         chain.soft_deleted = soft
         self._chains.forget(chain)
         if fork is not None and not soft:
             await self._release_source(fork, now)
         return True
 
-    async def touch(self, tail: Tail, now: int) -> None:
-        chain = cast("Chain", tail)
+    async def touch(self, chain: Chain, now: int) -> None:
         ttl = chain.stream.config.ttl
         if ttl is None:
             return
-        chain.touched(now)
+        chain.touch(now)
         slack = renewal_slack(ttl)
         if now - chain.stored <= slack:
             return
-        # Who comes meanwhile waits: it may only rely on a time that is stored.
-        async with chain.clock:
+        # Concurrent callers wait: they may only rely on a persisted access time.
+        async with chain.access_lock:
             if now - chain.stored > slack:
                 await self._store_clock(chain, now)
 
@@ -274,55 +266,55 @@ class DynamoStore:
                 chain = await self._resolve(path)
                 if chain is None:
                     return None
-                sight = await self._sight(chain, slot, chunk_bytes)
+                result = await self._read_chain(chain, slot, chunk_bytes)
             else:
                 first = chain.earliest if slot == BEGINNING else slot
                 named, seen = await asyncio.gather(
-                    self._confirm(chain),
-                    self._sight(chain, first, chunk_bytes),
+                    self._has_name(chain),
+                    self._read_chain(chain, first, chunk_bytes),
                     return_exceptions=True,
                 )
                 if isinstance(named, BaseException):
                     raise named
                 if not named:
-                    # What was seen of a chain that has lost its name says nothing.
+                    # The chain has lost its name, so what was read of it does not count.
                     self._chains.forget(chain)
                     continue
                 if NOW != first < chain.earliest:
                     raise SlotTrimmed(chain.earliest)
                 if isinstance(seen, BaseException):
                     raise seen
-                sight = seen
-            if chain.soft_deleted or not sight.gone:
-                return ReadResult(self._chains.keep(chain), sight.chunk, sight.end)
+                result = seen
+            if chain.soft_deleted or not result.deleted:
+                return ReadResult(self._chains.keep(chain), result.chunk, result.end)
             self._chains.forget(chain)
-        raise _restless(path)
+        raise _too_unstable(path)
 
     async def read(self, chain: int, slot: int, stop: int, chunk_bytes: int) -> Chunk:
         pieces = Pieces(slot, chunk_bytes)
-        await fill(self._table, self._history, pieces, chain, stop)
+        await fill(self._table, self._segments, pieces, chain, stop)
         if not pieces:
             raise SlotTrimmed(stop)
         return await pieces.chunk(self._bodies)
 
-    async def position(self, chain: int, slot: int) -> tuple[int, int]:
+    async def start_of(self, chain: int, slot: int) -> tuple[int, int]:
         item = await self._table.get(layout.slot_key(chain, slot - 1))
         if item is not None:
             entry = layout.entry_of(item)
             return entry.offset, entry.size
-        found = None if self._history is None else await self._history.end(chain, slot)
-        if found is None:
+        start = None if self._segments is None else await self._segments.end_of(chain, slot - 1)
+        if start is None:
             raise SlotTrimmed(slot)
-        return found
+        return start
 
     async def slot_info(self, chain: int, slot: int) -> SlotInfo:
         item = await self._table.get(layout.slot_key(chain, slot))
         if item is not None:
             return SlotInfo(layout.entry_of(item).offset, int(item["a"]["N"]))
-        found = None if self._history is None else await self._history.slot_info(chain, slot)
-        if found is None:
+        info = None if self._segments is None else await self._segments.slot_info(chain, slot)
+        if info is None:
             raise SlotTrimmed(slot + 1)
-        return found
+        return info
 
     async def body(self, entry: layout.Stored) -> bytes:
         """The data of an entry, wherever it is."""
@@ -332,13 +324,12 @@ class DynamoStore:
         assert self._bodies is not None, "there is a bucket where a large body was stored"
         return await self._bodies.read(key)
 
-    async def wait(self, tail: Tail, slot: int, seconds: float) -> bool:
-        chain = cast("Chain", tail)
-        if chain.gone or chain.state.closed or chain.state.tail > slot:
+    async def wait(self, chain: Chain, slot: int, seconds: float) -> bool:
+        if chain.ended or chain.state.closed or chain.state.tail > slot:
             return True
         if self._chains.get(chain.stream.path) is not chain:
             return True
-        return await self._polls.wait(chain, slot, seconds)
+        return await self._poller.wait(chain, slot, seconds)
 
     def wake(self) -> None:
         self._chains.wake()
@@ -346,7 +337,7 @@ class DynamoStore:
     async def list(self, prefix: str, after: str, limit: int, now: int) -> Sequence[Listed]:
         return await listing.list_streams(self._table, prefix, after, limit, now)
 
-    # Care
+    # Maintenance
 
     async def expiring(self, now: int) -> Sequence[str]:
         return await sweeping.expiring(self._table, now)
@@ -354,7 +345,7 @@ class DynamoStore:
     async def sweep(self) -> None:
         await sweeping.sweep(self._table, self._bodies, self._clock(), self._grace)
 
-    # What is known of a stream
+    # The cached chains
 
     async def _resolve(self, path: str) -> Chain | None:
         """The chain a name stands for now; nothing is known of its tail yet."""
@@ -363,12 +354,12 @@ class DynamoStore:
         item = await self._table.get(layout.name_key(path))
         return None if item is None else Chain(layout.name_of(item))
 
-    async def _confirm(self, chain: Chain) -> bool:
+    async def _has_name(self, chain: Chain) -> bool:
         """Whether the name still stands for this chain."""
         item = await self._table.get(layout.name_key(chain.stream.path))
-        if item is None or item["i"]["S"] != layout.id_text(chain.stream.id):
+        if item is None or not layout.is_name_of(item, chain.stream.id):
             return False
-        chain.renamed(layout.name_of(item))
+        chain.update_name(layout.name_of(item))
         return True
 
     async def _refresh(self, chain: Chain) -> State:
@@ -382,9 +373,9 @@ class DynamoStore:
         try:
             await self._table.update(
                 layout.name_key(chain.stream.path),
-                "SET a = :a",
-                "i = :i AND a < :a",
-                {":a": layout.number(now), ":i": layout.text(layout.id_text(chain.stream.id))},
+                "SET accessed_at = :now",
+                "incarnation = :id AND accessed_at < :now",
+                {":now": layout.number(now), ":id": layout.text(layout.id_text(chain.stream.id))},
             )
         except ConditionFailed:
             # Another stream, or a later time: both are told by asking again.
@@ -407,9 +398,9 @@ class DynamoStore:
             self._lag = min(self._lag, lag)
 
     def _learn(self, chain: Chain, state: State, seen: float) -> None:
-        chain.learn(state, seen, max(0, self._clock() - state.written_at) / 1000)
+        chain.learn_tail(state, seen, max(0, self._clock() - state.written_at) / 1000)
 
-    async def _sight(self, chain: Chain, slot: int, chunk_bytes: int) -> _Sight:
+    async def _read_chain(self, chain: Chain, slot: int, chunk_bytes: int) -> _ChainRead:
         """The chunk at a slot, and the state if it reaches the end: mostly in one query."""
         if slot == NOW:
             return _at_end(await self._refresh(chain))
@@ -419,20 +410,20 @@ class DynamoStore:
             raise SlotTrimmed(chain.earliest)
         pieces = Pieces(slot, chunk_bytes)
         for ancestor in inherited(chain.stream, slot):
-            await fill(self._table, self._history, pieces, ancestor.id, ancestor.until)
+            await fill(self._table, self._segments, pieces, ancestor.id, ancestor.until)
             if not pieces:
                 raise SlotTrimmed(ancestor.until)
             if pieces.full or pieces.slot < ancestor.until:
-                return _Sight(await pieces.chunk(self._bodies), None, gone=False)
+                return _ChainRead(await pieces.chunk(self._bodies), None, deleted=False)
         while True:
             begun = self._loop.time()
-            state, ends = await fill_to_end(self._table, self._history, pieces, chain.stream.id)
+            state, ends = await fill_to_end(self._table, self._segments, pieces, chain.stream.id)
             if state is not None and ends:
                 self._learn(chain, state, begun)
             elif state is None:
                 # Nothing is at this slot or after it: it is the tail, or lies beyond.
-                known = chain.state.slot == pieces.slot
-                state = chain.state if known else await self._refresh(chain)
+                is_tail = chain.state.slot == pieces.slot
+                state = chain.state if is_tail else await self._refresh(chain)
                 if state.tail > pieces.slot:
                     continue
             if not pieces:
@@ -440,7 +431,7 @@ class DynamoStore:
                     raise SlotTrimmed(state.tail)
                 return _at_end(state)
             end = state if ends and pieces.slot >= state.tail else None
-            return _Sight(await pieces.chunk(self._bodies), end, state.deleted)
+            return _ChainRead(await pieces.chunk(self._bodies), end, state.deleted)
 
     # Writing, in detail
 
@@ -455,9 +446,9 @@ class DynamoStore:
         if entry.attempt == attempt:
             return True
         chain.losses += 1
-        chain.rival = begun
-        chain.hear(entry.state, begun)
-        if chain.buried:
+        chain.lost_at = begun
+        chain.observe(entry.state, begun)
+        if chain.deleted:
             self._chains.forget(chain)
         return False
 
@@ -476,7 +467,7 @@ class DynamoStore:
         )
 
     async def _release_source(self, fork: Fork, now: int) -> None:
-        """Let go of what only this fork still needed; the sweep does it if that fails now."""
+        """Release a source that only this fork still needed; if that fails, the sweep does it."""
         source = self._chains.get(fork.source)
         if source is not None and source.stream.id == fork.parent:
             source.forked -= 1
@@ -487,21 +478,21 @@ class DynamoStore:
 
 
 def _filling(stream: Stream, entry: Entry, item: Item, key: str | None) -> Sequence[Action]:
-    """What fills a slot, when that takes more than the entry."""
+    """Return the actions that fill a slot, when that takes more than the entry."""
     parts = [actions.put_new(item), *actions.spill(stream.id, entry)]
     if key is not None:
-        parts.append(actions.take_body(key))
+        parts.append(actions.end_upload_intent(key))
     return parts
 
 
-def _restless(path: str) -> StoreUnavailable:
-    return StoreUnavailable(f"'{path}' is deleted and created all the time; try again")
+def _too_unstable(path: str) -> StoreUnavailable:
+    return StoreUnavailable(f"'{path}' is being deleted and created repeatedly; try again")
 
 
-def _at_end(state: State) -> _Sight:
-    return _Sight(Chunk((), state.tail, state.offset, state.size), state, state.deleted)
+def _at_end(state: State) -> _ChainRead:
+    return _ChainRead(Chunk((), state.tail, state.offset, state.size), state, state.deleted)
 
 
 def _lost_to(error: ConditionFailed | TransactionCanceled) -> Item | None:
-    """What is in the place that was to be filled; a transaction fills that place first."""
+    """Return the item that holds the slot; in a transaction the slot is the first action."""
     return error.item if isinstance(error, ConditionFailed) else error.reasons[0].item

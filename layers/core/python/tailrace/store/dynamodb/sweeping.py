@@ -1,6 +1,6 @@
-"""Care of the table: what expired, and what deleted streams leave behind.
+"""The sweep of the table: expired streams, and what deleted ones leave behind.
 
-Every step can be repeated, and the mark by which the work is found goes last.
+Every step can be repeated, and the mark by which the work is pages goes last.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ async def expiring(table: Table, now: int) -> list[str]:
         name = layout.name_of(item)
         deadline = stored_deadline(name.stream.config, name.accessed)
         if deadline is not None and deadline > now:
-            await _put_off(table, key, item["i"], deadline)
+            await _postpone(table, key, item["incarnation"], deadline)
         else:
             paths.append(name.stream.path)
     return paths
 
 
 async def due(table: Table, now: int) -> set[str]:
-    """What a sweep would look at now: `expiring`, and `sweep`."""
-    kinds = layout.NAMES_DUE, layout.CLAIMS_DUE, layout.CHAINS_DUE
-    found = await asyncio.gather(*(_due(table, kind, now) for kind in kinds))
-    return {f"{key['p']['S']} {key['s']['S']}" for keys in found for key in keys}
+    """Return the items that `expiring` and `sweep` would process now."""
+    kinds = layout.NAMES_DUE, layout.UPLOADS_DUE, layout.CHAINS_DUE
+    pages = await asyncio.gather(*(_due(table, kind, now) for kind in kinds))
+    return {f"{key['p']['S']} {key['s']['S']}" for keys in pages for key in keys}
 
 
 async def sweep(table: Table, bodies: Bodies | None, now: int, grace: int) -> None:
     if bodies is not None:
-        for claim in await _due(table, layout.CLAIMS_DUE, now):
-            await bodies.revoke(claim)
+        for intent in await _due(table, layout.UPLOADS_DUE, now):
+            await bodies.revoke(intent)
     for tombstone in await _due(table, layout.CHAINS_DUE, now):
         await _erase(table, bodies, tombstone, now + grace)
 
 
 async def release(table: Table, path: str, chain: int, due: int) -> None:
-    """Let go of a soft-deleted source that no fork needs any more, and so on upwards."""
+    """Delete a soft-deleted source that no fork needs any more, then its own source, and so on."""
     while True:
         item = await table.get(layout.name_key(path))
         if item is None:
@@ -72,26 +72,26 @@ async def release(table: Table, path: str, chain: int, due: int) -> None:
 
 
 async def _due(table: Table, kind: str, now: int) -> list[Key]:
-    found: Sequence[Sequence[Key]] = await asyncio.gather(
+    pages: Sequence[Sequence[Key]] = await asyncio.gather(
         *(table.due(each, now, SWEEP_ITEMS) for each in layout.due_partitions(kind))
     )
-    return [key for keys in found for key in keys]
+    return [key for keys in pages for key in keys]
 
 
-async def _put_off(table: Table, key: Key, incarnation: dict[str, str], deadline: int) -> None:
+async def _postpone(table: Table, key: Key, incarnation: dict[str, str], deadline: int) -> None:
     try:
         await table.update(
             key,
             "SET d = :d",
-            "i = :i AND attribute_exists(d)",
-            {":d": layout.number(deadline), ":i": incarnation},
+            "incarnation = :id AND attribute_exists(d)",
+            {":d": layout.number(deadline), ":id": incarnation},
         )
     except ConditionFailed:
         return  # It was deleted meanwhile.
 
 
 async def _erase(table: Table, bodies: Bodies | None, tombstone: Key, due: int) -> None:
-    """Remove a deleted chain. Its tombstone goes last, so that no slot of it is ever free again."""
+    """Remove a deleted chain; its tombstone last, so that no slot of it is ever free again."""
     item = await table.get(tombstone)
     if item is None or "d" not in item:
         return
@@ -109,9 +109,9 @@ async def erase(
 ) -> tuple[int, int]:
     """Remove a chain, with all that belongs to it; how many items and objects it had."""
     items = objects = 0
-    for kind, attribute in (("C", "k"), ("S", "k"), ("P", "e")):
+    for kind, attribute in (("C", "k"), ("S", "object_key"), ("P", "e")):
         async for page in table.all_keys(f"{kind}{layout.id_text(chain)}", attribute):
-            named = [item["k"]["S"] for item in page if "k" in item]
+            named = list(filter(None, map(layout.object_key_of, page)))
             if named and bodies is not None:
                 await bodies.remove(named)
             keys = [layout.key_of(item) for item in page]

@@ -1,4 +1,4 @@
-"""One table as the store uses it: a few verbs, and every failure turned into one of ours."""
+"""The table as the store uses it: a few operations, each failure mapped to an error of ours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger("tailrace")
 
 
 class Caller(Protocol):
-    """What sends the calls: `client.Client`, or something that stands for it."""
+    """Sends the calls: `client.Client`, or a replacement in tests."""
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -130,7 +130,7 @@ class Table:
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     async def due(self, partition: str, now: int, limit: int) -> Sequence[Key]:
-        """The keys of what is due by now; eventually consistent, as every index is."""
+        """Return the keys of items that are due; eventually consistent, as every index is."""
         answer = await self._call(
             "Query",
             IndexName=DUE_INDEX,
@@ -143,7 +143,7 @@ class Table:
     # Writing
 
     async def put_new(self, item: Item) -> None:
-        """`ConditionFailed`, with what is there, when the key is taken."""
+        """Put an item under a free key; `ConditionFailed`, with the item there, if it is taken."""
         await self._call(
             "PutItem",
             Item=item,
@@ -176,7 +176,7 @@ class Table:
         return True
 
     async def replace(self, key: Key, expression: str, values: Mapping[str, Any]) -> Item:
-        """Change an item, or make it; what it was before."""
+        """Change an item, or create it; return what it was before."""
         answer = await self._call(
             "UpdateItem",
             Key=key,
@@ -188,7 +188,7 @@ class Table:
         return item
 
     async def transact(self, actions: Sequence[Action]) -> None:
-        """All or nothing; `TransactionCanceled`, with what is there, when a condition fails."""
+        """Do all or nothing; `TransactionCanceled`, with the items there, if a condition fails."""
         named = [
             {kind: {"TableName": self._name, **action}}
             for each in actions
@@ -239,20 +239,22 @@ class Table:
         except Throttled as error:
             if error.hot_key:
                 raise StreamTooHot(
-                    "the stream is used more often than DynamoDB lets one key be; try again later"
+                    "the stream is used more often than DynamoDB allows for a key; try again later"
                 ) from error
-            raise StoreUnavailable("DynamoDB is taking no more requests now; try again") from error
+            raise StoreUnavailable("DynamoDB is throttling requests; try again") from error
         except Unavailable as error:
             logger.warning("%s", error)
             if error.unclear and operation not in ("GetItem", "Query", "Scan"):
                 raise OutcomeUnknown(
-                    "DynamoDB did not answer: the request may have been carried out or not;"
+                    "DynamoDB did not answer: the request may or may not have been carried out;"
                     " with a Producer-Id it can be repeated safely"
                 ) from error
             raise StoreUnavailable("DynamoDB does not answer; try again") from error
         except Refused as error:
             logger.error("%s", error)
-            raise StoreUnavailable("DynamoDB refused a request; the log says why") from error
+            raise StoreUnavailable(
+                "DynamoDB rejected a request; the server's log says why"
+            ) from error
 
 
 def _batches(keys: Iterable[Key]) -> Iterable[Sequence[Key]]:

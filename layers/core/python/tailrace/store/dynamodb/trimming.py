@@ -1,4 +1,4 @@
-"""Slots leave the table: a grace period after they were archived, or when retention says so."""
+"""Trimming: slots are removed from the table a grace period after they were archived."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ BATCHES: Final = 8
 
 
 async def trim(table: Table, name: Name, now: int, grace: int) -> int:
-    """Let go of what was archived a grace period ago, in seconds; how many slots went."""
-    ripe = _ripe(await segments_from(table, name.stream.id, name.let_go), now, grace)
-    if not ripe:
+    """Remove slots that were archived a grace period (seconds) ago; return their number."""
+    expired = _past_grace(await segments_from(table, name.stream.id, name.trimmed), now, grace)
+    if not expired:
         return 0
     state = await last_state(table, name.stream)
-    kept = first_kept(state, ripe[-1].stop, max(each.committed_at for each in ripe), now, grace)
-    if kept <= name.let_go:
+    kept = first_kept(
+        state, expired[-1].stop, max(each.committed_at for each in expired), now, grace
+    )
+    if kept <= name.trimmed:
         return 0
-    removed = await let_go(table, name.stream.id, kept, now + grace * 1000)
-    await note(table, name, "u", kept)
+    removed = await remove_slots(table, name.stream.id, kept, now + grace * 1000)
+    await advance_pointer(table, name, layout.TRIMMED, kept)
     return removed
 
 
-async def let_go(table: Table, chain: int, stop: int, due: int) -> int:
+async def remove_slots(table: Table, chain: int, stop: int, due: int) -> int:
     """Remove the slots below `stop` from the table; large bodies' objects go when `due`."""
     removed = 0
     partition, last = layout.chain_partition(chain), layout.slot_text(stop - 1)
     async for page in table.all_keys(partition, "k", last):
         removed += len(page)
-        # Who has just seen the entry may be about to read its object.
+        # A reader that has just seen the entry may be about to read its object.
         for item in page:
             if "k" in item:
                 await _release(table, item, due)
@@ -51,26 +53,26 @@ async def let_go(table: Table, chain: int, stop: int, due: int) -> int:
     return removed
 
 
-async def note(table: Table, name: Name, pointer: str, slot: int) -> None:
+async def advance_pointer(table: Table, name: Name, pointer: str, slot: int) -> None:
     """Remember in the name how far a job has got; it only ever goes up."""
     try:
         await table.update(
             layout.name_key(name.stream.path),
-            f"SET {pointer} = :n",
-            f"i = :i AND (attribute_not_exists({pointer}) OR {pointer} < :n)",
+            f"SET {pointer} = :slot",
+            f"incarnation = :id AND (attribute_not_exists({pointer}) OR {pointer} < :slot)",
             {
-                ":i": layout.text(layout.id_text(name.stream.id)),
-                ":n": layout.number(slot),
+                ":id": layout.text(layout.id_text(name.stream.id)),
+                ":slot": layout.number(slot),
             },
         )
     except ConditionFailed:
         return  # The stream is deleted, or another run has got further.
 
 
-def _ripe(manifests: Sequence[Manifest], now: int, grace: int) -> Sequence[Manifest]:
+def _past_grace(manifests: Sequence[Manifest], now: int, grace: int) -> Sequence[Manifest]:
     return list(takewhile(lambda manifest: manifest.committed_at + grace * 1000 <= now, manifests))
 
 
 async def _release(table: Table, item: Item, due: int) -> None:
     key = layout.key_of(item)
-    await table.transact([{"Delete": {"Key": key}}, actions.claim(item["k"]["S"], due)])
+    await table.transact([{"Delete": {"Key": key}}, actions.put_upload_intent(item["k"]["S"], due)])

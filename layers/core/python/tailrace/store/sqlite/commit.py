@@ -1,7 +1,7 @@
 """Group commit: writes that arrive while a commit is under way share the next one.
 
 The event loop collects writes; one thread turns a batch into one transaction. There is never more
-than one batch with the thread, and nobody is told of success before the commit has returned. When
+than one batch with the thread, and no write succeeds before its commit has returned. When
 a commit fails, everything that was built on it fails too: the batch and all that waits behind it.
 """
 
@@ -21,18 +21,18 @@ from tailrace.store.waiting import resolve
 
 T = TypeVar("T")
 
-PATIENT_TURNS: Final = 4
-"""Turns of the loop for which a commit waits while each brings more writes: microseconds."""
+MAX_TICKS: Final = 4
+"""Ticks of the loop for which a commit waits while each brings more writes: microseconds."""
 
 logger = logging.getLogger("tailrace")
 
 
 class Write(Protocol):
     def run(self, db: sqlite3.Connection) -> None:
-        """In the writer's thread, inside the transaction."""
+        """Write to the database: in the writer's thread, inside the transaction."""
 
     def done(self, error: StoreUnavailable | None) -> None:
-        """In the event loop, after the commit or its failure."""
+        """Finish the write: in the event loop, after the commit or its failure."""
 
 
 class GroupCommit:
@@ -64,7 +64,7 @@ class GroupCommit:
             await self._barrier()
 
     async def drain(self) -> None:
-        """Wait until nothing is left to commit, whatever came of it."""
+        """Wait until nothing is left to commit, even if commits fail."""
         while self._pending or self._busy:
             await asyncio.wait([self._barrier()])
 
@@ -79,14 +79,14 @@ class GroupCommit:
         return barrier.future
 
     def _schedule(self) -> None:
-        """Begin a commit soon: when a turn of the loop brought nothing more that could share it."""
+        """Begin a commit soon: when a tick of the loop brought no more writes to share it."""
         if self._pending and not self._busy and not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._flush, 0, PATIENT_TURNS)
+            self._loop.call_soon(self._flush, 0, MAX_TICKS)
 
-    def _flush(self, seen: int, turns: int) -> None:
-        if len(self._pending) > seen and turns:
-            self._loop.call_soon(self._flush, len(self._pending), turns - 1)
+    def _flush(self, seen: int, ticks: int) -> None:
+        if len(self._pending) > seen and ticks:
+            self._loop.call_soon(self._flush, len(self._pending), ticks - 1)
             return
         self._scheduled = False
         batch, self._pending = self._pending, []
@@ -128,7 +128,7 @@ class GroupCommit:
         return None
 
     def _log(self, error: Exception) -> None:
-        """Log why a commit failed: once, for on a full disk each of thousands may fail so."""
+        """Log why a commit failed: once, since on a full disk thousands may fail for one reason."""
         failure = f"{type(error).__name__}: {error}"
         if failure != self._failure:
             self._failure = failure
@@ -138,14 +138,14 @@ class GroupCommit:
 
 
 def _reason(error: Exception) -> str:
-    """Say why a commit failed, without what a client must not learn, such as paths."""
+    """Return why a commit failed, without details such as paths, which clients must not see."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) if isinstance(error, sqlite3.Error) else "the log of the server says why"
 
 
 class _Barrier:
-    """A write of nothing: done when all before it are."""
+    """An empty write: it is done when all writes before it are."""
 
     def __init__(self, future: asyncio.Future[None]) -> None:
         self.future = future

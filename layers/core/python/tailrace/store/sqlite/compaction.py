@@ -19,12 +19,13 @@ from tailrace.log.state import Stream
 from tailrace.segments.format import BadSegment, Record, Trailer, seal
 from tailrace.segments.reader import Manifest
 from tailrace.store.codec import state_of, stream_of
-from tailrace.store.sqlite import archive, queries
+from tailrace.store.sqlite import queries
 from tailrace.store.sqlite.files import ChainFiles
 from tailrace.store.sqlite.schema import snapshot
+from tailrace.store.sqlite.segments import FileSegments, covering, insert
 
 PAGE: Final = 1000
-"""Streams that one query looks at: a few seeks each, however many entries they have."""
+"""Streams per query: a few seeks each, however many entries they have."""
 
 
 class Limits(NamedTuple):
@@ -35,7 +36,7 @@ class Limits(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A segment that is ready to be written, and what it takes the place of."""
+    """A segment that is ready to be written, and the slots and files that it replaces."""
 
     chain: int
     first: int
@@ -77,7 +78,7 @@ def next_segment(
     db: sqlite3.Connection,
     stream: Stream,
     limits: Limits,
-    segments: archive.Archive,
+    segments: FileSegments,
     bodies: ChainFiles,
 ) -> Sealed | None:
     """The first entries of a stream that are still in the table, if they fill a segment."""
@@ -86,9 +87,9 @@ def next_segment(
         first = queries.first_slot(db, chain)
         if first is None:
             return None
-        start = base[1:] if first == base[0] else segments.position(db, chain, first)
+        start = base[1:] if first == base[0] else segments.start_of(db, chain, first)
         if start is None and queries.first_kept(db, chain) == first:
-            # Retention took what was before it.
+            # Retention has removed the slots before it.
             start = _start(db, stream, first, bodies)
         if start is None:
             raise BadSegment(f"slot {first} of {chain:016x} does not follow the one before it")
@@ -108,13 +109,13 @@ def move(db: sqlite3.Connection, sealed: Sealed, manifest: Manifest) -> bool:
     named = "SELECT 1 FROM streams WHERE id = ? AND path IS NOT NULL"
     if db.execute(named, (chain,)).fetchone() is None:
         return False
-    # Whatever else shares this commit must not fail with it, so it is looked at before.
+    # Checked before, because a failure would fail the other writes of this commit too.
     held = "SELECT count(*) FROM entries WHERE id = ? AND n >= ? AND n <= ?"
     if db.execute(held, (chain, first, stop)).fetchone()[0] != stop + 1 - first:
         return False
-    if archive.covering(db, chain, first) is not None:
+    if covering(db, chain, first) is not None:
         return False
-    archive.insert(db, manifest)
+    insert(db, manifest)
     db.execute("DELETE FROM entries WHERE id = ? AND n >= ? AND n < ?", (chain, first, stop))
     return True
 

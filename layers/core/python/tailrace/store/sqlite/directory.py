@@ -142,7 +142,7 @@ class DataDirectory:
             raise UnreadableData(
                 f"the database {schema.FILE_NAME} in '{self.path}' is missing or empty, but not"
                 f" what belongs to it ({', '.join(left)}): restore the database; or, to give up"
-                f" all streams and start anew, move {', '.join(left)} away"
+                f" all streams and start from scratch, move {', '.join(left)} away"
             )
 
     def _refuse_strangers(self, db: sqlite3.Connection) -> None:
@@ -178,7 +178,7 @@ class DataDirectory:
 
 
 def _make_private(directory: Path) -> None:
-    """Take access to the directory and to what is ours in it from all users but their owner."""
+    """Remove access of other users to the directory and to our files in it."""
     entries = [path for path in directory.iterdir() if path.name != "lost+found"]
     ours = [path for path in entries if _OURS.fullmatch(path.name)]
     paths = [directory, *ours]
@@ -199,7 +199,7 @@ def _make_private(directory: Path) -> None:
 
 
 def _is_open(path: Path) -> bool:
-    """Whether other users have access; nobody has to a file that went meanwhile."""
+    """Whether other users have access; not to a file that was removed meanwhile."""
     try:
         return path.stat().st_mode & 0o077 != 0
     except FileNotFoundError:
@@ -207,7 +207,7 @@ def _is_open(path: Path) -> bool:
 
 
 def _reason(directory: Path, error: Exception) -> str:
-    """Say why a directory cannot be used; of a full disk SQLite only says `disk I/O error`."""
+    """Say why a directory cannot be used; on a full disk SQLite only says `disk I/O error`."""
     if isinstance(error, sqlite3.OperationalError):
         probe = directory / "tailrace.probe"
         try:

@@ -1,7 +1,7 @@
 """Files of chains: large bodies, and segments. Each is durable before the row that names it.
 
 A row of a megabyte goes through the log and then through the table, in pages; a file is written
-once. A file that no row names was never acknowledged, or is no longer needed: see `store.orphans`.
+once. A file that no row names was never acknowledged, or is no longer needed: see `orphans`.
 """
 
 from __future__ import annotations

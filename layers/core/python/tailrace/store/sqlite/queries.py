@@ -10,11 +10,10 @@ from typing import Final, cast
 
 from tailrace.log.expiry import renewal_slack, stored_deadline
 from tailrace.log.retention import earliest
-from tailrace.log.slots import Chunk, SlotInfo
-from tailrace.log.state import Listed, Producers, State, Stream
+from tailrace.log.state import Chunk, Listed, Producers, SlotInfo, State, Stream
 from tailrace.store.codec import config_text, state_of, stream_of
 from tailrace.store.sqlite import schema
-from tailrace.store.sqlite.chain import Chain
+from tailrace.store.sqlite.hot import Chain
 
 INSERT_ROWS: Final = 256
 ERASE_ROWS: Final = 2000
@@ -41,8 +40,8 @@ def insert_spill(db: sqlite3.Connection, chain: int, spill: Producers) -> None:
 
 
 def insert_stream(db: sqlite3.Connection, stream: Stream) -> bool:
-    """False when the name is taken, or when the source has lost what a fork counts on: then nothing
-    was inserted."""
+    """Insert a stream; False, and nothing is inserted, when the name is taken, or when the source
+    has lost slots that a fork needs."""
     taken = "SELECT 1 FROM streams WHERE path = ?"
     if db.execute(taken, (stream.path,)).fetchone() is not None:
         return False
@@ -140,7 +139,7 @@ def read_chunk(
     chunk_bytes: int,
     body_file: Callable[[int, str], bytes],
 ) -> Chunk | None:
-    """What the table has from slot `first` on; None when it does not have that slot."""
+    """Read from slot `first` on; None when the table does not have that slot."""
     rows = db.execute(
         "SELECT n, offset, size, body, file FROM entries"
         " WHERE id = ? AND n >= ? AND n < ? ORDER BY n",
@@ -148,7 +147,7 @@ def read_chunk(
     )
     bodies: list[bytes] = []
     boundary = 0
-    # An open cursor would hold on to its moment, and whoever looks again would see nothing new.
+    # An open cursor would keep its snapshot, and a second read would see nothing new.
     with closing(rows):
         for slot, offset, size, body, file in rows:
             if not bodies and slot != first:
@@ -164,14 +163,14 @@ def read_chunk(
     return Chunk(bodies, *end) if bodies else None
 
 
-def position(db: sqlite3.Connection, chain: int, slot: int) -> tuple[int, int] | None:
+def start_of(db: sqlite3.Connection, chain: int, slot: int) -> tuple[int, int] | None:
     """Offset and size at which `slot` begins, if the table has the slot before it."""
     query = "SELECT offset, size FROM entries WHERE id = ? AND n = ?"
     return cast("tuple[int, int] | None", db.execute(query, (chain, slot - 1)).fetchone())
 
 
 def slot_info(db: sqlite3.Connection, chain: int, slot: int) -> SlotInfo | None:
-    """The marks on `slot`, if the table has it."""
+    """Return the offset after `slot` and its time, if the table has it."""
     query = "SELECT offset, at FROM entries WHERE id = ? AND n = ?"
     row = db.execute(query, (chain, slot)).fetchone()
     return None if row is None else SlotInfo(*row)

@@ -7,36 +7,36 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from tailrace.errors import SlotTrimmed
-from tailrace.log.slots import Chunk, SlotInfo
+from tailrace.log.state import Chunk, SlotInfo
 from tailrace.store.sqlite import queries
-from tailrace.store.sqlite.archive import Archive
 from tailrace.store.sqlite.files import ChainFiles
 from tailrace.store.sqlite.schema import snapshot
+from tailrace.store.sqlite.segments import FileSegments
 
 T = TypeVar("T")
 
 ATTEMPTS: Final = 5
-"""Looks at a chain whose files go while they are read: each time another commit came between."""
+"""Reads of a chain whose files are removed meanwhile: each time another commit came between."""
 
 
 class Reading:
     """Called in the reader's threads, each with its own connection."""
 
-    def __init__(self, bodies: ChainFiles, archive: Archive) -> None:
+    def __init__(self, bodies: ChainFiles, segments: FileSegments) -> None:
         self._bodies = bodies
-        self._archive = archive
+        self._segments = segments
 
     def chunk(
         self, db: sqlite3.Connection, chain: int, slot: int, stop: int, chunk_bytes: int
     ) -> Chunk:
         """The same bytes wherever they are: a chunk may lie in segments and in the table."""
-        return _patiently(lambda: self._chunk(db, chain, slot, stop, chunk_bytes))
+        return _with_retries(lambda: self._chunk(db, chain, slot, stop, chunk_bytes))
 
-    def position(self, db: sqlite3.Connection, chain: int, slot: int) -> tuple[int, int]:
-        return _patiently(lambda: self._position(db, chain, slot))
+    def start_of(self, db: sqlite3.Connection, chain: int, slot: int) -> tuple[int, int]:
+        return _with_retries(lambda: self._start_of(db, chain, slot))
 
     def slot_info(self, db: sqlite3.Connection, chain: int, slot: int) -> SlotInfo:
-        return _patiently(lambda: self._stamp(db, chain, slot))
+        return _with_retries(lambda: self._slot_info(db, chain, slot))
 
     def _chunk(
         self, db: sqlite3.Connection, chain: int, slot: int, stop: int, chunk_bytes: int
@@ -46,7 +46,7 @@ class Reading:
             return chunk
         # In one moment a slot is in the table or in a segment; in two it might seem to be in none.
         with snapshot(db):
-            start = self._archive.position(db, chain, slot)
+            start = self._segments.start_of(db, chain, slot)
             if start is None:
                 raise SlotTrimmed(_earliest(db, chain, slot, stop))
             boundary = (start[1] // chunk_bytes + 1) * chunk_bytes
@@ -55,7 +55,7 @@ class Reading:
             cold = True
             while chunk.slot < stop and chunk.size < boundary:
                 slot = chunk.slot
-                following = self._archive.read(
+                following = self._segments.read(
                     db, chain, slot, stop, boundary
                 ) or queries.read_chunk(db, chain, slot, stop, chunk_bytes, self._bodies.read)
                 if following is None:
@@ -65,19 +65,19 @@ class Reading:
                 chunk = following
             return chunk._replace(bodies=bodies, cold=cold)
 
-    def _position(self, db: sqlite3.Connection, chain: int, slot: int) -> tuple[int, int]:
+    def _start_of(self, db: sqlite3.Connection, chain: int, slot: int) -> tuple[int, int]:
         with snapshot(db):
-            found = queries.position(db, chain, slot) or self._archive.position(db, chain, slot)
-            if found is None:
+            start = queries.start_of(db, chain, slot) or self._segments.start_of(db, chain, slot)
+            if start is None:
                 raise SlotTrimmed(slot)
-            return found
+            return start
 
-    def _stamp(self, db: sqlite3.Connection, chain: int, slot: int) -> SlotInfo:
+    def _slot_info(self, db: sqlite3.Connection, chain: int, slot: int) -> SlotInfo:
         with snapshot(db):
-            found = queries.slot_info(db, chain, slot) or self._archive.slot_info(db, chain, slot)
-            if found is None:
+            info = queries.slot_info(db, chain, slot) or self._segments.slot_info(db, chain, slot)
+            if info is None:
                 raise SlotTrimmed(slot + 1)
-            return found
+            return info
 
 
 def _earliest(db: sqlite3.Connection, chain: int, slot: int, stop: int) -> int:
@@ -88,8 +88,8 @@ def _earliest(db: sqlite3.Connection, chain: int, slot: int, stop: int) -> int:
     return min(each for each in kept if each is not None)
 
 
-def _patiently(read: Callable[[], T]) -> T:
-    """A file that went meanwhile is named by nothing any more: whoever looks again sees that."""
+def _with_retries(read: Callable[[], T]) -> T:
+    """Read again when a file was removed meanwhile: its row is gone or replaced by then."""
     for _ in range(ATTEMPTS - 1):
         try:
             return read()

@@ -1,7 +1,7 @@
-"""Retention in the embedded store: rows go, of segments and of entries, and then their files.
+"""Retention in the embedded store: rows of segments and entries are removed, then their files.
 
-What goes of a stream goes in its order, the oldest first, so that what is left has no hole at any
-time. Slots may be empty at once: see `store.compaction` on why nobody could fill them again.
+The oldest slots of a stream are removed first, so that the rest never has a hole. Slots may be
+emptied at once: `compaction` says why no writer could fill them again.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from tailrace.log.retention import Keep, Piece, Retention, first_kept
 from tailrace.log.state import Stream
 from tailrace.segments.format import BadSegment
 from tailrace.store.codec import stream_of
-from tailrace.store.sqlite import archive, queries
+from tailrace.store.sqlite import queries
 from tailrace.store.sqlite.schema import snapshot
+from tailrace.store.sqlite.segments import FileSegments, all_segments
 
 PAGE: Final = 1000
-"""Streams that one sweep looks at; the next one goes on from there."""
+"""Streams per sweep; the next sweep goes on from there."""
 
 _FREE: Final = (
     "path IS NOT NULL AND soft = 0 AND NOT EXISTS (SELECT 1 FROM edges WHERE parent = streams.id)"
@@ -47,14 +48,14 @@ class Removed(NamedTuple):
 
 
 def due(
-    db: sqlite3.Connection, after: int, retention: Retention, segments: archive.Archive, now: int
+    db: sqlite3.Connection, after: int, retention: Retention, segments: FileSegments, now: int
 ) -> tuple[Sequence[Due], int | None]:
-    """Of the next page of streams those that are to lose slots; and where that page ends."""
+    """Find streams of the next page that are to lose slots; and return where that page ends."""
     rows = db.execute(
         f"SELECT id, path, config FROM streams WHERE id > ? AND {_FREE} ORDER BY id LIMIT ?",  # noqa: S608 - no input
         (after, PAGE),
     ).fetchall()
-    found = []
+    streams = []
     for chain, path, config in rows:
         keep = retention.keep(path)
         if keep is None:
@@ -66,8 +67,8 @@ def due(
             logger.error("retention leaves '%s' as it is: %s", path, error)
             continue
         if first is not None:
-            found.append(Due(stream, first))
-    return found, rows[-1][0] if len(rows) == PAGE else None
+            streams.append(Due(stream, first))
+    return streams, rows[-1][0] if len(rows) == PAGE else None
 
 
 def remove(db: sqlite3.Connection, chain: int, first: int) -> Removed | None:
@@ -97,7 +98,7 @@ def remove(db: sqlite3.Connection, chain: int, first: int) -> Removed | None:
 
 
 def _first_kept(
-    db: sqlite3.Connection, stream: Stream, keep: Keep, segments: archive.Archive, now: int
+    db: sqlite3.Connection, stream: Stream, keep: Keep, segments: FileSegments, now: int
 ) -> int | None:
     """The first slot that stays, if others are before it."""
     with snapshot(db):
@@ -105,17 +106,17 @@ def _first_kept(
         if begin is None:
             return None
         state = queries.last_state(db, stream)
-        # An open cursor would hold on to its moment.
+        # An open cursor would keep its snapshot.
         with closing(_pieces(db, stream.id, segments)) as pieces:
             first = first_kept(keep, state, begin, pieces, now)
         return first if first > begin else None
 
 
 def _pieces(
-    db: sqlite3.Connection, chain: int, segments: archive.Archive
+    db: sqlite3.Connection, chain: int, segments: FileSegments
 ) -> Generator[Piece, None, None]:
-    for manifest in archive.all_segments(db, chain):
-        yield Piece(manifest.stop, *segments.end(manifest))
+    for manifest in all_segments(db, chain):
+        yield Piece(manifest.stop, *segments.end(db, manifest))
     entries = "SELECT n + 1, at, size FROM entries WHERE id = ? ORDER BY n"
     for row in db.execute(entries, (chain,)):
         yield Piece(*row)

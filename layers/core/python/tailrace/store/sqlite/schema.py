@@ -14,11 +14,11 @@ A stream's `path` becomes NULL when it is deleted, `soft` is set while only fork
 `id` is the incarnation, a random integer: a path that is created again never meets its old rows.
 An entry's `state` holds only what its other columns do not: closure, sequence and producers.
 A slot is in `entries` or in a segment, never in both or in neither: it moves in one transaction.
-A segment's row has what a read needs to know of its file: `name`, the bytes of data and index, the
+A segment's row has all that a read needs of its file: `name`, the bytes of data and index, the
 checksum of the index, and `at`, when it was committed, in milliseconds.
 
-Version 2 has `segments`, version 3 `identity`; a file of an earlier version gets what it lacks when
-it is opened.
+Version 2 has `segments`, version 3 `identity`; a file of an earlier version gets the missing
+tables when it is opened.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ CREATE TABLE edges (
 {_SEGMENTS}{_IDENTITY}"""
 
 _STEPS: Final = {0: _TABLES, 1: _SEGMENTS + _IDENTITY, 2: _IDENTITY}
-"""What a file of an earlier version, or a new one, needs to be of this one."""
+"""The statements that upgrade a file of an earlier version, or a new one, to this one."""
 
 Row = tuple[int, int, int, int, int, bytes | None, str | None, bytes | None]
 """A row of `entries`, in the order of its columns."""
@@ -121,7 +121,7 @@ def connect(directory: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 @contextmanager
 def snapshot(db: sqlite3.Connection) -> Iterator[None]:
-    """Whatever is read inside is of one moment."""
+    """Run the reads inside on one snapshot of the database."""
     db.execute("BEGIN")
     try:
         yield

@@ -1,4 +1,4 @@
-"""What the embedded store hands to its group commit."""
+"""The writes that the embedded store hands to its group commit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Generic, TypeVar, cast
 from tailrace.errors import StoreUnavailable
 from tailrace.log.state import Entry
 from tailrace.store.sqlite import queries, schema
-from tailrace.store.sqlite.chain import Chain
 from tailrace.store.sqlite.commit import Write
+from tailrace.store.sqlite.hot import Chain
 from tailrace.store.waiting import resolve
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Put:
 
     def done(self, error: StoreUnavailable | None) -> None:
         if error is not None:
-            # What was decided on top of this entry is undone with it.
+            # Entries that were decided on top of this one are undone with it.
             self.chain.state = self.chain.committed
             resolve(self.future, False, error)
             return
@@ -60,7 +60,7 @@ class Put:
 
 
 class Operation(Generic[T]):
-    """Any other write, and what comes of it; `then` runs even if nobody waits any more."""
+    """Any other write, and its result; `then` runs even if the caller no longer waits."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Operation(Generic[T]):
 
 
 class _Puts:
-    """Neighbouring entries of a batch, written together; each is told for itself."""
+    """Neighbouring entries of a batch, written together; each `Put` finishes for itself."""
 
     def __init__(self, puts: Sequence[Put]) -> None:
         self._puts = puts
@@ -97,7 +97,7 @@ class _Puts:
         pass
 
 
-def grouped(batch: Sequence[Write]) -> Sequence[Write]:
+def group_writes(batch: Sequence[Write]) -> Sequence[Write]:
     """The batch with neighbouring entries merged, in the same order."""
     groups: list[Write] = []
     for are_puts, writes in itertools.groupby(batch, lambda write: type(write) is Put):

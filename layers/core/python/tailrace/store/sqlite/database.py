@@ -1,0 +1,69 @@
+"""The database of the embedded store: reads in threads of their own, writes in group commits."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from tailrace.store.sqlite import schema
+from tailrace.store.sqlite.commit import GroupCommit
+from tailrace.store.sqlite.directory import DataDirectory
+from tailrace.store.sqlite.writes import Operation, Then, group_writes
+
+T = TypeVar("T")
+
+THREADS: Final = 4
+"""For reads of what is not in memory, and for files of large bodies."""
+
+
+class Database:
+    def __init__(self, directory: DataDirectory) -> None:
+        self._directory = directory
+        self._threads = ThreadPoolExecutor(THREADS, "tailrace-reader")
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+
+    def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lock, db = self._directory.open()
+        self.commit = GroupCommit(db, group_writes)
+
+    async def close(self) -> None:
+        self._threads.shutdown()
+        for db in self._connections:
+            db.close()
+        # The last: only a connection that may write folds the log into the database.
+        await self.commit.close()
+        self._lock.close()
+
+    async def write(
+        self, operation: Callable[[sqlite3.Connection], T], then: Then[T] | None = None
+    ) -> T:
+        """Run an operation in the next commit, and `then` after it even if the caller is gone."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        self.commit.add(Operation(operation, then, future))
+        return await future
+
+    async def query(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a query in a thread, on a connection that only reads."""
+        return await self.run(self._with_connection, query)
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        """Run a function that blocks, in a thread."""
+        return await self._loop.run_in_executor(self._threads, function, *args)
+
+    def start(self, function: Callable[..., T], *args: object) -> ThreadFuture[T]:
+        """Start a function that blocks, in a thread, for the writer to wait for."""
+        return self._threads.submit(function, *args)
+
+    def _with_connection(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        db = getattr(self._local, "db", None)
+        if db is None:
+            db = self._local.db = schema.connect(self._directory.path, read_only=True)
+            self._connections.append(db)
+        return query(db)
