@@ -1,4 +1,4 @@
-"""Long work on the event loop gives way to everybody else."""
+"""Long work on the event loop lets other tasks run in between."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import time
 from typing import Final
 
 SLICE_SECONDS: Final = 0.005
-"""For how long work may go on at a time: an append takes less than that to be acknowledged."""
+"""How long work may hold the event loop at a time: an append is acknowledged in less than that."""
 
 
 class Pace:
-    """Work that calls `rest` after each bounded step holds up nobody for long."""
+    """Splits long work into slices: call `rest` after each bounded step."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
 
     async def rest(self) -> None:
-        """Let others run, if it is their turn."""
+        """Let other tasks run if the current slice is over."""
         if time.perf_counter() - self._since >= SLICE_SECONDS:
             await asyncio.sleep(0)
             self._since = time.perf_counter()

@@ -1,0 +1,277 @@
+"""One follower per stream for everybody who tails it.
+
+A thousand readers at the tail wait for the same data. They do not wait one by one: a `Follower`,
+one task per stream, waits for the next slot and hands it out to all of them. A protocol only says
+what its readers are, and how a view becomes what is pushed to them.
+
+A follower never goes back, so it admits a reader only if the reader is not behind. A reader that is
+behind, or whose client takes data too slowly, reads the stream by itself until it has caught up.
+Nothing is awaited between that comparison and the admission, so no data is lost or sent twice.
+
+How far a reader or a follower has got is a slot *of a chain*: a stream that is deleted and created
+again is another chain, whose slots count from its own beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final, Generic, Protocol, TypeVar
+
+from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
+from tailrace.log import offsets
+from tailrace.store.base import Tail
+from tailrace.streams import Streams, View
+
+
+class Sink(Protocol):
+    """The body of a response that goes on for as long as its client listens."""
+
+    async def drain(self) -> None:
+        """Wait until there is room for more."""
+
+    def push(self, data: bytes) -> bool:
+        """Write without waiting; False when there is no room for more after that."""
+
+
+logger = logging.getLogger("tailrace")
+
+FOLLOW_SECONDS: Final = 30.0
+"""Longest wait for the next slot; then the follower reads the stream without having been woken."""
+
+RETRY_SECONDS: Final = 1.0
+"""Pause before a follower goes on after the store has failed."""
+
+UNKNOWN: Final = -1
+"""In place of a chain: the follower has not looked up the stream yet."""
+
+
+class ReaderPosition(Protocol):
+    """How far somebody has got in a stream."""
+
+    chain: int | None
+    """None: there was no stream."""
+    slot: int
+    """The slot of that chain to read next."""
+
+
+class Follower(ABC):
+    """The task that follows a stream's tail, over deletions, failures and retention."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        path: str,
+        chain: int | None = UNKNOWN,
+        slot: int = 0,
+        *,
+        tail: Tail | None = None,
+        poll: float | None = None,
+    ) -> None:
+        """`tail`: the stream, if the caller has just looked it up. `poll`: seconds between two
+        lookups of a stream that another process may create; None: no other process can."""
+        self.path = path
+        self.chain = chain
+        """The chain that is followed; None: there is no stream."""
+        self.slot = slot
+        """The slot that is handed out next."""
+        self.over = False
+        """Whether it hands out nothing any more."""
+        self._streams = streams
+        self._tail = tail
+        self._poll = poll
+        self._task = asyncio.create_task(self._run())
+
+    def admits(self, reader: ReaderPosition) -> bool:
+        """Whether a reader has everything that was handed out so far."""
+        if self.chain is None:
+            return True
+        return reader.chain == self.chain and reader.slot >= self.slot
+
+    def stop(self) -> None:
+        self.end()
+        self._task.cancel()
+
+    # What differs between protocols
+
+    @abstractmethod
+    async def deliver(self, view: View) -> None:
+        """Hand out a view and advance `slot`. The view is empty when a wait ended without data."""
+
+    def longest_wait(self) -> float:
+        """Seconds after which `deliver` is called even if there is no data."""
+        return FOLLOW_SECONDS
+
+    def switch(self, tail: Tail | None) -> None:
+        """Go on with another chain, or with none, after the stream was created or deleted.
+
+        The first chain is followed from its tail on, a later one from its beginning."""
+        if tail is None:
+            self.chain = None
+            return
+        is_first = self.chain == UNKNOWN
+        self.slot = tail.committed.tail if is_first else tail.stream.config.base[0]
+        self.chain = tail.stream.id
+
+    def skip(self, earliest: str) -> None:
+        """Go on at the first offset that retention has kept."""
+        self.slot = offsets.parse(earliest)
+
+    async def back_off(self) -> None:
+        """Pause after a failure; then the follower tries again, unless it is over."""
+        await asyncio.sleep(RETRY_SECONDS)
+
+    def end(self) -> None:
+        self.over = True
+
+    # The task
+
+    @property
+    def _running(self) -> bool:
+        return not self.over and not self._streams.draining
+
+    async def _run(self) -> None:
+        try:
+            with self._streams.watching(self.path) as created:
+                while self._running:
+                    created.clear()
+                    await self._follow()
+                    if self._running:
+                        with suppress(TimeoutError):
+                            await asyncio.wait_for(created.wait(), self._poll)
+        finally:
+            self.end()
+
+    async def _follow(self) -> None:
+        """Deliver until the stream is closed, deleted, or not there."""
+        while self._running:
+            try:
+                await self._follow_chain()
+            except (StreamNotFound, StreamGone):
+                if self.chain is not None:
+                    self.switch(None)
+            except OffsetTrimmed as error:
+                self.skip(error.earliest)
+                continue
+            except TailraceError as error:
+                logger.warning("following '%s' failed: %s", self.path, error)
+                await self.back_off()
+                continue
+            except Exception:
+                logger.exception("following '%s' failed", self.path)
+                await self.back_off()
+                continue
+            return
+
+    async def _follow_chain(self) -> None:
+        tail, self._tail = self._tail, None
+        if tail is None:
+            tail = await self._streams.find(self.path)
+        if tail.stream.id != self.chain:
+            self.switch(tail)
+        while self._running:
+            view = await self._streams.follow(tail, self.slot, self.longest_wait())
+            tail = view.tail
+            await self.deliver(view)
+            if view.closed:
+                return
+
+
+class Reader:
+    """A response that gets what is new in a stream while a follower serves it."""
+
+    __slots__ = ("chain", "released", "sink", "slot")
+
+    def __init__(self, sink: Sink, chain: int | None, slot: int) -> None:
+        self.sink = sink
+        self.chain = chain
+        self.slot = slot
+        """The slot to read next; while the reader is served it may lag behind the follower's."""
+        self.released: asyncio.Future[bool] | None = None
+
+
+R = TypeVar("R", bound=Reader)
+
+
+class ChainFollower(Follower, Generic[R]):
+    """A follower that ends with its chain, or, where there is none, when one is created.
+
+    It hands out to readers that have a task of their own. Whenever it cannot serve one of them it
+    releases it, and the reader finds out for itself how things are."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        path: str,
+        chain: int | None,
+        slot: int,
+        *,
+        tail: Tail | None = None,
+        poll: float | None = None,
+    ) -> None:
+        super().__init__(streams, path, chain, slot, tail=tail, poll=poll)
+        self.readers: dict[R, None] = {}
+        """None of them is behind `slot`."""
+
+    def add(self, reader: R) -> asyncio.Future[bool]:
+        """Serve a reader until the future is done: with True if it has all there will ever be."""
+        self.readers[reader] = None
+        reader.released = asyncio.get_running_loop().create_future()
+        return reader.released
+
+    def remove(self, reader: R) -> None:
+        del self.readers[reader]
+
+    def release(self, readers: Iterable[R], *, closed: bool = False) -> None:
+        """Serve readers no longer; `closed`: they have all there will ever be."""
+        for reader in readers:
+            if reader not in self.readers:
+                continue
+            self.remove(reader)
+            reader.slot = max(reader.slot, self.slot)
+            if reader.released is not None and not reader.released.done():
+                reader.released.set_result(closed)
+
+    def switch(self, tail: Tail | None) -> None:  # noqa: ARG002 - every chain but its own ends it
+        self.end()
+
+    async def back_off(self) -> None:
+        """Each reader meets the failure by itself, and can tell its client."""
+        self.end()
+
+    def end(self) -> None:
+        super().end()
+        self.release(list(self.readers))
+
+
+class Followers(Generic[R]):
+    """The followers of a protocol, started by their first reader and stopped by their last."""
+
+    def __init__(self) -> None:
+        self._followers: dict[tuple[str, int | None], ChainFollower[R]] = {}
+
+    def attend(
+        self, path: str, reader: R, start: Callable[[], ChainFollower[R]]
+    ) -> asyncio.Future[bool] | None:
+        """Have a reader served, as `ChainFollower.add` says; None: it is behind, and has to read on
+        by itself first. `start` makes the follower if there is none."""
+        key = path, reader.chain
+        follower = self._followers.get(key)
+        if follower is None or follower.over:
+            follower = self._followers[key] = start()
+        elif not follower.admits(reader):
+            return None
+        return follower.add(reader)
+
+    def leave(self, path: str, reader: R) -> None:
+        key = path, reader.chain
+        follower = self._followers.get(key)
+        if follower is None:
+            return
+        follower.release([reader])
+        if not follower.readers:
+            follower.stop()
+            del self._followers[key]
