@@ -1,11 +1,11 @@
-"""The FastAPI application: health, the listing, and the documents that describe every route."""
+"""The FastAPI application: health, the list of streams, the OpenAPI document and its pages."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 from urllib.parse import parse_qs
 
 import orjson
@@ -16,14 +16,11 @@ from pydantic import BaseModel, BeforeValidator, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from tailrace import __version__, errors
+from tailrace import __version__, docs, errors
 from tailrace.errors import TailraceError
-from tailrace.limits import LIST_PAGE
+from tailrace.limits import LIST_PAGE_STREAMS
 from tailrace.log.expiry import format_instant
 from tailrace.log.state import State, Stream
-from tailrace.protocols.durable_streams import docs_page, openapi
-from tailrace.protocols.durable_streams.openapi.guide import EXAMPLE_URL
-from tailrace.protocols.durable_streams.openapi.operations import SERVER
 from tailrace.settings import Settings
 from tailrace.streams import Streams
 from tailrace.web import messages
@@ -66,7 +63,7 @@ class StreamPage(BaseModel):
 
 
 class FreshJson(JSONResponse):
-    """JSON that no cache keeps."""
+    """JSON that caches must not store."""
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         super().init_headers(headers)
@@ -87,32 +84,33 @@ def build_api(
         redirect_slashes=False,
         default_response_class=FreshJson,
         exception_handlers={
-            TailraceError: _failed,
-            RequestValidationError: _failed,
-            HTTPException: _failed,
-            Exception: _crashed,
+            TailraceError: _handle_error,
+            RequestValidationError: _handle_error,
+            HTTPException: _handle_error,
+            Exception: _handle_crash,
         },
     )
 
-    @_route(api, "/v1/streams", "listStreams", "List streams", "One page of streams.")
+    @_route(api, "/v1/streams", "listStreams", "List streams", errors=_LISTING_ERRORS)
     async def list_streams(
         request: Request,
         prefix: Annotated[str, Query(description="Only paths that begin with this.")] = "",
         after: Annotated[str, Query(description="Only paths that sort after this one.")] = "",
         limit: Annotated[
             int,
-            BeforeValidator(_digits),
-            Query(ge=1, le=LIST_PAGE, description="Most streams to list."),
+            Query(ge=1, le=LIST_PAGE_STREAMS, description="Most streams to list."),
+            BeforeValidator(_check_digits),
         ] = 100,
     ) -> StreamPage:
         """Streams in the order of their paths. One that expired may be listed for a while."""
-        given = parse_qs(request.url.query, keep_blank_values=True)
-        await authorizer.listing(prefix, request.scope["headers"], given)
-        found = await streams.list(prefix, after, limit + 1)
-        page = [_listed(*listed) for listed in found[:limit]]
-        return StreamPage(streams=page, next=page[-1].path if len(found) > limit else None)
+        query = parse_qs(request.url.query, keep_blank_values=True)
+        await authorizer.listing(prefix, request.scope["headers"], query)
+        # One more than the page shows whether there is a next page.
+        items = await streams.list(prefix, after, limit + 1)
+        page = [_describe_stream(stream, state) for stream, state in items[:limit]]
+        return StreamPage(streams=page, next=page[-1].path if len(items) > limit else None)
 
-    @_route(api, "/health", "getHealth", "Health", "It is well.")
+    @_route(api, "/health", "getHealth", "Health")
     async def health() -> Health:
         """For load balancers and the like."""
         block = None if watchdog is None else watchdog.longest_block()
@@ -127,45 +125,52 @@ def build_api(
 
 
 def _add_documents(api: FastAPI, settings: Settings) -> None:
-    document = cache(lambda: openapi.describe(api, settings))
-    document_body = cache(lambda: orjson.dumps(document()))
-    page = cache(lambda: docs_page.page(document()))
-    api.openapi = document  # type: ignore[method-assign]
+    document = cache(lambda: orjson.dumps(docs.describe(settings)))
 
     @_route(
         api,
         "/",
         "getLanding",
         "Landing page",
-        "Where to go from here.",
         content={"text/html": {"schema": {"type": "string"}}},
         headers=("Vary", "Content-Security-Policy"),
         response_class=PlainTextResponse,
     )
     async def landing(request: Request) -> Response:
-        """A page for browsers, plain text for everybody else."""
+        """A page for browsers, plain text for all other clients."""
         html = "text/html" in request.headers.get("accept", "")
-        text = docs_page.landing_page() if html else docs_page.landing_text()
+        page = docs.page("landing.html" if html else "landing.txt")
         kind = b"text/html; charset=utf-8" if html else b"text/plain; charset=utf-8"
-        return _document(_with_own_url(text, request, settings), kind, (b"vary", b"accept"))
+        return _document(_with_own_url(page, request, settings), kind, (b"vary", b"accept"))
 
     @_route(
         api,
         "/docs",
         "getDocs",
         "Documentation",
-        "This page.",
         headers=("Content-Security-Policy",),
         response_class=HTMLResponse,
     )
-    async def docs(request: Request) -> Response:
-        """Everything in `/openapi.json`, for people."""
-        return _document(_with_own_url(page(), request, settings), b"text/html; charset=utf-8")
+    async def documentation() -> Response:
+        """A viewer of the OpenAPI documents. `/docs/aviso` shows the one of Aviso."""
+        page = docs.page("docs.html", document="/openapi.json")
+        return _document(page, b"text/html; charset=utf-8")
 
-    @_route(api, "/openapi.json", "getDocument", "OpenAPI document", "An OpenAPI 3.1 document.")
-    async def openapi_document() -> Response:
-        """Everything that is here, for programs."""
-        return _document(document_body(), b"application/json")
+    @_route(api, "/docs/aviso", "getAvisoDocs", "", include_in_schema=False)
+    async def aviso_documentation() -> Response:
+        page = docs.page("docs.html", document="/api-docs/openapi.json")
+        return _document(page, b"text/html; charset=utf-8")
+
+    @_route(api, f"/docs/{docs.VIEWER}", "getViewer", "", include_in_schema=False)
+    async def viewer() -> Response:
+        # The page names a version, so browsers need not fetch these 0.75 MB again.
+        kind = b"text/javascript; charset=utf-8"
+        return _document(docs.read(f"viewer/{docs.VIEWER}"), kind, cache=b"public, max-age=86400")
+
+    @_route(api, "/openapi.json", "getDocument", "OpenAPI document")
+    async def openapi_document(request: Request) -> Response:
+        """This OpenAPI 3.1 document. Aviso has its own at `/api-docs/openapi.json`."""
+        return _document(_with_own_url(document(), request, settings), b"application/json")
 
 
 def _route(
@@ -173,24 +178,33 @@ def _route(
     path: str,
     name: str,
     summary: str,
-    answer: str,
     *,
     content: dict[str, Any] | None = None,
     headers: Sequence[str] = (),
+    errors: Mapping[int | str, dict[str, Any]] = {},
     **more: Any,
 ) -> Callable[[Endpoint], Endpoint]:
-    """Serves GET and HEAD; `headers` are those that only this route's answers have."""
+    """Serve GET and HEAD. `headers` and `errors` are those that only this route has."""
 
     def add(endpoint: Endpoint) -> Endpoint:
-        success = {"content": content or {}, "headers": {header: {} for header in headers}}
-        for register, operation in ((api.get, name), (api.head, f"{name}Head")):
+        own = {header: {"required": True, "schema": {"type": "string"}} for header in headers}
+        success = {"content": content or {}, "headers": {**_HEADERS, **own}}
+        methods = (
+            (api.get, name, summary, "curl"),
+            (api.head, f"{name}Head", f"{summary}, headers only", "curl -I"),
+        )
+        for register, operation, title, command in methods:
+            source = f"{command} {docs.EXAMPLE_URL}{path}"
             register(
                 path,
                 operation_id=operation,
-                summary=summary,
-                response_description=answer,
-                responses={200: success},
-                tags=[SERVER],
+                summary=title,
+                response_description="OK.",
+                responses={200: success, **_ERRORS, **errors},
+                tags=["Server"],
+                openapi_extra={
+                    "x-code-samples": [{"lang": "Shell", "label": "Shell", "source": source}]
+                },
                 **more,
             )(endpoint)
         return endpoint
@@ -198,14 +212,47 @@ def _route(
     return add
 
 
-def _digits(given: object) -> object:
-    """Take digits alone for a number: Python also takes signs, spaces and underscores."""
-    if isinstance(given, str) and not (given.isascii() and given.isdigit()):
+def _error(name: str, *codes: str) -> dict[str, Any]:
+    description = ", ".join(f"`{code}`" for code in codes)
+    return {"$ref": f"#/components/responses/{name}", "description": description}
+
+
+_HEADERS: Final = {
+    name: {"$ref": f"#/components/headers/{name}"}
+    for name in (
+        "X-Request-ID",
+        "X-Content-Type-Options",
+        "Cross-Origin-Resource-Policy",
+        "Cache-Control",
+        "Access-Control-Allow-Origin",
+        "Access-Control-Expose-Headers",
+    )
+}
+_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    400: _error("BadRequest", "BAD_REQUEST"),
+    403: _error("Forbidden", "NOT_ALLOWED"),
+    408: _error("RequestTimeout", "REQUEST_TOO_SLOW"),
+    431: _error("HeaderFieldsTooLarge", "HEADERS_TOO_LARGE"),
+    500: _error("InternalServerError", "INTERNAL"),
+}
+"""In the OpenAPI document; `tailrace/web/openapi.yaml` describes them."""
+
+_LISTING_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    400: _error("BadRequest", "BAD_REQUEST", "BAD_PARAMETER"),
+    401: _error("Unauthorized", "CREDENTIALS_MISSING", "BAD_CREDENTIALS", "TOKEN_EXPIRED"),
+    429: _error("TooManyRequests", "STREAM_TOO_HOT"),
+    503: _error("ServiceUnavailable", "STORE_UNAVAILABLE", "KEYS_UNAVAILABLE"),
+}
+
+
+def _check_digits(value: object) -> object:
+    """Refuse signs, spaces and underscores, which Python accepts in a number."""
+    if isinstance(value, str) and not (value.isascii() and value.isdigit()):
         raise ValueError("must be a whole number in digits")
-    return given
+    return value
 
 
-def _listed(stream: Stream, state: State) -> ListedStream:
+def _describe_stream(stream: Stream, state: State) -> ListedStream:
     config = stream.config
     return ListedStream(
         path=stream.path,
@@ -221,59 +268,62 @@ def _listed(stream: Stream, state: State) -> ListedStream:
 # Answers
 
 
-def _document(body: bytes, kind: bytes, *headers: tuple[bytes, bytes]) -> Response:
+def _document(
+    body: bytes, kind: bytes, *headers: tuple[bytes, bytes], cache: bytes = b"no-cache"
+) -> Response:
     answer = messages.Response(
-        200, [(b"content-type", kind), (b"cache-control", b"no-cache"), *headers], body
+        200, [(b"content-type", kind), (b"cache-control", cache), *headers], body
     )
     if kind.startswith(b"text/"):
-        answer.headers.append((b"content-security-policy", docs_page.POLICY))
-    return _rendered(answer)
+        answer.headers.append((b"content-security-policy", docs.POLICY))
+    return _to_starlette(answer)
 
 
-def _with_own_url(text: str, request: Request, settings: Settings) -> bytes:
-    """Examples that can be pasted, if the request says how the server is reached."""
+def _with_own_url(text: bytes, request: Request, settings: Settings) -> bytes:
+    """Put the server's own URL into examples, if the settings or the request have it."""
     host = request.headers.get("host", "")
-    if not settings.public_url and _HOST.fullmatch(host):
-        text = text.replace(EXAMPLE_URL, f"{request.scope['scheme']}://{host}")
-    return text.encode()
+    url = settings.public_url.rstrip("/")
+    if not url and _HOST.fullmatch(host):
+        url = f"{request.scope['scheme']}://{host}"
+    return text.replace(docs.EXAMPLE_URL.encode(), url.encode()) if url else text
 
 
-def _rendered(answer: messages.Response) -> Response:
+def _to_starlette(answer: messages.Response) -> Response:
     response = Response(answer.body, answer.status)
     response.raw_headers += answer.headers
     return response
 
 
-# Failures
+# Errors
 
 
-async def _failed(request: Request, failure: Exception) -> Response:
-    match failure:
+async def _handle_error(request: Request, exception: Exception) -> Response:
+    match exception:
         case TailraceError():
-            error = failure
+            error = exception
         case RequestValidationError():
-            error = errors.BadParameter("; ".join(map(_complaint, failure.errors())))
+            error = errors.BadParameter("; ".join(map(_describe_problem, exception.errors())))
         case HTTPException(status_code=404):
             path = request.url.path[:80]
             error = errors.NotFound(f"nothing is at '{path}'; /docs lists what is")
         case HTTPException(status_code=405):
-            error = errors.MethodNotAllowed(request.method, _allowed(request))
+            error = errors.MethodNotAllowed(request.method, _allowed_methods(request))
         case _:
-            return _rendered(internal_error(request.scope["tailrace.id"]))
-    return _rendered(error_response(error, request.scope["tailrace.id"]))
+            return _to_starlette(internal_error(request.scope["tailrace.id"]))
+    return _to_starlette(error_response(error, request.scope["tailrace.id"]))
 
 
-async def _crashed(request: Request, _: Exception) -> Response:
-    """Starlette sends this and raises the exception again, for the server to log."""
-    return _rendered(internal_error(request.scope["tailrace.id"]))
+async def _handle_crash(request: Request, _: Exception) -> Response:
+    """Answer with 500; Starlette raises the exception again, and the server logs it."""
+    return _to_starlette(internal_error(request.scope["tailrace.id"]))
 
 
-def _complaint(problem: dict[str, Any]) -> str:
+def _describe_problem(problem: dict[str, Any]) -> str:
     name = ".".join(map(str, problem["loc"][1:]))
     return f"{name}: {problem['msg']}"
 
 
-def _allowed(request: Request) -> str:
+def _allowed_methods(request: Request) -> str:
     methods: set[str] = set()
     for route in request.app.routes:
         if route.matches(request.scope)[0] is Match.PARTIAL:

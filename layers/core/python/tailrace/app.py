@@ -1,38 +1,50 @@
 """The application: the only module that knows settings, stores and protocols together.
 
-Stream requests go straight to their routes, since FastAPI would make them six times as expensive,
-and a function that only answers streams never imports it. FastAPI answers everything else.
+FastAPI would make a stream request six times as expensive, so streams have an endpoint of their
+own, and functions that only answer streams never import FastAPI.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 from tailrace.auth.authorizer import Authorizer, PolicyProvider, StaticPolicy
 from tailrace.auth.hosts import LocalHosts
+from tailrace.auth.origins import Origins
+from tailrace.auth.proxies import Proxies
 from tailrace.clock import Clock, system_clock
-from tailrace.errors import NotFound, TailraceError
+from tailrace.errors import NotAllowed, NotFound
+from tailrace.log.paths import PREFIXES
+from tailrace.periodic import PeriodicTask
 from tailrace.protocols import aviso
 from tailrace.protocols.durable_streams.routes import StreamRoutes
 from tailrace.settings import Settings
 from tailrace.store.base import Compacting, Store
 from tailrace.streams import Streams
-from tailrace.web.asgi import App, Message, Receive, Scope, Send, believe, refuse, serve
+from tailrace.web.asgi import (
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    apply_forwarded_headers,
+    send_answer,
+    serve,
+)
 from tailrace.web.authorize import RequestAuthorizer
-from tailrace.web.messages import COMMON_HEADERS, RawHeaders, Response, combined, cors, request_id
-from tailrace.web.paths import PREFIXES
+from tailrace.web.limiter import Limiter
+from tailrace.web.messages import COMMON_HEADERS, BodyMemory, RawHeaders, combine, cors, request_id
 from tailrace.web.statuses import error_response
 from tailrace.web.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from tailrace.protocols.action_cable.core.publisher import Audience
-    from tailrace.protocols.action_cable.in_process.server import Cable
+    from tailrace.protocols.action_cable.server import CableServer
     from tailrace.protocols.aviso.routes import AvisoRoutes
+    from tailrace.web.uvicorn.exchange import FastLane
 
 logger = logging.getLogger("tailrace")
 
@@ -43,7 +55,7 @@ class Application:
     def __init__(
         self,
         settings: Settings,
-        store: Store | None = None,
+        store: Store[Any] | None = None,
         clock: Clock = system_clock,
         provider: PolicyProvider | None = None,
         hosts: LocalHosts | None = None,
@@ -53,65 +65,75 @@ class Application:
         self.settings = settings
         self._clock = clock
         self._provider = provider or StaticPolicy(Authorizer(settings))
-        self.authorizer = RequestAuthorizer(self._provider, clock)
-        self.streams = Streams(store or choose_store(settings, clock), settings, clock)
-        self.routes = StreamRoutes(self.streams, settings, self.authorizer, hosts)
         self._hosts = hosts
-        self._sweepers = () if settings.read_only else tuple(_sweepers(self.streams, settings))
-        self.watchdog = Watchdog()
-        self._api: App | None = None
-        self._cable: Cable | None = None
+        self._origins = Origins(settings.allowed_origins)
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._limiter = Limiter(settings.append_rate, settings.live_connections)
+        self._memory = BodyMemory(max(settings.body_memory, settings.max_body_bytes))
+        self._authorizer = RequestAuthorizer(self._provider, clock)
+        self.streams = Streams(store or choose_store(settings, clock), settings, clock)
+        self.routes = StreamRoutes(
+            self.streams, settings, self._authorizer, self._limiter, self._origins, hosts
+        )
+        self._cable: CableServer | None = None
         self._cable_paths = _cable_paths(settings)
-        self._aviso: AvisoRoutes | None = None
+        self._tasks = () if settings.read_only else tuple(_maintenance(self.streams, settings))
+        self.watchdog = Watchdog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.routes.proxies and scope["type"] != "lifespan":
-            believe(self.routes.proxies, scope)
-        if scope["type"] == "http" and scope["path"].startswith(PREFIXES):
-            await serve(scope, receive, send, self.routes.respond, self.routes.bodies)
-        elif self._hosts is not None and (refusal := _refused(self._hosts, scope)) is not None:
-            await refuse(refusal, scope, receive, send)
-        elif scope["type"] == "websocket":
+        if scope["type"] == "lifespan":
+            await self._run_lifespan(receive, send)
+            return
+        if self._proxies:
+            apply_forwarded_headers(self._proxies, scope)
+        is_http, path = scope["type"] == "http", scope["path"]
+        if is_http and path.startswith(PREFIXES):
+            await serve(scope, receive, send, self.routes.respond, self._memory)
+        elif not await self._check_host(scope, receive, send):
+            return
+        elif not is_http:
             await self.cable.websocket(scope, receive, send)
-        elif scope["type"] == "http" and scope["path"] in self._cable_paths:
-            respond = partial(self.cable.respond, scope["path"])
-            await serve(scope, receive, send, respond, self.routes.bodies)
-        elif scope["type"] == "http" and _is_aviso(scope["path"]) and self.aviso is not None:
-            await serve(scope, receive, send, self.aviso.respond, self.routes.bodies)
-        elif scope["type"] == "lifespan":
-            await self._live(receive, send)
+        elif path in self._cable_paths:
+            respond = partial(self.cable.respond, path)
+            await serve(scope, receive, send, respond, self._memory)
+        elif _is_aviso(path) and self.aviso is not None:
+            await serve(scope, receive, send, self.aviso.respond, self._memory)
         else:
-            await self._serve_other(scope, receive, send)
+            await self._serve_api(scope, receive, send)
+
+    # Handlers, imported on first use: most Lambda functions need few of them
+
+    def fast_lane(self) -> FastLane:
+        """Stream requests, for our own server to answer without ASGI."""
+        from tailrace.web.uvicorn.exchange import FastLane
+
+        return FastLane(
+            tuple(prefix.encode() for prefix in PREFIXES),
+            self.routes.respond,
+            self._memory,
+            self.settings.max_body_bytes,
+            self._origins,
+            self._proxies,
+        )
 
     @property
-    def api(self) -> App:
-        if self._api is None:
-            try:
-                from tailrace.api import build_api
-            except ModuleNotFoundError:
-                self._api = _streams_only
-            else:
-                self._api = build_api(self.streams, self.settings, self.authorizer, self.watchdog)
-        return self._api
-
-    @property
-    def cable(self) -> Cable:
-        """Action Cable, which most functions never import."""
+    def cable(self) -> CableServer:
+        """Action Cable."""
         if self._cable is None:
-            from tailrace.protocols.action_cable.in_process.server import Cable
+            from tailrace.protocols.action_cable.server import CableServer
 
-            self._cable = Cable(
+            self._cable = CableServer(
                 self.streams,
                 self.settings,
                 self._provider,
-                self.routes.limiter,
+                self._limiter,
                 self._clock,
                 self._audience(),
             )
         return self._cable
 
     def _audience(self) -> Audience | None:
-        """Those who hear broadcasts, where they are connected to API Gateway."""
+        """The subscribers of broadcasts, if they are connected to API Gateway."""
         if not self.settings.cable_endpoint:
             return None
         from tailrace.protocols.action_cable.api_gateway.broadcaster import Broadcaster
@@ -119,44 +141,54 @@ class Application:
         from tailrace.store.dynamodb.store import DynamoStore
 
         store = self.streams.store
-        assert isinstance(store, DynamoStore), "API Gateway's clients are in the table"
+        assert isinstance(store, DynamoStore), "API Gateway's connections are in the table"
         return Broadcaster(store.table, GatewayApi(self.settings), self.settings, self._clock)
 
-    @property
+    def load(self) -> None:
+        """Import all of it now: an error in Aviso's schema is reported before the server listens,
+        and no request waits for an import."""
+        _ = self.aviso, self.api
+
+    @cached_property
     def aviso(self) -> AvisoRoutes | None:
-        """Aviso; None where what reads its schema is not installed."""
-        if self._aviso is None:
-            try:
-                from tailrace.protocols.aviso.routes import AvisoRoutes
-            except ModuleNotFoundError:
-                return None
-            self._aviso = AvisoRoutes(
-                self.streams, self.settings, self._provider, self.routes.limiter, self._clock
-            )
-        return self._aviso
+        """Aviso; None where the packages that read its schema are not installed."""
+        try:
+            from tailrace.protocols.aviso.routes import AvisoRoutes
+        except ModuleNotFoundError:
+            return None
+        return AvisoRoutes(self.streams, self.settings, self._provider, self._limiter, self._clock)
+
+    @cached_property
+    def api(self) -> App:
+        """Listings, health and documents; ModuleNotFoundError where FastAPI is not installed."""
+        from tailrace.api import build_api
+
+        return build_api(self.streams, self.settings, self._authorizer, self.watchdog)
+
+    # Start and stop
 
     async def start(self) -> None:
         await self.streams.store.open()
-        for sweeper in self._sweepers:
-            sweeper.start()
+        for task in self._tasks:
+            task.start()
 
     async def drain(self) -> None:
-        """Let everybody go who waits for something."""
+        """End live reads and subscriptions; Action Cable clients get a request to reconnect."""
         if self._cable is not None:
             await self._cable.drain()
         self.streams.drain()
 
     async def stop(self) -> None:
         await self.drain()
-        for sweeper in self._sweepers:
-            await sweeper.stop()
+        for task in self._tasks:
+            await task.stop()
         await self.streams.store.close()
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
             await self.start()
-        except Exception as error:  # noqa: BLE001 - the server says why it cannot start
+        except Exception as error:  # noqa: BLE001 - the server reports why it cannot start
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         await send({"type": "lifespan.startup.complete"})
@@ -164,34 +196,47 @@ class Application:
         await self.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _serve_other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What FastAPI answers, with the headers that every answer has."""
+    # Requests
+
+    async def _check_host(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Refuse a request that names another host, or comes from a page of one; False: refused."""
+        if self._hosts is None:
+            return True
+        try:
+            self._hosts.check(combine(scope["headers"]))
+        except NotAllowed as error:
+            if scope["type"] == "websocket":
+                await receive()
+            await send_answer(error_response(error), scope, receive, send)
+            return False
+        return True
+
+    async def _serve_api(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request by FastAPI, with the headers that every answer has."""
         fields = dict(scope.get("headers", ()))
         scope["tailrace.id"] = request_id(fields.get(b"x-request-id"))
+        allowed = cors(self._origins, fields.get(b"origin"))
+        try:
+            api = self.api
+        except ModuleNotFoundError:
+            error = NotFound(f"this function serves only paths that begin with {PREFIXES[0]}")
+            answer = error_response(error, scope["tailrace.id"])
+            answer.headers.extend(allowed)
+            await send_answer(answer, scope, receive, send)
+            return
 
         async def complete(message: Message) -> None:
             if message["type"] == "http.response.start":
-                allowed = cors(self.routes.origins, fields.get(b"origin"))
                 headers: RawHeaders = [*message["headers"], *COMMON_HEADERS, *allowed]
                 if all(name != b"x-request-id" for name, _ in headers):
                     headers.append((b"x-request-id", scope["tailrace.id"].encode()))
                 message["headers"] = headers
             await send(message)
 
-        await self.api(scope, receive, complete)
+        await api(scope, receive, complete)
 
 
-def _refused(hosts: LocalHosts, scope: Scope) -> Response | None:
-    if scope["type"] == "lifespan":
-        return None
-    try:
-        hosts.check(combined(scope["headers"]))
-    except TailraceError as error:
-        return error_response(error)
-    return None
-
-
-def choose_store(settings: Settings, clock: Clock) -> Store:
+def choose_store(settings: Settings, clock: Clock) -> Store[Any]:
     if settings.store == "dynamodb":
         from tailrace.store.dynamodb.store import DynamoStore
 
@@ -206,54 +251,18 @@ def _is_aviso(path: str) -> bool:
 
 
 def _cable_paths(settings: Settings) -> frozenset[str]:
-    """Where there is something of Action Cable besides the WebSocket."""
-    writing = "" if settings.read_only else settings.broadcast_path
-    return frozenset(filter(None, (writing, settings.events_path)))
+    """The paths of Action Cable besides that of its WebSocket."""
+    broadcast_path = "" if settings.read_only else settings.broadcast_path
+    return frozenset(filter(None, (broadcast_path, settings.events_path)))
 
 
-def _sweepers(streams: Streams, settings: Settings) -> Iterator[Sweeper]:
-    yield Sweeper("sweeping", streams.sweep, settings.sweep_interval)
+def _maintenance(streams: Streams, settings: Settings) -> Iterator[PeriodicTask]:
+    yield PeriodicTask("sweeping", streams.sweep, settings.sweep_interval)
     if isinstance(streams.store, Compacting):
         compact = partial(_compact, streams.store)
-        yield Sweeper("compacting", compact, settings.compact_interval)
+        yield PeriodicTask("compacting", compact, settings.compact_interval)
 
 
 async def _compact(store: Compacting) -> None:
     for failure in (await store.compact()).failed:
         logger.error("%s", failure)
-
-
-async def _streams_only(_: Scope, __: Receive, send: Send) -> None:
-    """For where FastAPI is not installed: a function that only streams."""
-    answer = error_response(NotFound(f"only what begins with {PREFIXES[0]} is served here"))
-    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-    await send({"type": "http.response.body", "body": answer.body})
-
-
-class Sweeper:
-    def __init__(self, what: str, work: Callable[[], Awaitable[object]], interval: float) -> None:
-        """`what` the log calls it; an interval of 0: never."""
-        self._what = what
-        self._work = work
-        self._interval = interval
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        if not self._interval:
-            return
-        self._task = asyncio.create_task(self._run(), name=f"tailrace-{self._what}")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._work()
-            except Exception:
-                # The next round tries again; a server does not stop serving over its cleaning.
-                logger.exception("%s failed", self._what)
-            await asyncio.sleep(self._interval)

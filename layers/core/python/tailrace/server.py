@@ -27,15 +27,15 @@ from tailrace.web.uvicorn.protocol import stream_protocol
 from tailrace.web.uvicorn.websocket import SocketProtocol
 
 _M_MMAP_THRESHOLD = -3
-RETURNED_BYTES = 2 << 20
-"""Freed blocks of this size leave the process at once; chunks of reads are smaller, and reused."""
+_RETURNED_BYTES = 2 << 20
+"""Freed blocks of this size are returned to the system; chunks of reads are smaller, and reused."""
 
 BACKLOG = 2048
-"""Connections that may wait to be accepted: a thousand readers may come back at once."""
+"""Connections that may wait to be accepted: thousands of readers may reconnect at once."""
 
 
 class Server(uvicorn.Server):
-    """uvicorn, telling live readers to go before it waits for connections to end."""
+    """uvicorn, which waits for connections at shutdown: live reads are ended before that."""
 
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
@@ -47,11 +47,9 @@ class Server(uvicorn.Server):
             settings = self._application.settings
             assert sockets is not None
             host, port = sockets[0].getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            print(  # noqa: T201 - the one line that says where to connect
-                f"Tailrace {__version__} is ready on http://{shown}:{port} ({_place(settings)})",
-                flush=True,
-            )
+            host = f"[{host}]" if ":" in host else host
+            ready = f"Tailrace {__version__} is ready on http://{host}:{port}"
+            print(f"{ready} ({_describe_store(settings)})", flush=True)  # noqa: T201
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._application.drain()
@@ -59,7 +57,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on SIGINT and SIGTERM, and end as a program that did its work."""
+        """Stop on SIGINT and SIGTERM, and exit with 0: uvicorn would raise the signal again."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -71,30 +69,30 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: Settings) -> None:
-    """Run the server until it is told to stop."""
+    """Run the server until SIGINT or SIGTERM."""
     level = settings.log_level
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     if level == "info":
-        logging.getLogger("botocore").setLevel("WARNING")  # It tells where credentials came from.
-    refuse_strangers(settings)
-    _return_large_blocks()
+        logging.getLogger("botocore").setLevel("WARNING")  # It logs where credentials came from.
+    check_exposure(settings)
+    _return_freed_memory()
     application = Application(settings, hosts=local_hosts(settings))
-    application.aviso  # noqa: B018 - what is wrong with its schema is told before anybody comes
+    application.load()
     listener = _listen(settings)
     config = uvicorn.Config(
         application,
-        http=stream_protocol(application.routes),
+        http=stream_protocol(application.fast_lane()),
         ws=SocketProtocol,
         ws_max_size=CABLE_FRAME_BYTES,
-        # A message goes to many: each connection would have to compress it anew.
+        # Each connection would have to compress a message again that goes to all of them.
         ws_per_message_deflate=False,
         log_config=None,
         log_level="warning" if level == "info" else level,
         access_log=False,
         server_header=False,
-        # Proxies are believed by the application, for every route alike.
+        # The application reads the headers of trusted proxies, for every route alike.
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, round(settings.shutdown_grace)),
         timeout_keep_alive=75,
@@ -107,9 +105,8 @@ def serve(settings: Settings) -> None:
 async def _serve(application: Application, config: uvicorn.Config, listener: socket.socket) -> None:
     await application.start()
     try:
-        application.api  # noqa: B018 - imported before the first request, not during it
-        # What is loaded now stays: a full collection of it would hold the loop for tens of ms,
-        # without it for less than one. Collecting less often makes requests no cheaper.
+        # All that is loaded now is kept out of garbage collection: a full one would block the loop
+        # for tens of milliseconds, and takes less than one without it.
         gc.freeze()
         async with JsonChecker() as application.streams.checker, application.watchdog:
             await Server(config, application).serve([listener])
@@ -117,18 +114,18 @@ async def _serve(application: Application, config: uvicorn.Config, listener: soc
         await application.stop()
 
 
-def refuse_strangers(settings: Settings) -> None:
-    """What everybody may do everything with is for this machine alone, unless told otherwise."""
+def check_exposure(settings: Settings) -> None:
+    """Refuse to listen beyond loopback without access control, unless the settings ask for it."""
     if settings.access == "auto" and is_open(settings) and not _is_loopback(settings.host):
         raise BadSetting(
-            f"TAILRACE_HOST {settings.host} would let strangers read, write and delete: say who may"
-            " (TAILRACE_SECRET, a jwt setting or TAILRACE_PUBLIC_STREAMS), or let everybody by"
-            " TAILRACE_ACCESS=open"
+            f"TAILRACE_HOST {settings.host} would let strangers read, write and delete streams:"
+            " control access by TAILRACE_SECRET, a JWT setting or TAILRACE_PUBLIC_STREAMS, or allow"
+            " everybody by TAILRACE_ACCESS=open"
         )
 
 
 def local_hosts(settings: Settings) -> LocalHosts | None:
-    """The hosts to answer where only the address keeps strangers out: pages get past that."""
+    """The hosts to answer if only the loopback address protects the server: web pages reach it."""
     if settings.access != "auto" or not is_open(settings):
         return None
     return LocalHosts(settings.allowed_hosts, settings.allowed_origins)
@@ -141,15 +138,16 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _return_large_blocks() -> None:
-    """Make glibc return freed bodies to the system: else it raises the size from which it does
-    so with each large block, and would keep several of the largest bodies."""
+def _return_freed_memory() -> None:
+    """Make glibc return freed bodies to the system.
+
+    By default each large block raises the size from which on it does so, and the process would
+    keep the memory of several of the largest bodies."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, RETURNED_BYTES)
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _RETURNED_BYTES)
 
 
-def _place(settings: Settings) -> str:
-    """Where the data is, for people."""
+def _describe_store(settings: Settings) -> str:
     if settings.store == "sqlite":
         return f"data in {settings.data}"
     endpoint = f" at {settings.endpoint_url}" if settings.endpoint_url else ""

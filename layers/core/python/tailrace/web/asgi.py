@@ -1,4 +1,4 @@
-"""The ASGI adapter: requests out of scopes, answers into messages."""
+"""The ASGI adapter: turns scopes into requests, and answers into messages."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Self
 
 from tailrace.auth.proxies import Proxies
-from tailrace.web.bodies import Bodies, check_length, too_large
 from tailrace.web.messages import (
     COMMON_HEADERS,
     Answer,
+    BodyMemory,
     Disconnected,
     RawHeaders,
     Request,
     Response,
     Streaming,
+    check_length,
     has_length,
+    too_large,
 )
 
 Scope = MutableMapping[str, Any]
@@ -27,10 +29,10 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 WRITE_NOW: Final = "tailrace.write_now"
-"""In the scope of a WebSocket: a function that writes a text at once, if there is room for it."""
+"""Scope key of a WebSocket: a function that writes a text at once if the buffer has room for it."""
 
 SINK_ITEMS: Final = 16
-"""Pieces that may wait to be sent before a reader counts as slow."""
+"""Queued pieces from which on a reader counts as slow."""
 
 
 async def serve(
@@ -38,9 +40,10 @@ async def serve(
     receive: Receive,
     send: Send,
     respond: Callable[[Request], Awaitable[Answer]],
-    bodies: Bodies,
+    memory: BodyMemory,
 ) -> None:
-    with _AsgiBody(scope, receive, bodies) as body:
+    """Answer an HTTP request by `respond`."""
+    with _AsgiBody(scope, receive, memory) as body:
         request = Request(
             scope["method"],
             (scope.get("raw_path") or scope["path"].encode()).decode("latin-1"),
@@ -56,40 +59,68 @@ async def serve(
             answer = await respond(request)
         except Disconnected:
             return
-    await send_answer(answer, scope["method"], receive, send)
+    await send_answer(answer, scope, receive, send)
 
 
-def believe(proxies: Proxies, scope: Scope) -> None:
-    """Take the client's address and scheme from a trusted proxy."""
+def apply_forwarded_headers(proxies: Proxies, scope: Scope) -> None:
+    """Take the client's address and scheme from a trusted proxy's headers."""
     headers = dict(scope["headers"])
     peer = (scope.get("client") or ("",))[0]
-    scope["client"] = (proxies.client(peer, headers), 0)
+    scope["client"] = (proxies.client_address(peer, headers), 0)
     if scope["type"] == "http":
-        scope["scheme"] = proxies.scheme(peer, headers, scope.get("scheme", "http"))
+        scope["scheme"] = proxies.client_scheme(peer, headers, scope.get("scheme", "http"))
 
 
-async def refuse(answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "http":
-        await send_answer(answer, scope["method"], receive, send)
+async def send_answer(answer: Answer, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request, or a WebSocket's handshake of which `websocket.connect` was received."""
+    if scope["type"] == "websocket":
+        assert isinstance(answer, Response)
+        await _send_rejection(answer, scope, send)
         return
-    await receive()
-    await reject(answer, scope, send)
+    headers: RawHeaders = COMMON_HEADERS + answer.headers
+    if isinstance(answer, Response):
+        if has_length(scope["method"], answer.status):
+            headers.append((b"content-length", b"%d" % len(answer.body)))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        body = b"" if scope["method"] == "HEAD" else answer.body
+        await send({"type": "http.response.body", "body": body})
+        return
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    sending = asyncio.ensure_future(_stream(answer, send))
+    disconnecting = asyncio.ensure_future(_wait_for_disconnect(receive))
+    try:
+        await asyncio.wait([sending, disconnecting], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, disconnecting):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def _send_rejection(answer: Response, scope: Scope, send: Send) -> None:
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        # Without the extension the server answers 403 by itself.
+        await send({"type": "websocket.close", "code": 1000})
+        return
+    start = "websocket.http.response.start"
+    await send({"type": start, "status": answer.status, "headers": answer.headers})
+    await send({"type": "websocket.http.response.body", "body": answer.body})
 
 
 class _AsgiBody:
-    """The body of a request, read when it is asked for, and counted until that is answered."""
+    """The body of a request, read on demand; its memory is reserved until the answer is sent."""
 
-    def __init__(self, scope: Scope, receive: Receive, bodies: Bodies) -> None:
+    def __init__(self, scope: Scope, receive: Receive, memory: BodyMemory) -> None:
         self._headers = scope["headers"]
         self._receive = receive
-        self._bodies = bodies
-        self._held = 0
+        self._memory = memory
+        self._size = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bodies.give_back(self._held)
+        self._memory.release(self._size)
 
     async def read(self, limit: int) -> bytes:
         check_length(dict(self._headers).get(b"content-length"), limit)
@@ -100,55 +131,34 @@ class _AsgiBody:
             if message["type"] == "http.disconnect":
                 raise Disconnected
             part = message.get("body", b"")
-            if self._held + len(part) > limit:
+            if self._size + len(part) > limit:
                 raise too_large(limit)
-            self._bodies.take(len(part))
-            self._held += len(part)
+            self._memory.reserve(len(part))
+            self._size += len(part)
             parts.append(part)
             more = message.get("more_body", False)
         return b"".join(parts)
 
 
-async def send_answer(answer: Answer, method: str, receive: Receive, send: Send) -> None:
-    headers: RawHeaders = COMMON_HEADERS + answer.headers
-    if isinstance(answer, Response):
-        if has_length(method, answer.status):
-            headers.append((b"content-length", b"%d" % len(answer.body)))
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        body = b"" if method == "HEAD" else answer.body
-        await send({"type": "http.response.body", "body": body})
-        return
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    sending = asyncio.ensure_future(_stream(answer, send))
-    leaving = asyncio.ensure_future(_left(receive))
-    try:
-        await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in (sending, leaving):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-
 class _AsgiSink:
-    """What is pushed is sent by a task of its own, in order."""
+    """Queues what is pushed; `pump`, which runs as a task of its own, sends it in order."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def drain(self) -> None:
-        await self._waiting.join()
+        await self._queue.join()
 
     def push(self, data: bytes) -> bool:
-        self._waiting.put_nowait(data)
-        return self._waiting.qsize() < SINK_ITEMS
+        self._queue.put_nowait(data)
+        return self._queue.qsize() < SINK_ITEMS
 
     async def pump(self) -> None:
         while True:
-            data = await self._waiting.get()
+            data = await self._queue.get()
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
-            self._waiting.task_done()
+            self._queue.task_done()
 
 
 async def _stream(answer: Streaming, send: Send) -> None:
@@ -167,16 +177,6 @@ async def _stream(answer: Streaming, send: Send) -> None:
         running.cancel()
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def reject(answer: Response, scope: Scope, send: Send) -> None:
-    """Answer a WebSocket's handshake with an HTTP error."""
-    if "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": 1000})
-        return
-    start = "websocket.http.response.start"
-    await send({"type": start, "status": answer.status, "headers": answer.headers})
-    await send({"type": "websocket.http.response.body", "body": answer.body})

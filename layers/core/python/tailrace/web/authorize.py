@@ -1,4 +1,4 @@
-"""Every request of a stream is asked for at the authorizer before anything is done for it."""
+"""Authorization of requests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from tailrace.auth.authorizer import Decision, Operation, PolicyProvider
 from tailrace.auth.credentials import parse_credentials
 from tailrace.clock import Clock
+from tailrace.log.paths import stream_path
 from tailrace.web.messages import RawHeaders, Request
-from tailrace.web.paths import stream_path
 
 OPERATIONS: Final = {
     "PUT": Operation.CREATE,
@@ -29,7 +29,7 @@ class RequestAuthorizer:
         self._clock = clock
 
     async def stream(self, request: Request, path: str) -> Decision:
-        """Authorize a request for the stream at a path; raises what `Authorizer.decide` raises."""
+        """Authorize a request for the stream at a path, with the errors of `Authorizer`."""
         authorizer = await self._provider.current()
         if authorizer.open:
             return _OPEN
@@ -38,18 +38,18 @@ class RequestAuthorizer:
             return _EDGE_VERIFIED
         credentials = parse_credentials(request.fields, request.parameters(), authorizer.jwt_param)
         await authorizer.prepare(credentials, now)
-        passed = authorizer.decide(operation, path, credentials, now)
+        decision = authorizer.authorize(operation, path, credentials, now)
         source = request.header(b"stream-forked-from") if request.method == "PUT" else None
         if source is not None:
-            # Whoever may create must not copy what they may not read.
-            authorizer.decide(Operation.READ, stream_path(source), credentials, now)
-        return passed
+            # A fork copies its source: the permission to create is not enough.
+            authorizer.authorize(Operation.READ, stream_path(source), credentials, now)
+        return decision
 
     async def listing(
         self, prefix: str, fields: RawHeaders, query: Mapping[str, Sequence[str]]
     ) -> None:
-        """Whether the streams below a prefix may be listed."""
+        """Authorize a listing of the streams below a prefix; raises as `Authorizer.decide` does."""
         authorizer, now = await self._provider.current(), self._clock()
         credentials = parse_credentials(fields, query, authorizer.jwt_param)
         await authorizer.prepare(credentials, now)
-        authorizer.decide(Operation.LIST, prefix, credentials, now)
+        authorizer.authorize(Operation.LIST, prefix, credentials, now)

@@ -1,15 +1,15 @@
-"""Large JSON bodies are checked in a process of their own.
+"""Checks large JSON bodies in a helper process.
 
-Parsing holds the interpreter's lock, so a thread would hold up the event loop as much as the loop
-itself would. The local server therefore has a helper process, started by the first large body and
-ended when there was none for a while. It gets one body at a time through a pipe and answers with
-a verdict: the text that is stored is a part of the body, which the server has already.
+Parsing holds the interpreter's lock, so a thread would block the event loop as well. The local
+server starts the helper for the first large body and ends it after some time without one. The
+helper gets one body at a time through a pipe and answers with a verdict: the text to store is a
+part of the body, which the server has already.
 
     to the helper      8 bytes: the length of the body; the body
-    to the server      a line of JSON: [start, stop, count], or why it is no JSON
+    to the server      a line of JSON: [start, stop, count], or why the body is not JSON
 
-The helper ends when the server does, for then its pipe does. The kernel ends it when it takes too
-much CPU time. That is no measure of how busy the machine is, so the body is to blame.
+The helper ends with the server, which closes its pipe. The kernel ends it when it takes too much
+CPU time: that does not depend on the load of the machine, so the body is refused.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ import orjson
 
 from tailrace.errors import BodyTooLarge, CheckUnavailable, InvalidJson
 from tailrace.limits import (
-    JSON_CHECK_MEMORY,
-    JSON_CHECK_SECONDS,
-    JSON_CHECK_WAIT,
-    JSON_IDLE_SECONDS,
+    JSON_CHECK_CPU_SECONDS,
+    JSON_CHECK_MEMORY_BYTES,
+    JSON_CHECK_TIMEOUT_SECONDS,
+    JSON_CHECKER_IDLE_SECONDS,
 )
 from tailrace.log import json_mode
 
 COMMAND: Final = (sys.executable, "-P", "-m", "tailrace.web.json_checker")
 
 _HEAD: Final = 8
-_STOPS: Final = "the server stops; large JSON bodies are no longer checked"
+_STOPPING: Final = "the server is stopping and no longer checks large JSON bodies"
 _NICENESS: Final = 5
 _MEMORY_PER_BYTE: Final = 16
 
@@ -49,22 +49,22 @@ Helper = subprocess.Popen[bytes]
 
 
 class JsonChecker:
-    """Checks bodies in the order in which they come, one at a time."""
+    """Checks one body at a time, in the order of their arrival."""
 
     def __init__(
         self,
         command: tuple[str, ...] = COMMAND,
-        wait: float = JSON_CHECK_WAIT,
-        idle: float = JSON_IDLE_SECONDS,
+        wait: float = JSON_CHECK_TIMEOUT_SECONDS,
+        idle: float = JSON_CHECKER_IDLE_SECONDS,
     ) -> None:
         self._command = command
         self._wait = wait
         self._idle = idle
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._helper: Helper | None = None
-        self._retiring: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._thread = ThreadPoolExecutor(1, "tailrace-json")
-        """Writes to the pipe, waits for the answer, and closes the pipe: never two at once."""
+        """Writes to the pipe, reads the answer, and closes the pipe: one at a time."""
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -72,18 +72,18 @@ class JsonChecker:
 
     async def __aexit__(self, *_: object) -> None:
         self._closed = True
-        self._retire()
-        await asyncio.get_running_loop().run_in_executor(self._thread, _nothing)
+        self._end_helper()
+        await asyncio.get_running_loop().run_in_executor(self._thread, _no_op)
         self._thread.shutdown(wait=False)
 
     @property
     def pid(self) -> int | None:
-        """The process of the helper, if there is one."""
+        """The process id of the helper, if it runs."""
         return None if self._helper is None else self._helper.pid
 
     async def flatten(self, body: bytes) -> json_mode.Flat | InvalidJson:
-        """As `json_mode.flatten`, but that what is wrong with a body is returned."""
-        async with self._turn:
+        """Do as `json_mode.flatten` does, but return the error of an invalid body."""
+        async with self._lock:
             verdict = await self._verdict(body)
         if isinstance(verdict, str):
             return InvalidJson(verdict)
@@ -91,45 +91,46 @@ class JsonChecker:
         return body[start:stop], count
 
     async def _verdict(self, body: bytes) -> json_mode.Span | str:
-        helper = self._present()
+        helper = self._running_helper()
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._wait):
-                answer = await loop.run_in_executor(self._thread, _ask, helper, body)
+                answer = await loop.run_in_executor(self._thread, _request_verdict, helper, body)
         except TimeoutError:
-            self._retire()
+            self._end_helper()
             raise CheckUnavailable("checking the body took too long; try again") from None
         except BaseException:
-            self._retire()
+            self._end_helper()
             raise
         if answer:
-            self._retiring = loop.call_later(self._idle, self._retire)
-            given = orjson.loads(answer)
-            return given if isinstance(given, str) else json_mode.Span(*given)
-        self._retire()
+            self._idle_timer = loop.call_later(self._idle, self._end_helper)
+            verdict = orjson.loads(answer)
+            return verdict if isinstance(verdict, str) else json_mode.Span(*verdict)
+        self._end_helper()
         if self._closed:
-            raise CheckUnavailable(_STOPS)
+            raise CheckUnavailable(_STOPPING)
         status = await loop.run_in_executor(self._thread, helper.wait)
         if status == -signal.SIGXCPU:
             raise BodyTooLarge(
-                f"checking this JSON takes more than {JSON_CHECK_SECONDS} s; send it in parts"
+                f"checking this JSON takes more than {JSON_CHECK_CPU_SECONDS} s; send it in parts"
             )
         raise CheckUnavailable("the process that checks large JSON bodies ended; try again")
 
-    def _present(self) -> Helper:
-        if self._retiring is not None:
-            self._retiring.cancel()
+    def _running_helper(self) -> Helper:
+        """Get the helper, and start it if it does not run."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if self._closed:
-            raise CheckUnavailable(_STOPS)
+            raise CheckUnavailable(_STOPPING)
         if self._helper is None:
             try:
-                self._helper = subprocess.Popen(  # noqa: S603 - our own module
+                self._helper = subprocess.Popen(  # noqa: S603 - a module of ours
                     self._command,
                     bufsize=0,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                    # Ctrl-C is for the server: it lets requests finish.
+                    # Ctrl-C must end the server alone, which lets requests finish.
                     start_new_session=True,
                 )
             except OSError as error:
@@ -137,22 +138,22 @@ class JsonChecker:
                 raise CheckUnavailable(f"large JSON bodies cannot be checked: {why}") from None
         return self._helper
 
-    def _retire(self) -> None:
+    def _end_helper(self) -> None:
         """End the helper; the next body gets another one."""
         helper, self._helper = self._helper, None
-        if self._retiring is not None:
-            self._retiring.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if helper is not None:
             helper.kill()
             self._thread.submit(partial(helper.__exit__, None, None, None))
 
 
-def _nothing() -> None:
-    """All that was submitted to the thread before is done."""
+def _no_op() -> None:
+    """Submitted to the thread to wait until it has done everything else."""
 
 
-def _ask(helper: Helper, body: bytes) -> bytes:
-    """What the helper says about a body; nothing when it has ended."""
+def _request_verdict(helper: Helper, body: bytes) -> bytes:
+    """Send a body to the helper and read its verdict; empty if the helper has ended."""
     assert helper.stdin is not None
     assert helper.stdout is not None
     with contextlib.suppress(OSError):
@@ -162,10 +163,10 @@ def _ask(helper: Helper, body: bytes) -> bytes:
                 view = view[helper.stdin.write(view) :]
     answer = b""
     while not answer.endswith(b"\n"):
-        some = helper.stdout.read(4096)
-        if not some:
+        data = helper.stdout.read(4096)
+        if not data:
             return b""
-        answer += some
+        answer += data
     return answer
 
 
@@ -173,34 +174,34 @@ def _ask(helper: Helper, body: bytes) -> bytes:
 
 
 def main() -> None:
-    """Answer until the pipe ends."""
+    """Check bodies until the pipe is closed."""
     gc.disable()
     os.nice(_NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # When the server has died there is nobody to tell.
+    # A write to a server that has died ends the helper quietly.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     with open(0, "rb") as source, open(1, "wb", buffering=0) as sink:
         while len(head := source.read(_HEAD)) == _HEAD:
             size = int.from_bytes(head)
-            _limit(resource.RLIMIT_CPU, int(time.process_time()) + 1 + JSON_CHECK_SECONDS)
-            _limit(resource.RLIMIT_AS, JSON_CHECK_MEMORY + _MEMORY_PER_BYTE * size)
+            _limit(resource.RLIMIT_CPU, int(time.process_time()) + 1 + JSON_CHECK_CPU_SECONDS)
+            _limit(resource.RLIMIT_AS, JSON_CHECK_MEMORY_BYTES + _MEMORY_PER_BYTE * size)
             body = source.read(size)
             if len(body) < size:
                 return
-            sink.write(orjson.dumps(_judged(body)) + b"\n")
+            sink.write(orjson.dumps(_check(body)) + b"\n")
             del body
 
 
-def _judged(body: bytes) -> list[int] | str:
+def _check(body: bytes) -> list[int] | str:
     try:
         return list(json_mode.check(body))
     except InvalidJson as error:
         return str(error)
 
 
-def _limit(kind: int, most: int) -> None:
+def _limit(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
-    resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
 if __name__ == "__main__":

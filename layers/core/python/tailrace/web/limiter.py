@@ -1,8 +1,8 @@
-"""How much one client may do: appends a second, live reads at once, long-polls that cannot wait.
+"""Rate limits per client: appends per second, live reads at a time, and spinning long-polls.
 
-Everything is in the memory of one process, and of clients that have gone nothing is kept. A server
-limits all of its clients so; functions, of which there are many, only tell spinning clients to wait
-and leave the rest to the firewall.
+All state is in the memory of one process, and inactive clients are forgotten. The local server
+applies every limit; Lambda functions, which share no memory, only limit spinning clients and leave
+the rest to the firewall.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from tailrace.errors import TooManyRequests
 from tailrace.limits import (
     BURST_SECONDS,
-    KNOWN_CLIENTS,
+    CLOSED_POLL_REQUESTS,
+    CLOSED_POLL_SECONDS,
     LIVE_RETRY_SECONDS,
-    SPIN_REQUESTS,
-    SPIN_SECONDS,
+    RATE_LIMITED_CLIENTS,
 )
 
 _IPV6_NETWORK: Final = 64
-"""Whoever has one address of IPv6 has all of such a network."""
+"""Bits of an IPv6 network: a client that has one of its addresses has all of them."""
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 def client_key(subject: str | None, peer: str) -> str:
-    """Who counts as one client: whom the token names, or else whoever is at an address."""
+    """The key of a client: the subject of its token, or else the network of its address."""
     return f"sub {subject}" if subject else _network(peer)
 
 
-@lru_cache(maxsize=KNOWN_CLIENTS)
+@lru_cache(maxsize=RATE_LIMITED_CLIENTS)
 def _network(peer: str) -> str:
     try:
         address = ip_address(peer)
@@ -50,54 +50,53 @@ def _network(peer: str) -> str:
 
 
 class Recent(Generic[K, V]):
-    """A map that remembers for `seconds` what was put or asked for, and then may forget it.
+    """A map that keeps entries for at least `seconds` after they were last written or read.
 
-    There are two generations. When the younger is old enough, or full, it becomes the older, and
-    the older one is dropped as a whole: nobody has to look for what has to go."""
+    There are two generations. When the younger is old enough, or full, it replaces the older one,
+    which is dropped as a whole: no entry has to be found to expire it."""
 
-    def __init__(self, seconds: float, most: int = KNOWN_CLIENTS) -> None:
+    def __init__(self, seconds: float, limit: int = RATE_LIMITED_CLIENTS) -> None:
         self._seconds = seconds
-        self._most = most
+        self._limit = limit
         self._young: dict[K, V] = {}
         self._old: dict[K, V] = {}
-        self._turns_at = 0.0
+        self._rotates_at = 0.0
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
     def get(self, key: K, now: float) -> V | None:
-        if now >= self._turns_at:
-            self._turn(now)
-        found = self._young.get(key)
-        if found is None and (found := self._old.get(key)) is not None:
-            # Who is asked for stays, or a crowd of others would wash it away.
-            self.put(key, found, now)
-        return found
+        if now >= self._rotates_at:
+            self._rotate(now)
+        value = self._young.get(key)
+        if value is None and (value := self._old.get(key)) is not None:
+            # Entries in use stay: many other clients must not make the map forget a limited one.
+            self.put(key, value, now)
+        return value
 
     def put(self, key: K, value: V, now: float) -> None:
-        if now >= self._turns_at or len(self._young) >= self._most:
-            self._turn(now)
+        if now >= self._rotates_at or len(self._young) >= self._limit:
+            self._rotate(now)
         self._young[key] = value
 
-    def _turn(self, now: float) -> None:
-        # After a pause of both their times the younger one is out of date as well.
-        stale = now >= self._turns_at + self._seconds
+    def _rotate(self, now: float) -> None:
+        # After a pause of two periods the younger generation has expired as well.
+        stale = now >= self._rotates_at + self._seconds
         self._old = {} if stale else self._young
         self._young = {}
-        self._turns_at = now + self._seconds
+        self._rotates_at = now + self._seconds
 
 
 class _Spin(NamedTuple):
-    asked: int
+    polls: int
     until: float
 
 
 class Limiter:
-    """What the stream routes ask before they do something for a client.
+    """Counts the requests of clients, named by their `client_key`.
 
-    A client is what `client_key` makes of it. Each of `append`, `admit` and `ended` raises
-    `TooManyRequests` when it is too much, and nothing must have been done by then. `clock` counts
-    seconds."""
+    `append`, `admit` and `check_closed_poll` raise `TooManyRequests` over the limit; call them
+    before the request has any effect."""
 
     def __init__(
         self,
@@ -105,20 +104,20 @@ class Limiter:
         live_connections: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The settings of these names; 0: no limit."""
+        """The settings of these names; 0: no limit. `clock`: counts seconds."""
         self._clock = clock
         self._append_rate = append_rate
         self._cost = 1 / append_rate if append_rate else 0.0
-        # Who may append less than once in the time of a burst may do it once, then.
+        # A limit below one append per burst still allows one.
         self._burst = max(float(BURST_SECONDS), self._cost)
         self._used_until: Recent[str, float] = Recent(self._burst)
-        """When the bucket of a client is full again. Who is not in here has a full one."""
-        self._most_live = live_connections
+        """When the token bucket of a client is full again; that of a missing client is full."""
+        self._live_limit = live_connections
         self._live: dict[str, int] = {}
-        self._spins: Recent[tuple[str, str], _Spin] = Recent(SPIN_SECONDS)
+        self._spins: Recent[tuple[str, str], _Spin] = Recent(CLOSED_POLL_SECONDS)
 
     def append(self, client: str) -> None:
-        """One append, or creation, is about to be done for a client."""
+        """Count one append or creation of a client."""
         cost = self._cost
         if not cost:
             return
@@ -126,7 +125,7 @@ class Limiter:
         used_until = self._used_until.get(client, now)
         full = now + cost if used_until is None or used_until < now else used_until + cost
         over = full - now - self._burst
-        # Sums of fractions are not exact: without the margin the last of a burst might be refused.
+        # The margin allows for rounding errors, which might refuse the last append of a burst.
         if over > 1e-6:
             raise TooManyRequests(
                 f"a client may append {self._append_rate:g} times a second; put more into one"
@@ -136,20 +135,20 @@ class Limiter:
         self._used_until.put(client, full, now)
 
     def admit(self, client: str) -> None:
-        """A client asks for a live read. Nothing is counted yet: that is done by `live`."""
-        if self._most_live and self._live.get(client, 0) >= self._most_live:
+        """Check that a client may begin a live read, which `live` counts."""
+        if self._live_limit and self._live.get(client, 0) >= self._live_limit:
             raise TooManyRequests(
-                f"a client may have {self._most_live} live reads at once; end one of them first",
+                f"a client may have {self._live_limit} live reads at once; end one of them first",
                 LIVE_RETRY_SECONDS,
             )
 
     @contextmanager
     def live(self, client: str) -> Iterator[None]:
-        """One live read lasts as long as this does, however it ends.
+        """Count one live read until the context ends.
 
-        It never raises by itself, since an SSE answer runs only after its head was sent: `admit`
-        has to be asked before that. Where nothing is awaited between the two they are exact."""
-        if not self._most_live:
+        It never raises, since the head of an SSE answer is sent before it: call `admit` before. The
+        limit is exact if nothing is awaited in between."""
+        if not self._live_limit:
             yield
             return
         self._live[client] = self._live.get(client, 0) + 1
@@ -162,20 +161,20 @@ class Limiter:
             else:
                 del self._live[client]
 
-    def ended(self, client: str, path: str) -> None:
-        """A long-poll begins at the end of a stream that is closed already.
+    def check_closed_poll(self, client: str, path: str) -> None:
+        """Count a long-poll that begins at the end of a closed stream.
 
-        It cannot wait and is answered at once, so a client that does not understand the answer asks
-        a thousand times a second. A long-poll that has waited and then saw the stream being closed
-        must not be counted: many clients behind one address may see that together."""
+        It is answered at once, so a client that ignores Stream-Closed repeats it a thousand times a
+        second. Do not count long-polls that were waiting when the stream was closed: many clients
+        may share one address."""
         now = self._clock()
         spin = self._spins.get((client, path), now)
         if spin is None or spin.until <= now:
-            spin = _Spin(0, now + SPIN_SECONDS)
-        if spin.asked >= SPIN_REQUESTS:
+            spin = _Spin(0, now + CLOSED_POLL_SECONDS)
+        if spin.polls >= CLOSED_POLL_REQUESTS:
             raise TooManyRequests(
                 f"the stream at '{path}' is closed and will not grow: Stream-Closed said so"
-                f" {SPIN_REQUESTS} times; stop asking",
+                f" {CLOSED_POLL_REQUESTS} times; stop asking",
                 math.ceil(spin.until - now),
             )
-        self._spins.put((client, path), _Spin(spin.asked + 1, spin.until), now)
+        self._spins.put((client, path), _Spin(spin.polls + 1, spin.until), now)

@@ -1,4 +1,4 @@
-"""Requests and responses as the stream routes see them, whatever server carries them."""
+"""Requests and responses of all protocols, independent of the server that carries them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,38 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 from tailrace.auth.origins import Origins
-from tailrace.web.bodies import too_large
+from tailrace.errors import BodyTooLarge, ServerBusy
+from tailrace.live.follower import Sink
+
+
+class BodyMemory:
+    """Counts the bytes of request bodies that are in memory."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.used = 0
+
+    def reserve(self, size: int) -> None:
+        """Reserve memory for a piece of a body; raises ServerBusy if other bodies use it all."""
+        if self.used + size > self._limit:
+            raise ServerBusy("too many large bodies are under way; try again")
+        self.used += size
+
+    def release(self, size: int) -> None:
+        self.used -= size
+
+
+def check_length(declared: bytes | None, limit: int) -> None:
+    """Refuse a body that is too large before any of it is read."""
+    # The HTTP parser has checked that it is a number. The number of its digits is checked first,
+    # since Python takes long to convert thousands of them.
+    if declared is not None and (len(declared) > 20 or int(declared) > limit):
+        raise too_large(limit)
+
+
+def too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"a body has at most {limit} bytes")
+
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -35,7 +66,7 @@ REQUEST_HEADERS: Final = (
     "X-Request-ID",
 )
 ALLOWED_HEADERS: Final = (*REQUEST_HEADERS, "Idempotency-Key")
-"""What pages may send: those of streams, and what Aviso has besides."""
+"""Request headers that web pages may send: those of streams, and that of Aviso."""
 
 RESPONSE_HEADERS: Final = (
     "Stream-Next-Offset",
@@ -65,11 +96,11 @@ COMMON_HEADERS: Final[RawHeaders] = [
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"cross-origin"),
 ]
-"""On every answer."""
+"""Headers of every answer."""
 
 _EXPOSED: Final = (b"access-control-expose-headers", ", ".join(RESPONSE_HEADERS).encode())
 ANY_ORIGIN: Final[RawHeaders] = [(b"access-control-allow-origin", b"*"), _EXPOSED]
-"""On every answer while the pages of all sites may use the server."""
+"""Headers of every answer while pages of all sites may use the server."""
 
 PREFLIGHT_HEADERS: Final[RawHeaders] = [
     (b"access-control-allow-methods", METHODS.encode()),
@@ -79,20 +110,20 @@ PREFLIGHT_HEADERS: Final[RawHeaders] = [
 
 
 class Disconnected(BaseException):
-    """The client left before its request was complete.
+    """The client disconnected before its request was complete.
 
-    Like a cancellation it is no Exception: nobody is left to be answered."""
+    Like a cancellation it is no Exception: there is no client left to send an error to."""
 
 
 class BodySource(Protocol):
-    """Where the body of a request comes from, once it is wanted."""
+    """Reads the body of a request on demand."""
 
     async def read(self, limit: int) -> bytes:
-        """The whole body; raises BodyTooLarge, ServerBusy or Disconnected."""
+        """Read the whole body; raises BodyTooLarge, ServerBusy or Disconnected."""
 
 
 class Request:
-    """A request, judged by its head before its body is read."""
+    """A request whose body is read only once the head has been accepted."""
 
     __slots__ = (
         "_source",
@@ -101,6 +132,7 @@ class Request:
         "edge_verified",
         "fields",
         "headers",
+        "id",
         "method",
         "peer",
         "query",
@@ -121,24 +153,26 @@ class Request:
         edge_verified: bool = False,
         source: BodySource | None = None,
     ) -> None:
-        """`peer`: the address it came from. `edge_verified`: the edge has authorized this read.
-        `source`: has the body, if `body` does not."""
+        """`peer`: the address that the request came from. `edge_verified`: the edge has authorized
+        this read. `source`: reads the body, if it is not given as `body`."""
         self.method = method
         self.raw_path = raw_path
         self.query = query
         self.fields = headers
-        self.headers = combined(headers)
+        self.headers = combine(headers)
+        self.id = request_id(self.headers.get(b"x-request-id"))
+        """Names the request in the answer and in the log."""
         self.body = body
-        """Empty until `read` was called, unless it was given."""
+        """Empty until `read` is called, unless the constructor got it."""
         self._source = source
         self.scheme = scheme
         self.peer = peer
         self.client = ""
-        """Who counts as one client, as `tailrace.web.limiter` sees it."""
+        """The key by which `tailrace.web.limiter` counts the client."""
         self.edge_verified = edge_verified
 
     async def read(self, limit: int) -> None:
-        """Take the body; until then a client that waits for 100 Continue sends nothing of it."""
+        """Read the body; a client that waits for 100 Continue sends nothing before this call."""
         if self._source is not None:
             self.body = await self._source.read(limit)
             self._source = None
@@ -150,14 +184,11 @@ class Request:
         return None if value is None else value.decode("latin-1")
 
     def parameters(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        parameters: dict[str, list[str]] = {}
         if self.query:
             for name, value in parse_qsl(self.query, keep_blank_values=True):
-                found.setdefault(name, []).append(value)
-        return found
-
-    def id(self) -> str:
-        return request_id(self.headers.get(b"x-request-id"))
+                parameters.setdefault(name, []).append(value)
+        return parameters
 
 
 class Response(NamedTuple):
@@ -168,18 +199,8 @@ class Response(NamedTuple):
     body: bytes = b""
 
 
-class Sink(Protocol):
-    """Where an answer that goes on is written."""
-
-    async def drain(self) -> None:
-        """Until there is room for more."""
-
-    def push(self, data: bytes) -> bool:
-        """Write at once; False when there is no room for more after that."""
-
-
 class Streaming(NamedTuple):
-    """An answer that goes on: `run` writes it, and returns when it is over."""
+    """An answer of unknown length: `run` writes its body, and returns at its end."""
 
     status: int
     headers: RawHeaders
@@ -190,45 +211,44 @@ Answer = Response | Streaming
 
 
 def has_length(method: str, status: int) -> bool:
-    """Whether an answer carries Content-Length: not where HTTP forbids or ignores a body."""
+    """Whether an answer has Content-Length: HTTP forbids or ignores bodies of the others."""
     return method != "HEAD" and status not in (204, 304)
 
 
-def request_id(given: bytes | None) -> str:
-    """What the client calls its request, if that is fit for a log, or else a new name: by it the
-    answer and the log can be told to belong together."""
-    return given.decode() if given is not None and is_id(given) else new_id()
+def request_id(header: bytes | None) -> str:
+    """The client's own id of a request if it is fit for a log, or else a new one."""
+    return header.decode() if header is not None and is_id(header) else new_id()
 
 
-def is_id(given: bytes) -> bool:
-    return _ID.fullmatch(given) is not None
+def is_id(header: bytes) -> bool:
+    return _ID.fullmatch(header) is not None
 
 
 def new_id() -> str:
     return secrets.token_hex(8)
 
 
-def combined(headers: RawHeaders) -> dict[bytes, bytes]:
-    """One value per name, without the space around it; a name that comes twice is a list."""
-    found = {name: value.strip(_SPACE) for name, value in headers}
-    if len(found) == len(headers):
-        return found
+def combine(headers: RawHeaders) -> dict[bytes, bytes]:
+    """Combine headers into one stripped value per name; repeated ones become a list with commas."""
+    combined = {name: value.strip(_SPACE) for name, value in headers}
+    if len(combined) == len(headers):
+        return combined
     values: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         values.setdefault(name, []).append(value.strip(_SPACE))
-    return {name: b", ".join(each) for name, each in values.items()}
+    return {name: b", ".join(repeated) for name, repeated in values.items()}
 
 
-def cors(origins: Origins, given: bytes | None) -> RawHeaders:
-    """What tells a browser whether a page of the origin that it gave may see the answer."""
-    if origins.any:
+def cors(origins: Origins, origin: bytes | None) -> RawHeaders:
+    """The headers that tell a browser whether a page of an origin may read the answer."""
+    if origins.allow_all:
         return ANY_ORIGIN
     varies = (b"vary", b"origin")
-    if given is None or not origins.allow(given.decode("latin-1")):
+    if origin is None or not origins.allows(origin.decode("latin-1")):
         return [varies]
-    # With its own name, and not a star, a browser lets the page send credentials along.
+    # Browsers send credentials only where the origin is named: a star does not allow them.
     return [
-        (b"access-control-allow-origin", given),
+        (b"access-control-allow-origin", origin),
         (b"access-control-allow-credentials", b"true"),
         _EXPOSED,
         varies,

@@ -1,4 +1,4 @@
-"""Which status each error has over HTTP, and the answer that says so."""
+"""The HTTP status of each error, and the answer to it."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ STATUSES: Final[dict[type[TailraceError], int]] = {
     errors.CheckUnavailable: 503,
 }
 
+INTERNAL_MESSAGE: Final = "something went wrong in the server; its log says what"
+
 
 def status_of(error: TailraceError) -> int:
     for kind in type(error).__mro__:
@@ -50,7 +52,7 @@ def status_of(error: TailraceError) -> int:
 
 
 def error_response(error: TailraceError, request_id: str | None = None) -> Response:
-    """The answer that names an error; with an id of its own unless the request has one."""
+    """The answer to an error; without the request's id it gets a new one."""
     request_id = request_id or new_id()
     headers = _headers(request_id)
     match error:
@@ -82,9 +84,9 @@ def error_response(error: TailraceError, request_id: str | None = None) -> Respo
 
 
 def internal_error(request_id: str | None = None) -> Response:
+    """The answer to an unexpected error; the log has its traceback under the same id."""
     request_id = request_id or new_id()
-    message = "something went wrong in the server; its log says what"
-    return Response(500, _headers(request_id), _body("INTERNAL", message, request_id))
+    return Response(500, _headers(request_id), _body("INTERNAL", INTERNAL_MESSAGE, request_id))
 
 
 def _headers(request_id: str) -> RawHeaders:

@@ -1,4 +1,4 @@
-"""How long the event loop was held by one thing while everybody else waited."""
+"""Measures for how long single callbacks block the event loop."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from collections import deque
 from typing import Final, Self
 
 INTERVAL: Final = 0.025
-"""Seconds between two looks, and so how exact a block is measured."""
+"""Seconds between two measurements, and so their precision."""
 
 WINDOW: Final = 60.0
-"""Seconds for which a block is remembered."""
+"""Seconds for which a block is reported."""
 
 WARN_SECONDS: Final = 0.1
-"""A block that is worth a line in the log: people begin to notice it."""
+"""Blocks from this length on are logged: users begin to notice them."""
 
 QUIET_SECONDS: Final = 10.0
-"""Between two such lines."""
+"""Seconds between two such log lines."""
 
 logger = logging.getLogger("tailrace")
 
 
 class Watchdog:
-    """Wakes up often, and sees how late, by the CPU time that the event loop's thread took.
+    """Wakes up often and measures how late it is, and the CPU time of the event loop's thread.
 
-    Lateness alone would tell how busy the machine is, CPU time alone how busy the server is. The
-    loop was held for the smaller of both: since the time to wake up it did nothing else. Where it
-    is not started, as in a function that has one request at a time, it knows nothing."""
+    Lateness alone shows how busy the machine is, CPU time alone how busy the server is; a block is
+    the smaller of both. Lambda functions, which have one request at a time, do not start it."""
 
     def __init__(self) -> None:
         self._blocks: deque[tuple[float, float]] = deque()
-        """When, and how long, each longer than all that follow it."""
+        """Time and length of blocks; each is longer than all that follow it."""
         self._warned = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
@@ -46,26 +45,26 @@ class Watchdog:
         self._task = None
 
     def longest_block(self) -> float | None:
-        """Seconds, of the last minute; None where nobody looks."""
+        """The longest block of the last minute in seconds; None if the watchdog does not run."""
         if self._task is None:
             return None
-        self._forget(time.monotonic())
+        self._drop_old(time.monotonic())
         return self._blocks[0][1] if self._blocks else 0.0
 
-    def note(self, now: float, late: float, used: float) -> None:
-        """The watchdog woke up late, after the thread has used some CPU time."""
+    def record(self, now: float, late: float, used: float) -> None:
+        """Record that the watchdog woke up late, after the thread used some CPU time."""
         block = min(late, used)
         if block <= 0:
             return
         while self._blocks and self._blocks[-1][1] <= block:
             self._blocks.pop()
         self._blocks.append((now, block))
-        self._forget(now)
+        self._drop_old(now)
         if block >= WARN_SECONDS and now - self._warned >= QUIET_SECONDS:
             self._warned = now
-            logger.warning("the event loop was held for %d ms", block * 1000)
+            logger.warning("the event loop was blocked for %d ms", block * 1000)
 
-    def _forget(self, now: float) -> None:
+    def _drop_old(self, now: float) -> None:
         while self._blocks and self._blocks[0][0] < now - WINDOW:
             self._blocks.popleft()
 
@@ -76,4 +75,4 @@ class Watchdog:
             due = now + INTERVAL
             before, now = cpu, time.monotonic()
             cpu = time.thread_time()
-            self.note(now, now - due, cpu - before)
+            self.record(now, now - due, cpu - before)

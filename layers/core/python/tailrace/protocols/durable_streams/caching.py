@@ -1,14 +1,14 @@
-"""What caches may keep, and for how long.
+"""Cache-Control: which caches may keep an answer, and for how long.
 
-| answer | everybody may read it | the edge has checked who asks |
+| answer | public stream | authorized by the edge |
 |---|---|---|
-| a chunk that stays | `public, max-age=60` or more | `public, max-age=0, s-maxage=60` |
+| a complete chunk | `public, max-age=60` or more | `public, max-age=0, s-maxage=60` |
 | the tail | `public, no-cache` | `public, no-cache` |
 | a long-poll | `public, max-age=1` | `public, max-age=0, s-maxage=1` |
 
-What is private, and came past no edge that checks, is `private, no-cache` in every case. The edge
-checks each request before it looks into its cache, so it may share what is private among all who
-may read it (`s-maxage`); a browser, which may have another user in a minute, asks anew.
+Answers of private streams that the edge has not authorized are `private, no-cache`. The edge
+authorizes each request before it looks into its cache, so its cache may share an answer among all
+authorized readers (`s-maxage`). A browser, which may soon have another user, must revalidate.
 """
 
 from __future__ import annotations
@@ -18,18 +18,59 @@ from collections.abc import Callable
 from typing import Final
 
 from tailrace.auth.authorizer import Decision
+from tailrace.limits import CURSOR_DIGITS
 from tailrace.web.messages import RawHeaders
+
+_TAG = re.compile(r'(?:^|,)[ \t]*(?:W/)?"([^"]*)"[ \t]*(?=,|$)')
+
+
+def etag(
+    incarnation: int, start: int, end: int, *, tail: bool, closed: bool, encoding: str = ""
+) -> str:
+    """A strong tag.
+
+    The same bytes have another tag while they are the tail and when the stream is closed, for the
+    answer says so. A compressed answer is another representation, so it has its own, too.
+    """
+    mark = ":c" if closed else ":t" if tail else ""
+    suffix = f";{encoding}" if encoding else ""
+    return f'"{incarnation:x}:{start}:{end}{mark}{suffix}"'
+
+
+def cache_tag(incarnation: int) -> str:
+    return f"s-{incarnation:016x}"
+
+
+def matches(if_none_match: str, tag: str) -> bool:
+    """Whether one of the tags a client holds is `tag`, compared weakly as RFC 9110 asks."""
+    if if_none_match.strip() == "*":
+        return True
+    return tag.strip('"') in _TAG.findall(if_none_match)
+
+
+EPOCH_MS: Final = 1_728_432_000_000  # 2024-10-09T00:00:00Z
+INTERVAL_S: Final = 20
+
+
+def next_cursor(held: str | None, now_ms: int) -> int:
+    """The cursor for an answer to a reader that sent `held`."""
+    current = (now_ms - EPOCH_MS) // (INTERVAL_S * 1000)
+    if not held or len(held) > CURSOR_DIGITS or not (held.isascii() and held.isdigit()):
+        return current
+    if int(held) < current:
+        return current
+    return int(held) + 1
+
 
 CHUNK_SECONDS: Final = 60
 CHUNK: Final = b"public, max-age=%d, stale-while-revalidate=300"
-"""A chunk that is followed by another one, or ends a closed stream, never changes."""
+"""Of a complete chunk: one that another chunk follows, or that ends a closed stream."""
 
 TAIL: Final = b"public, no-cache, stale-if-error=0"
-"""The tail grows: a cache may keep it, but asks each time whether it still is the tail, and when it
-gets no answer it does not say that an old one is."""
+"""Of the tail, which grows: a cache revalidates it each time, and serves no old one on errors."""
 
 LIVE: Final = b"public, max-age=1, stale-if-error=0"
-"""Long enough for a cache to give one answer to all who waited for it together."""
+"""Of long-polls: a cache can give one answer to all clients that wait for the same data."""
 
 NO_STORE: Final = (b"cache-control", b"no-store")
 
@@ -37,14 +78,18 @@ _PRIVATE: Final = b"private, no-cache"
 _MAX_AGE: Final = re.compile(rb"max-age=([0-9]+)(, stale-while-revalidate=[0-9]+)?")
 
 
-def kept(headers: RawHeaders, decision: Decision) -> RawHeaders:
-    """The headers of an answer as they are right for who was let pass."""
+def apply_cache_policy(headers: RawHeaders, decision: Decision) -> RawHeaders:
+    """Restrict Cache-Control to the caches that may share the answer under a decision."""
     if decision.private:
-        return _each(headers, lambda caching: caching if caching == b"no-store" else _PRIVATE)
+        return _map_cache_control(
+            headers, lambda value: value if value == b"no-store" else _PRIVATE
+        )
     if decision.reason == "edge":
-        return _each(headers, lambda caching: _MAX_AGE.sub(rb"max-age=0, s-maxage=\1", caching))
+        return _map_cache_control(
+            headers, lambda value: _MAX_AGE.sub(rb"max-age=0, s-maxage=\1", value)
+        )
     return headers
 
 
-def _each(headers: RawHeaders, change: Callable[[bytes], bytes]) -> RawHeaders:
+def _map_cache_control(headers: RawHeaders, change: Callable[[bytes], bytes]) -> RawHeaders:
     return [(name, change(value) if name == b"cache-control" else value) for name, value in headers]

@@ -1,4 +1,4 @@
-"""Response bodies in the encoding that the client likes best."""
+"""Compression of response bodies by the encoding that the client prefers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from functools import lru_cache
 from typing import Final
 
 THREAD_BYTES: Final = 32 << 10
-"""Larger bodies are compressed in a thread, so that they do not hold up everybody else."""
+"""Larger bodies are compressed in a thread, or they would block all other requests."""
 
 CACHE_BYTES: Final = 16 << 20
-"""Memory for compressed bodies: many readers ask for the same chunk."""
+"""Memory for compressed bodies: many readers request the same chunk."""
 
 
 def _zstd(body: bytes) -> bytes:
-    # Imported when wanted: a Lambda function leaves compression to the edge and has neither.
+    # Imported on first use: on Lambda, where the edge compresses, neither package is installed.
     import zstandard
 
     return zstandard.ZstdCompressor(level=3).compress(body)
@@ -37,16 +37,16 @@ _ENCODERS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "gzip": lambda body: gzip.compress(body, compresslevel=5, mtime=0),
     "deflate": lambda body: zlib.compress(body, level=5),
 }
-"""In the order in which we choose among what a client likes equally."""
+"""In our order of preference, for encodings that a client accepts equally."""
 
-_COMPRESSED_ALREADY = re.compile(
+_ALREADY_COMPRESSED = re.compile(
     r"(?:image/(?!svg)|video/|audio/|font/woff|application/(?:zip|gzip|zstd|x-7z|pdf))"
 )
 
 
 @lru_cache(maxsize=256)
-def choose(accept_encoding: str) -> str:
-    """The encoding for a client, or the empty string."""
+def choose_encoding(accept_encoding: str) -> str:
+    """Choose the encoding for a client; empty: none."""
     weights: dict[str, float] = {}
     for part in accept_encoding.lower().split(","):
         name, _, parameters = part.partition(";")
@@ -57,8 +57,8 @@ def choose(accept_encoding: str) -> str:
     return best if weight > 0 and weight >= weights.get("identity", 0.0) else ""
 
 
-def worth_it(content_type: str) -> bool:
-    return not _COMPRESSED_ALREADY.match(content_type.lower())
+def is_compressible(content_type: str) -> bool:
+    return not _ALREADY_COMPRESSED.match(content_type.lower())
 
 
 class Compressor:
@@ -67,19 +67,19 @@ class Compressor:
         self._used = 0
 
     async def compress(self, body: bytes, encoding: str, tag: str) -> bytes:
-        """The body in an encoding; `tag` names exactly these bytes in it."""
-        found = self._cache.get(tag)
-        if found is not None:
+        """Compress a body whose ETag in this encoding is `tag`."""
+        cached = self._cache.get(tag)
+        if cached is not None:
             self._cache.move_to_end(tag)
-            return found
+            return cached
         encode = _ENCODERS[encoding]
         if len(body) < THREAD_BYTES:
             return encode(body)
         encoded = await asyncio.to_thread(encode, body)
-        self._remember(tag, encoded)
+        self._add_to_cache(tag, encoded)
         return encoded
 
-    def _remember(self, tag: str, encoded: bytes) -> None:
+    def _add_to_cache(self, tag: str, encoded: bytes) -> None:
         if tag in self._cache or len(encoded) > CACHE_BYTES // 4:
             return
         self._cache[tag] = encoded

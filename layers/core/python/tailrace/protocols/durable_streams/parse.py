@@ -1,4 +1,4 @@
-"""Headers into requests of the log."""
+"""Parse the headers of writes into requests of the log."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tailrace.errors import BadHeader, UnsupportedEncoding
 from tailrace.limits import MAX_INTEGER, PRODUCER_ID_BYTES, STREAM_SEQ_BYTES
 from tailrace.log import offsets
 from tailrace.log.append import Append
-from tailrace.log.content import checked
+from tailrace.log.content import check_type
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.expiry import parse_decimal, parse_instant
+from tailrace.log.paths import stream_path
 from tailrace.log.state import Producer
 from tailrace.web.messages import Request
-from tailrace.web.paths import stream_path
 
 _APPEND_HEADERS = frozenset(
     (b"stream-closed", b"stream-seq", b"producer-id", b"producer-epoch", b"producer-seq")
@@ -28,7 +28,7 @@ def parse_create(request: Request) -> Create:
     content_type = request.header(b"content-type")
     return Create(
         request.body,
-        checked(content_type) if content_type else None,
+        check_type(content_type) if content_type else None,
         None if ttl is None else parse_decimal("Stream-TTL", ttl),
         None if expires_at is None else parse_instant(expires_at),
         _closes(request),
@@ -47,13 +47,15 @@ def parse_append(request: Request) -> Append:
 
 
 def refuse_encoding(request: Request) -> None:
-    """Only a body as it is: a compressed one would be stored, and served, as if it were content,
-    and to undo it here would let a few bytes become any number of them."""
+    """Refuse compressed bodies.
+
+    They would be stored and served as if they were the content, and decompressing them here would
+    let a few bytes become any number of bytes."""
     encoding = request.headers.get(b"content-encoding")
     if encoding and encoding.lower() != b"identity":
-        given = encoding[:40].decode("latin-1")
+        name = encoding[:40].decode("latin-1")
         raise UnsupportedEncoding(
-            f"Content-Encoding is '{given}', but only identity is taken: send the body as it is"
+            f"Content-Encoding is '{name}', but only identity is taken: send the body as it is"
         )
 
 
@@ -96,9 +98,9 @@ def _fork_from(request: Request) -> ForkFrom | None:
         if sub_offset is not None:
             raise BadHeader("Stream-Fork-Sub-Offset needs Stream-Forked-From")
         return None
-    at = request.header(b"stream-fork-offset")
+    offset = request.header(b"stream-fork-offset")
     return ForkFrom(
         stream_path(source),
-        None if at is None else offsets.parse(at),
+        None if offset is None else offsets.parse(offset),
         0 if sub_offset is None else parse_decimal("Stream-Fork-Sub-Offset", sub_offset),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -10,7 +9,6 @@ from typing import Final
 
 from tailrace.auth.hosts import LocalHosts
 from tailrace.auth.origins import Origins
-from tailrace.auth.proxies import Proxies
 from tailrace.errors import (
     BadOffset,
     BadParameter,
@@ -19,47 +17,46 @@ from tailrace.errors import (
     OffsetTrimmed,
     StreamGone,
     StreamNotFound,
-    TailraceError,
 )
+from tailrace.live.follower import Sink
 from tailrace.log import offsets
-from tailrace.log.content import Mode, joined
-from tailrace.log.cursor import next_cursor
-from tailrace.log.etag import cache_tag, etag, matches
+from tailrace.log.content import Mode, join_bodies
 from tailrace.log.expiry import format_instant
+from tailrace.log.paths import stream_path
 from tailrace.log.quota import Quota
 from tailrace.log.retention import Retention
 from tailrace.protocols.durable_streams import caching, compress, sse
-from tailrace.protocols.durable_streams.caching import NO_STORE
-from tailrace.protocols.durable_streams.feed import Feeds, Reader
+from tailrace.protocols.durable_streams.caching import (
+    NO_STORE,
+    apply_cache_policy,
+    cache_tag,
+    etag,
+    matches,
+    next_cursor,
+)
 from tailrace.protocols.durable_streams.parse import parse_append, parse_create, refuse_encoding
+from tailrace.protocols.durable_streams.sse_readers import SseReader, SseReaders
 from tailrace.settings import Settings
 from tailrace.streams import Streams, View
 from tailrace.web.authorize import RequestAuthorizer
-from tailrace.web.bodies import Bodies
+from tailrace.web.endpoint import Endpoint
 from tailrace.web.limiter import Limiter, client_key
 from tailrace.web.messages import (
     METHODS,
     PREFLIGHT_HEADERS,
     READ_METHODS,
+    Answer,
     RawHeaders,
     Request,
     Response,
-    Sink,
     Streaming,
-    cors,
 )
-from tailrace.web.paths import stream_path
-from tailrace.web.statuses import error_response, internal_error
-
-Answer = Response | Streaming
 
 _CLOSED: Final = (b"stream-closed", b"true")
 _UP_TO_DATE: Final = (b"stream-up-to-date", b"true")
 SANDBOX: Final = (b"content-security-policy", b"sandbox")
-"""A page in a stream is a writer's, and must not act in the name of the server's origin."""
+"""A web page in a stream comes from a writer and must not act as the server's origin."""
 _VARY: Final = (b"vary", b"accept-encoding")
-
-logger = logging.getLogger("tailrace")
 
 
 class StreamRoutes:
@@ -68,25 +65,24 @@ class StreamRoutes:
         streams: Streams,
         settings: Settings,
         authorizer: RequestAuthorizer,
-        hosts: LocalHosts | None = None,
+        limiter: Limiter,
+        origins: Origins,
+        hosts: LocalHosts | None,
     ) -> None:
-        """`hosts`: the only ones that are answered; None: any."""
+        """`hosts`: the only hosts whose requests are answered; None: any."""
+        self.respond = Endpoint(self._answer, origins, hosts).respond
         self._streams = streams
         self._authorizer = authorizer
-        self._hosts = hosts
-        self.proxies = Proxies(settings.trusted_proxies)
-        self.limiter = Limiter(settings.append_rate, settings.live_connections)
-        self.bodies = Bodies(max(settings.body_memory, settings.max_body_bytes))
+        self._limiter = limiter
         self._quota = Quota.parse(settings.streams_per_prefix)
-        self.origins = Origins(settings.allowed_origins)
         self._public_url = settings.public_url.rstrip("/")
         self._poll_seconds = settings.long_poll_timeout
         self._cold_seconds = settings.cold_max_age
         self._retention = Retention.parse(settings.retention)
         self._sse_seconds = settings.sse_lifetime
-        self._feeds = Feeds(streams, settings.sse_keep_alive)
+        self._sse_readers = SseReaders(streams, settings.sse_keep_alive)
         self._compress_bytes = settings.compress_bytes
-        self.max_body_bytes = settings.max_body_bytes
+        self._max_body_bytes = settings.max_body_bytes
         self._compressor = compress.Compressor()
         self._methods: dict[str, Callable[[Request, str], Awaitable[Answer]]] = {
             "GET": self._get,
@@ -97,29 +93,6 @@ class StreamRoutes:
             self._methods |= {"PUT": self._put, "POST": self._post, "DELETE": self._delete}
             self._allowed = METHODS
 
-    async def respond(self, request: Request) -> Answer:
-        """The answer to any request; never an exception."""
-        request_id = request.id()
-        shown = self._hosts is None
-        """Whether a browser may show the answer to the page that asked."""
-        try:
-            if self._hosts is not None:
-                self._hosts.check_host(request.headers)
-                shown = self._hosts.takes_page(request.headers)
-                # To a preflight the missing header is refusal enough: the browser sends no more.
-                if request.method != "OPTIONS":
-                    self._hosts.check_page(request.headers)
-            answer = await self._answer(request)
-            answer.headers.append((b"x-request-id", request_id.encode()))
-        except TailraceError as error:
-            answer = error_response(error, request_id)
-        except Exception:
-            logger.exception("%s %s failed (%s)", request.method, request.raw_path, request_id)
-            answer = internal_error(request_id)
-        if shown:
-            answer.headers.extend(cors(self.origins, request.headers.get(b"origin")))
-        return answer
-
     async def _answer(self, request: Request) -> Answer:
         if request.method == "OPTIONS":
             return Response(204, [*PREFLIGHT_HEADERS])
@@ -127,18 +100,18 @@ class StreamRoutes:
         if method is None:
             raise MethodNotAllowed(request.method, self._allowed)
         path = stream_path(request.raw_path)
-        passed = await self._authorizer.stream(request, path)
-        request.client = client_key(passed.subject, request.peer)
+        decision = await self._authorizer.stream(request, path)
+        request.client = client_key(decision.subject, request.peer)
         answer = await method(request, path)
-        return answer._replace(headers=caching.kept(answer.headers, passed))
+        return answer._replace(headers=apply_cache_policy(answer.headers, decision))
 
     # Writing
 
     async def _put(self, request: Request, path: str) -> Answer:
         refuse_encoding(request)
-        await request.read(self.max_body_bytes)
+        await request.read(self._max_body_bytes)
         create = parse_create(request)
-        self.limiter.append(request.client)
+        self._limiter.append(request.client)
         await self._quota.check(path, self._streams.list)
         created = await self._streams.create(path, create)
         headers: RawHeaders = [
@@ -153,9 +126,9 @@ class StreamRoutes:
 
     async def _post(self, request: Request, path: str) -> Answer:
         refuse_encoding(request)
-        await request.read(self.max_body_bytes)
+        await request.read(self._max_body_bytes)
         append = parse_append(request)
-        self.limiter.append(request.client)
+        self._limiter.append(request.client)
         accepted = await self._streams.append(path, append)
         headers: RawHeaders = [(b"stream-next-offset", accepted.state.next_offset.encode())]
         if accepted.state.end is not None:
@@ -201,25 +174,25 @@ class StreamRoutes:
             if live not in ("", "long-poll", "sse"):
                 raise BadParameter(f"live must be long-poll or sse, not '{live[:40]}'")
         except BadRequest:
-            # Where there is no stream, that is the answer.
+            # A missing stream is reported first: 404, not 400.
             await self._streams.access(path)
             raise
         view = await self._streams.view(path, position)
         if not live:
             return await self._catch_up(request, view, position)
-        held = parameters.get("cursor", [""])[-1]
-        self.limiter.admit(request.client)
+        cursor = parameters.get("cursor", [""])[-1]
+        self._limiter.admit(request.client)
         if live == "long-poll":
-            return await self._long_poll(request, view, held)
-        return self._sse(request, view, held)
+            return await self._long_poll(request, view, cursor)
+        return self._sse(request, view, cursor)
 
     async def _catch_up(self, request: Request, view: View, position: int) -> Answer:
         headers = _view_headers(view)
         if position == offsets.NOW:
             mode = view.tail.stream.config.mode
             headers += [NO_STORE, SANDBOX]
-            return Response(200, headers, joined(mode, view.bodies))
-        # A beginning that retention has moved once will move again.
+            return Response(200, headers, join_bodies(mode, view.bodies))
+        # Retention has moved the beginning of the stream once and will move it again.
         moves = position == offsets.BEGINNING and view.start > 0
         committed = (view.closed or not view.up_to_date) and not moves
         value = self._chunk_caching(view) if committed else caching.TAIL
@@ -227,43 +200,44 @@ class StreamRoutes:
         return await self._data(request, view, headers)
 
     def _chunk_caching(self, view: View) -> bytes:
-        """Not longer than the stream lives: a cache would go on after its end. Nor long what
-        retention may let go of: who reads on from there would be told that it is gone."""
+        """How long a chunk may be cached: no longer than the stream lives, and briefly if retention
+        may delete it, since a cached chunk must not point to a deleted next one."""
         config = view.tail.stream.config
-        lasting = view.cold and self._retention.keep(view.tail.stream.path) is None
-        most = max(caching.CHUNK_SECONDS, self._cold_seconds) if lasting else caching.CHUNK_SECONDS
+        seconds = caching.CHUNK_SECONDS
+        if view.cold and self._retention.keep(view.tail.stream.path) is None:
+            seconds = max(seconds, self._cold_seconds)
         if config.ttl is None and config.expires_at is None:
-            return caching.CHUNK % most
-        left = float(most)
+            return caching.CHUNK % seconds
+        left = float(seconds)
         if config.ttl is not None:
             left = min(left, config.ttl)
         if config.expires_at is not None:
             left = min(left, (config.expires_at - self._streams.clock()) / 1000)
         return b"public, max-age=%d" % max(0, left)
 
-    async def _long_poll(self, request: Request, view: View, held: str) -> Answer:
+    async def _long_poll(self, request: Request, view: View, cursor: str) -> Answer:
         if not view.bodies and view.closed:
-            self.limiter.ended(request.client, view.tail.stream.path)
+            self._limiter.check_closed_poll(request.client, view.tail.stream.path)
         elif not view.bodies:
-            with self.limiter.live(request.client):
+            with self._limiter.live(request.client):
                 view = await self._streams.follow(view.tail, view.end, self._poll_seconds)
         headers = _view_headers(view)
         headers.append((b"cache-control", caching.LIVE))
-        headers.append((b"stream-cursor", b"%d" % next_cursor(held, self._streams.clock())))
+        headers.append((b"stream-cursor", b"%d" % next_cursor(cursor, self._streams.clock())))
         if not view.bodies:
-            # Without a body there is nothing for a type to describe.
+            # All but the content type: there is no content.
             return Response(204, headers[1:])
         return await self._data(request, view, headers)
 
     async def _data(self, request: Request, view: View, headers: RawHeaders) -> Response:
-        """A body with its tag, compressed if the client likes that, or 304 if it has it."""
+        """Answer with the body and its ETag, compressed if the client accepts that; or with 304."""
         config = view.tail.stream.config
-        body = joined(config.mode, view.bodies)
+        body = join_bodies(config.mode, view.bodies)
         encoding = ""
-        if self._compress_bytes and compress.worth_it(config.content_type):
+        if self._compress_bytes and compress.is_compressible(config.content_type):
             headers.append(_VARY)
             if len(body) >= self._compress_bytes:
-                encoding = compress.choose(request.header(b"accept-encoding") or "")
+                encoding = compress.choose_encoding(request.header(b"accept-encoding") or "")
         tag = etag(
             view.tail.stream.id,
             view.start,
@@ -273,15 +247,15 @@ class StreamRoutes:
             encoding=encoding,
         )
         headers += [(b"etag", tag.encode()), SANDBOX]
-        held = request.header(b"if-none-match")
-        if held is not None and matches(held, tag):
+        condition = request.header(b"if-none-match")
+        if condition is not None and matches(condition, tag):
             return Response(304, headers)
         if encoding:
             body = await self._compressor.compress(body, encoding, tag)
             headers.append((b"content-encoding", encoding.encode()))
         return Response(200, headers, body)
 
-    def _sse(self, request: Request, view: View, held: str) -> Streaming:
+    def _sse(self, request: Request, view: View, cursor: str) -> Streaming:
         headers: RawHeaders = [
             (b"content-type", b"text/event-stream"),
             (b"cache-control", b"no-cache"),
@@ -289,24 +263,25 @@ class StreamRoutes:
         ]
         if view.tail.stream.config.mode is Mode.BYTES:
             headers.append((b"stream-sse-data-encoding", b"base64"))
-        return Streaming(200, headers, partial(self._live, request.client, view, held))
+        return Streaming(200, headers, partial(self._live, request.client, view, cursor))
 
-    async def _live(self, client: str, view: View, held: str, sink: Sink) -> None:
-        with self.limiter.live(client):
-            await self._events(view, held, sink)
+    async def _live(self, client: str, view: View, client_cursor: str, sink: Sink) -> None:
+        with self._limiter.live(client):
+            await self._events(view, client_cursor, sink)
 
-    async def _events(self, view: View, held: str, sink: Sink) -> None:
-        """Data as it comes, until the stream ends or the response has lived long enough."""
+    async def _events(self, view: View, client_cursor: str, sink: Sink) -> None:
+        """Send data as it is appended, until the stream or the lifetime of the response ends."""
         streams = self._streams
-        cursor = next_cursor(held, streams.clock())
-        reader = Reader(sink, cursor, time.monotonic() + self._sse_seconds)
+        cursor = next_cursor(client_cursor, streams.clock())
+        deadline = time.monotonic() + self._sse_seconds
+        reader = SseReader(sink, view.tail, view.end, cursor, deadline)
         await sse.send(sink, view, cursor)
         while not view.closed:
             reader.slot = view.end
             await sink.drain()
-            if streams.draining or time.monotonic() >= reader.end:
+            if streams.draining or time.monotonic() >= deadline:
                 return
-            if view.up_to_date and await self._feeds.attend(view.tail, reader):
+            if view.up_to_date and await self._sse_readers.attend(view.tail, reader):
                 return
             try:
                 view = await streams.follow(view.tail, reader.slot, 0)
@@ -317,14 +292,14 @@ class StreamRoutes:
                 await sse.send(sink, view, cursor)
 
 
-def _position(given: list[str] | None, live: str) -> int:
-    if given is None:
+def _position(values: list[str] | None, live: str) -> int:
+    if values is None:
         if live:
             raise BadOffset("a live read needs an offset: -1, now, or a Stream-Next-Offset")
         return offsets.BEGINNING
-    if len(given) > 1:
+    if len(values) > 1:
         raise BadOffset("offset was given more than once")
-    return offsets.parse_position(given[0])
+    return offsets.parse_position(values[0])
 
 
 def _view_headers(view: View) -> RawHeaders:

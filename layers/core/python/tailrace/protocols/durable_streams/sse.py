@@ -9,10 +9,10 @@ from typing import Final
 
 import orjson
 
-from tailrace.limits import EVENT_PIECE_BYTES
-from tailrace.log.content import Mode, joined
+from tailrace.limits import EVENT_STEP_BYTES
+from tailrace.live.follower import Sink
+from tailrace.log.content import Mode, join_bodies
 from tailrace.streams import View
-from tailrace.web.messages import Sink
 
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 
@@ -20,7 +20,7 @@ _CR, _LF, _SPACE = b"\r\n "
 
 
 def encode(view: View, cursor: int) -> bytes:
-    """A view as events."""
+    """Encode a view as events."""
     return b"".join(pieces(view, cursor))
 
 
@@ -36,15 +36,15 @@ async def send(sink: Sink, view: View, cursor: int) -> None:
 
 
 def is_small(view: View) -> bool:
-    """Whether a view becomes events in no time, whatever is in it."""
-    return sum(map(len, view.bodies)) <= EVENT_PIECE_BYTES
+    """Whether a view is encoded at once without blocking other requests."""
+    return sum(map(len, view.bodies)) <= EVENT_STEP_BYTES
 
 
 def pieces(view: View, cursor: int) -> Iterator[bytes]:
-    """The events of a view, each piece made of a bounded part of it."""
+    """Encode a view in pieces of bounded size."""
     if view.bodies:
         mode = view.tail.stream.config.mode
-        yield from data_event(mode, joined(mode, view.bodies))
+        yield from data_event(mode, join_bodies(mode, view.bodies))
     yield control_event(view, cursor)
 
 
@@ -57,18 +57,18 @@ def data_event(mode: Mode, payload: bytes) -> Iterator[bytes]:
 
 
 def _base64(payload: bytes) -> Iterator[bytes]:
-    size = EVENT_PIECE_BYTES // 3 * 3
+    size = EVENT_STEP_BYTES // 3 * 3
     for start in range(0, len(payload), size):
         yield b64encode(payload[start : start + size])
 
 
 def _lines(payload: bytes) -> Iterator[bytes]:
-    """Every kind of line end starts a new field, so that no payload can forge an event.
+    """Encode text, each line of which becomes a field of its own: no payload can forge an event.
 
-    A client takes one space away at the beginning of a field."""
+    A line that begins with a space gets another one, since clients remove one from each field."""
     start, after_end = 0, True
     while start < len(payload):
-        stop = start + EVENT_PIECE_BYTES
+        stop = start + EVENT_STEP_BYTES
         if payload[stop - 1 : stop + 1] == b"\r\n":
             stop += 1
         piece = payload[start:stop]

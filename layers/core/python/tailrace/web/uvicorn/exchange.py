@@ -1,7 +1,7 @@
-"""One request of a stream route and its answer, on a connection that uvicorn owns.
+"""One stream request and its answer, on a connection that uvicorn owns.
 
-These stand where uvicorn's request/response cycle would, so they have the attributes that uvicorn's
-protocol looks at: `keep_alive`, `disconnected`, `response_complete` and `message_event`.
+The classes here stand where uvicorn's request/response cycle would, so they have the attributes
+that uvicorn reads: `keep_alive`, `disconnected`, `response_complete` and `message_event`.
 """
 
 from __future__ import annotations
@@ -9,26 +9,25 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, Protocol
 
 from tailrace.auth.origins import Origins
 from tailrace.auth.proxies import Proxies
 from tailrace.errors import TailraceError
-from tailrace.web.bodies import Bodies, check_length, too_large
 from tailrace.web.messages import (
     COMMON_HEADERS,
     Answer,
+    BodyMemory,
     Disconnected,
     RawHeaders,
     Request,
     Response,
     Streaming,
+    check_length,
     has_length,
+    too_large,
 )
-
-if TYPE_CHECKING:
-    from tailrace.web.uvicorn.protocol import StreamProtocol
 
 logger = logging.getLogger("tailrace")
 
@@ -38,29 +37,48 @@ _STATUS_LINES: Final = {
 }
 
 
-def rendered(headers: RawHeaders) -> bytes:
+def render_headers(headers: RawHeaders) -> bytes:
     return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
-_COMMON: Final = rendered(COMMON_HEADERS)
+_COMMON: Final = render_headers(COMMON_HEADERS)
 
 _JOIN_BYTES: Final = 64 << 10
-"""Larger bodies are handed over as they are instead of being copied behind their head."""
+"""Larger bodies are written separately: copying them behind their head would cost more."""
 
 
-class FastRoutes(Protocol):
-    """The routes whose requests are answered without ASGI."""
+class FastLane(NamedTuple):
+    """The requests that are answered without ASGI, and what their connections need."""
 
-    bodies: Bodies
+    prefixes: tuple[bytes, ...]
+    """Beginnings of their paths."""
+    respond: Callable[[Request], Awaitable[Answer]]
+    memory: BodyMemory
     max_body_bytes: int
     origins: Origins
     proxies: Proxies
 
-    async def respond(self, request: Request) -> Answer: ...
+
+class Connection(Protocol):
+    """The connection that an exchange answers on."""
+
+    lane: FastLane
+    loop: asyncio.AbstractEventLoop
+    transport: Any
+    flow: Any
+    parser: Any
+    client: tuple[str, int] | None
+    url: bytes
+    headers: RawHeaders
+    expect_100_continue: bool
+
+    def default_headers(self) -> bytes: ...
+    def on_response_complete(self) -> None: ...
+    def drain_and_close(self) -> None: ...
 
 
 class _NoEvent:
-    """uvicorn rings a bell for its own cycle; ours is told directly."""
+    """uvicorn sets an event for its own cycle; an exchange has methods for that."""
 
     def set(self) -> None:
         pass
@@ -72,165 +90,167 @@ _NO_EVENT: Final = _NoEvent()
 class Exchange:
     """One request and its answer on a connection; stands where uvicorn's cycle would.
 
-    It is answered by a task of its own: at once when the body came with the head, or else as soon
-    as the head is there. Then nothing more is read from the connection until the body is asked for,
-    which nobody does for a request that is refused."""
+    A task of its own answers it: at once if the body came with the head, or else as soon as the
+    head is complete. In the second case nothing more is read from the connection until the handler
+    reads the body, so a request that is refused costs no memory."""
 
     __slots__ = (
-        "_body",
+        "_body_ready",
         "_chunked",
-        "_expects",
+        "_connection",
+        "_expects_continue",
         "_headers",
-        "_held",
-        "_length",
+        "_is_next",
+        "_limit",
         "_method",
-        "_most",
         "_parts",
-        "_protocol",
-        "_ready",
+        "_received_all",
+        "_reserved",
         "_task",
         "_url",
-        "_whole",
         "disconnected",
         "keep_alive",
         "message_event",
+        "received",
         "response_complete",
         "response_started",
     )
 
-    def __init__(self, protocol: StreamProtocol, method: str, version: str) -> None:
-        self._protocol = protocol
+    def __init__(self, connection: Connection, method: str, version: str) -> None:
+        self._connection = connection
         self._method = method
-        self._url = protocol.url
-        self._headers: RawHeaders = protocol.headers
-        self._expects = protocol.expect_100_continue
+        self._url = connection.url
+        self._headers: RawHeaders = connection.headers
+        self._expects_continue = connection.expect_100_continue
         self._chunked = version != "1.0"
         self._parts: list[bytes] = []
-        self._length = self._held = 0
-        self._most = protocol.routes.max_body_bytes
-        self._whole = False
-        self._ready = False
-        self._body: asyncio.Future[None] | None = None
-        """Resolved when the body is there, or cannot be taken."""
+        self._reserved = 0
+        """Bytes of the body that are counted by the lane's memory."""
+        self._limit = connection.lane.max_body_bytes
+        self._received_all = False
+        self._is_next = False
+        """Whether all earlier requests of the connection are answered."""
+        self._body_ready: asyncio.Future[None] | None = None
+        """Resolved when the body is complete, or cannot be received."""
         self._task: asyncio.Task[None] | None = None
-        self.keep_alive = self._chunked and protocol.parser.should_keep_alive()
+        self.received = 0
+        """Bytes of the body that arrived."""
+        self.keep_alive = self._chunked and connection.parser.should_keep_alive()
         self.disconnected = False
         self.response_started = self.response_complete = False
         self.message_event = _NO_EVENT
 
     def start(self) -> None:
-        """Its turn has come: no earlier request of the connection is unanswered."""
-        self._ready = True
-        if self._whole:
+        """Allow the answer: all earlier requests of the connection are answered."""
+        self._is_next = True
+        if self._received_all:
             self._run()
 
-    def begin_early(self) -> None:
-        """Answer a request whose body is not there yet, if its turn has come."""
-        if self._ready and self._task is None and not self._whole:
-            self._protocol.flow.pause_reading()
+    def answer_before_body(self) -> None:
+        """Answer a request whose body is incomplete, if it is the next to be answered."""
+        if self._is_next and self._task is None and not self._received_all:
+            self._connection.flow.pause_reading()
             self._run()
 
-    def feed(self, data: bytes) -> None:
-        """Take a piece of the body; what comes when no more is wanted is dropped."""
-        self._length += len(data)
-        if self._body is not None and self._body.done():
+    def add_body(self, data: bytes) -> None:
+        """Keep a piece of the body; once the body is refused, its pieces are dropped."""
+        self.received += len(data)
+        if self._body_ready is not None and self._body_ready.done():
             return
         try:
-            if self._length > self._most:
-                raise too_large(self._most)
-            self._protocol.routes.bodies.take(len(data))
+            if self.received > self._limit:
+                raise too_large(self._limit)
+            self._connection.lane.memory.reserve(len(data))
         except TailraceError as error:
-            self._drop()
-            self._body = self._body or self._protocol.loop.create_future()
-            self._body.set_exception(error)
-            # It may never be asked for.
-            self._body.exception()
+            self._release_body()
+            self._body_ready = self._body_ready or self._connection.loop.create_future()
+            self._body_ready.set_exception(error)
+            # The handler may never read the body: without this, asyncio would log the exception.
+            self._body_ready.exception()
             return
-        self._held += len(data)
+        self._reserved += len(data)
         self._parts.append(data)
 
-    @property
-    def received(self) -> int:
-        return self._length
-
-    def finish(self) -> None:
-        self._whole = True
-        if self._body is not None and not self._body.done():
-            self._body.set_result(None)
-        if self._ready and self._task is None:
+    def end_body(self) -> None:
+        self._received_all = True
+        if self._body_ready is not None and not self._body_ready.done():
+            self._body_ready.set_result(None)
+        if self._is_next and self._task is None:
             self._run()
 
-    def leave(self) -> None:
-        """The client is gone. A write goes on: it may be half done; a read need not, nor what
-        waits for a body that will never come."""
+    def on_disconnect(self) -> None:
+        """Cancel reads, and requests that still wait for their body; writes run to their end."""
         self.disconnected = True
         if self._task is None:
-            self._drop()
-        elif self._method == "GET" or (self._body is not None and not self._body.done()):
+            self._release_body()
+        elif self._method == "GET" or (
+            self._body_ready is not None and not self._body_ready.done()
+        ):
             self._task.cancel()
 
-    def abandon(self) -> None:
-        """Another answer is given instead: the request cannot be read to its end."""
+    def cancel(self) -> None:
+        """Give up the request, which cannot be read to its end: a refusal is its answer."""
         self.disconnected = True
-        self._drop()
+        self._release_body()
         if self._task is not None:
             self._task.cancel()
 
     async def read(self, limit: int) -> bytes:
-        """The body, for which a client that asked first is invited to send it."""
-        if not self._whole:
+        """Read the body; a client that waits for 100 Continue gets that first."""
+        if not self._received_all:
             if self.disconnected:
                 raise Disconnected
             check_length(dict(self._headers).get(b"content-length"), limit)
-            self._most = limit
-            self._body = self._body or self._protocol.loop.create_future()
-            if self._expects:
-                self._protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            self._protocol.flow.resume_reading()
-        if self._body is not None:
-            await self._body
+            self._limit = limit
+            self._body_ready = self._body_ready or self._connection.loop.create_future()
+            if self._expects_continue:
+                self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._connection.flow.resume_reading()
+        if self._body_ready is not None:
+            await self._body_ready
         parts, self._parts = self._parts, []
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _run(self) -> None:
-        self._task = self._protocol.loop.create_task(self._serve())
+        self._task = self._connection.loop.create_task(self._serve())
 
     async def _serve(self) -> None:
         try:
-            answer = await self._answer()
+            answer = await self._respond()
             if self.disconnected:
                 return
             self.response_started = True
-            if not self._whole:
-                self._refuse_rest()
+            if not self._received_all:
+                self._discard_rest()
             if isinstance(answer, Response):
                 self._write(answer)
-                if self.keep_alive and self._protocol.flow.write_paused:
-                    # The next request of the connection waits until this answer is on its way.
-                    await self._protocol.flow.drain()
+                if self.keep_alive and self._connection.flow.write_paused:
+                    # The next request of the connection waits until this answer is sent.
+                    await self._connection.flow.drain()
             else:
                 await self._stream(answer)
         except Disconnected:
             pass
         except Exception:
-            # The head may be sent: hanging up is all that still tells the client.
-            # The query may hold credentials.
+            # The head may be sent already, so closing is the only way to report the failure.
+            # The path is logged without the query, which may hold credentials.
             path = self._url.partition(b"?")[0].decode("latin-1")
-            logger.exception("%s %s broke off", self._method, path)
-            self._protocol.transport.close()
+            logger.exception("%s %s failed while it was answered", self._method, path)
+            self._connection.transport.close()
         else:
             self._complete()
         finally:
-            self._drop()
+            self._release_body()
 
-    def _answer(self) -> Awaitable[Answer]:
+    def _respond(self) -> Awaitable[Answer]:
         raw_path, _, query = self._url.partition(b"?")
-        peer = self._protocol.client[0] if self._protocol.client else ""
-        scheme, proxies = "http", self._protocol.routes.proxies
+        connection = self._connection
+        peer = connection.client[0] if connection.client else ""
+        scheme, proxies = "http", connection.lane.proxies
         if proxies:
             headers = dict(self._headers)
-            scheme = proxies.scheme(peer, headers, scheme)
-            peer = proxies.client(peer, headers)
+            scheme = proxies.client_scheme(peer, headers, scheme)
+            peer = proxies.client_address(peer, headers)
         request = Request(
             self._method,
             raw_path.decode("latin-1"),
@@ -241,26 +261,25 @@ class Exchange:
             peer=peer,
             source=self,
         )
-        return self._protocol.routes.respond(request)
+        return connection.lane.respond(request)
 
-    def _refuse_rest(self) -> None:
-        """What is still to come of the body is dropped; nobody has asked for it."""
+    def _discard_rest(self) -> None:
+        """Drop the rest of the body, which the handler has not read."""
         self.keep_alive = False
-        self._body = self._body or self._protocol.loop.create_future()
-        if not self._body.done():
-            self._body.set_result(None)
-        self._drop()
-        self._protocol.flow.resume_reading()
+        self._body_ready = self._body_ready or self._connection.loop.create_future()
+        if not self._body_ready.done():
+            self._body_ready.set_result(None)
+        self._release_body()
+        self._connection.flow.resume_reading()
 
-    def _drop(self) -> None:
-        """Let go of the body, and of the memory that it was counted for."""
+    def _release_body(self) -> None:
         self._parts = []
-        self._protocol.routes.bodies.give_back(self._held)
-        self._held = 0
+        self._connection.lane.memory.release(self._reserved)
+        self._reserved = 0
 
     def _write(self, answer: Response) -> None:
-        transport = self._protocol.transport
-        head = _head(self._protocol, answer, self.keep_alive)
+        transport = self._connection.transport
+        head = _render_head(self._connection, answer, self.keep_alive)
         if not has_length(self._method, answer.status):
             head.append(b"\r\n")
             transport.write(b"".join(head))
@@ -274,18 +293,18 @@ class Exchange:
             transport.write(answer.body)
 
     async def drain(self) -> None:
-        await self._protocol.flow.drain()
+        await self._connection.flow.drain()
 
     def push(self, data: bytes) -> bool:
-        protocol = self._protocol
-        if protocol.transport.is_closing():
+        connection = self._connection
+        if connection.transport.is_closing():
             return False
-        protocol.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
-        return not protocol.flow.write_paused
+        connection.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        return not connection.flow.write_paused
 
     async def _stream(self, answer: Streaming) -> None:
-        transport = self._protocol.transport
-        head = _head(self._protocol, answer, self.keep_alive)
+        transport = self._connection.transport
+        head = _render_head(self._connection, answer, self.keep_alive)
         head.append(b"transfer-encoding: chunked\r\n\r\n" if self._chunked else b"\r\n")
         transport.write(b"".join(head))
         await answer.run(self)
@@ -294,18 +313,18 @@ class Exchange:
 
     def _complete(self) -> None:
         self.response_complete = True
-        if not self._whole:
-            self._protocol.linger()
+        if not self._received_all:
+            self._connection.drain_and_close()
         elif not self.keep_alive:
-            self._protocol.transport.close()
-        self._protocol.on_response_complete()
+            self._connection.transport.close()
+        self._connection.on_response_complete()
 
 
 class Refusal:
-    """The answer to what cannot be read on, given when its turn has come; then the line is cut."""
+    """The last answer of a connection whose input cannot be read any further."""
 
-    def __init__(self, protocol: StreamProtocol, answer: Response) -> None:
-        self._protocol = protocol
+    def __init__(self, connection: Connection, answer: Response) -> None:
+        self._connection = connection
         self._answer = answer
         self.keep_alive = False
         self.disconnected = False
@@ -313,17 +332,18 @@ class Refusal:
         self.message_event = _NO_EVENT
 
     def start(self) -> None:
+        """Send it: all earlier requests of the connection are answered."""
         body = self._answer.body
-        head = _head(self._protocol, self._answer, self.keep_alive)
+        head = _render_head(self._connection, self._answer, self.keep_alive)
         head += [b"content-length: %d\r\n\r\n" % len(body), body]
         self.response_complete = True
-        self._protocol.transport.write(b"".join(head))
-        self._protocol.linger()
+        self._connection.transport.write(b"".join(head))
+        self._connection.drain_and_close()
 
 
-def _head(protocol: StreamProtocol, answer: Answer, keep_alive: bool) -> list[bytes]:
-    """An answer's head in pieces, but for its length and the empty line."""
-    parts = [_STATUS_LINES[answer.status], protocol.default_headers(), _COMMON]
+def _render_head(connection: Connection, answer: Answer, keep_alive: bool) -> list[bytes]:
+    """Render an answer's head in pieces, without its length and the empty line."""
+    parts = [_STATUS_LINES[answer.status], connection.default_headers(), _COMMON]
     parts += [b"%b: %b\r\n" % header for header in answer.headers]
     if not keep_alive:
         parts.append(b"connection: close\r\n")

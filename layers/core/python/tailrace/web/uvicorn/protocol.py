@@ -1,8 +1,8 @@
 """The fast lane: stream requests answered straight from uvicorn's parser.
 
-uvicorn owns sockets, parsing, keep-alive, upgrades and shutdown. What it does per request to speak
-ASGI costs twice as much as an append does, so for the stream routes its request/response cycle is
-replaced by a leaner one. Every other request goes through ASGI as usual.
+uvicorn owns sockets, parsing, keep-alive, upgrades and shutdown. Speaking ASGI takes it twice as
+long per request as an append does, so for stream requests an `Exchange` replaces its
+request/response cycle. Every other request goes through ASGI as usual.
 """
 
 from __future__ import annotations
@@ -16,111 +16,112 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tailrace.errors import BadRequest, HeadersTooLarge, MethodNotAllowed, RequestTooSlow
 from tailrace.limits import (
-    BODY_RATE,
+    BODY_BYTES_PER_SECOND,
     BODY_SECONDS,
-    HEAD_SECONDS,
     HEADER_BYTES,
     HEADER_COUNT,
+    HEADER_SECONDS,
     LINGER_BYTES,
     LINGER_SECONDS,
-    STALLED_SECONDS,
+    RESPONSE_STALL_SECONDS,
 )
 from tailrace.web.messages import METHODS, RawHeaders, Response, cors
-from tailrace.web.paths import PREFIXES
 from tailrace.web.statuses import error_response
-from tailrace.web.uvicorn.exchange import Exchange, FastRoutes, Refusal, rendered
+from tailrace.web.uvicorn.exchange import Exchange, FastLane, Refusal, render_headers
 
-_RAW_PREFIXES: Final = tuple(prefix.encode() for prefix in PREFIXES)
-_OFFER_HEADERS: Final = (b"upgrade", b"connection", b"http2-settings")
+_UPGRADE_HEADERS: Final = (b"upgrade", b"connection", b"http2-settings")
 
 
 class StreamProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with the fast lane."""
 
-    routes: FastRoutes
+    lane: FastLane
     _default: tuple[Any, bytes] = (None, b"")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._answering: Any = None
-        """The request whose turn it is to be answered."""
+        """The request that is to be answered next."""
         self._receiving: Any = None
         """The request whose body is being read."""
         self._in_head = False
-        self._begun_in_data = False
-        self._fed = 0
-        """Bytes received in which the present head may lie."""
-        self._fed_first = 0
-        """Those of them that came with its beginning, and perhaps with other requests."""
-        self._declining = False
+        self._head_began = False
+        """Whether a head began in the data that came last."""
+        self._head_bytes = 0
+        """Bytes received since the present head began, and with its beginning."""
+        self._head_bytes_first = 0
+        """Those that came with its beginning: other requests may be among them."""
+        self._declining_upgrade = False
         self._refused = False
         self._asgi_bytes = 0
-        """What has arrived of a body that uvicorn receives."""
-        self._expected: Any = None
-        """The request whose body was known to be incomplete when data came last."""
-        self._since = 0.0
-        """When the client was left to send something: the rest of a request, or the next one."""
-        self._looks_at = 0.0
-        self._dropped = 0
+        """Bytes that arrived of a body that uvicorn receives."""
+        self._incomplete: Any = None
+        """The request whose body was incomplete when data came last."""
+        self._waiting_since = 0.0
+        """When the connection began to wait for the client: for the rest of a request, or the next
+        request."""
+        self._check_at = 0.0
+        """When the time-out is checked next."""
+        self._dropped_bytes = 0
         """Bytes that came after a refusal."""
-        self._progressed = False
+        self._got_body = False
         """Whether the data that came last held a part of a body."""
-        self._unproductive = 0
-        """Bytes since the last part of a body: trailers, and what is around chunks."""
-        self._stalled: asyncio.TimerHandle | None = None
+        self._overhead_bytes = 0
+        """Bytes since the last part of a body: trailers, and the framing of chunks."""
+        self._write_timer: asyncio.TimerHandle | None = None
 
     def default_headers(self) -> bytes:
-        """Date and the like; uvicorn makes a new list once a second."""
+        """uvicorn's headers such as Date, rendered once for each list: it makes one each second."""
         headers = self.server_state.default_headers
         if StreamProtocol._default[0] is not headers:
-            StreamProtocol._default = (headers, rendered(headers))
+            StreamProtocol._default = (headers, render_headers(headers))
         return StreamProtocol._default[1]
 
-    # What the transport calls
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._since = self.loop.time()
-        self._look_in(self.timeout_keep_alive)
+        self._waiting_since = self.loop.time()
+        self._schedule_check(self.timeout_keep_alive)
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
-            self._dropped += len(data)
-            if self._dropped > LINGER_BYTES:
+            self._dropped_bytes += len(data)
+            if self._dropped_bytes > LINGER_BYTES:
                 self.transport.abort()
             return
-        receiving, self._progressed = self._receiving, False
-        self._begun_in_data = False
-        self._fed = self._fed + len(data) if self._in_head else len(data)
+        receiving, self._got_body = self._receiving, False
+        self._head_began = False
+        self._head_bytes = self._head_bytes + len(data) if self._in_head else len(data)
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
+        except httptools.HttpParserUpgrade as upgrade:
             if self._refused:
                 return  # type: ignore[unreachable] # mypy does not see that the parser calls back
             if self._should_upgrade():
                 self._unset_keepalive_if_required()
                 self.handle_websocket_upgrade()
                 return
-            self._decline_upgrade(data[offer.args[0] :])
+            self._decline_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            self.send_400_response("what was sent is not HTTP/1.1")
+            self.send_400_response("this is not an HTTP/1.1 request")
         if self._in_head:
-            if self._begun_in_data:
-                self._fed_first = len(data)
-                self._expect_rest(HEAD_SECONDS)
-            elif self._fed - self._fed_first > HEADER_BYTES:
-                # The parser would keep a header field of any length until it has seen its end.
+            if self._head_began:
+                self._head_bytes_first = len(data)
+                self._expect_rest(HEADER_SECONDS)
+            elif self._head_bytes - self._head_bytes_first > HEADER_BYTES:
+                # The parser keeps a header field of any length in memory until its end.
                 self._refuse_head()
-        elif self._receiving is not self._expected:
-            self._expected = self._receiving
-            if self._expected is not None:
-                self._unproductive = 0
+        elif self._receiving is not self._incomplete:
+            self._incomplete = self._receiving
+            if self._incomplete is not None:
+                self._overhead_bytes = 0
                 self._expect_rest(BODY_SECONDS)
-                if isinstance(self._expected, Exchange):
-                    self._expected.begin_early()
+                if isinstance(self._incomplete, Exchange):
+                    self._incomplete.answer_before_body()
         elif receiving is not None and receiving is self._receiving:
-            self._unproductive = 0 if self._progressed else self._unproductive + len(data)
-            if self._unproductive > HEADER_BYTES:
+            self._overhead_bytes = 0 if self._got_body else self._overhead_bytes + len(data)
+            if self._overhead_bytes > HEADER_BYTES:
                 self._refuse_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -129,47 +130,47 @@ class StreamProtocol(HttpToolsProtocol):
                 cycle.disconnected = True
                 cycle.message_event.set()
                 if isinstance(cycle, Exchange):
-                    cycle.leave()
+                    cycle.on_disconnect()
         self.pipeline.clear()
         self._unset_keepalive_if_required()
-        self._unset_stalled()
+        self._cancel_write_timer()
         super().connection_lost(exc)
-        # They refer to the connection: bodies would be kept until the collector finds the cycle.
-        self.cycle = self._answering = self._receiving = self._expected = None  # type: ignore[assignment]
+        # They refer to the connection: their bodies would stay until the next garbage collection.
+        self.cycle = self._answering = self._receiving = self._incomplete = None  # type: ignore[assignment]
 
-    # What the parser calls
+    # Called by the parser
 
     def on_message_begin(self) -> None:
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
-        self._in_head = self._begun_in_data = True
+        self._in_head = self._head_began = True
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         if self._refused:
             return
         if len(self.headers) > HEADER_COUNT or (
-            self._fed > HEADER_BYTES and head_size(self.url, self.headers) > HEADER_BYTES
+            self._head_bytes > HEADER_BYTES and head_size(self.url, self.headers) > HEADER_BYTES
         ):
             self._refuse_head()
             return
         upgrades = self.parser.should_upgrade()
         if upgrades and not self._should_upgrade():
-            self._declining = True
+            self._declining_upgrade = True
             return
-        if upgrades or not self.url.startswith(_RAW_PREFIXES):
+        if upgrades or not self.url.startswith(self.lane.prefixes):
             self._begin_asgi()
         else:
             method = self.parser.get_method().decode("ascii")
             self._enqueue(Exchange(self, method, self.parser.get_http_version()))
         self._receiving = self.cycle
         if not upgrades:
-            # Fields after a chunked body are not fields of the head.
+            # Trailers, which come after a chunked body, are no headers.
             self.headers = []
 
     def _begin_asgi(self) -> None:
-        """Let uvicorn take over, with the scope that it would have begun with the message."""
+        """Let uvicorn serve the request, with the scope that it makes when a message begins."""
         self._asgi_bytes = 0
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
@@ -178,12 +179,12 @@ class StreamProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        if self._refused or self._declining:
+        if self._refused or self._declining_upgrade:
             return
-        self._progressed = True
+        self._got_body = True
         exchange: object = self.cycle
         if isinstance(exchange, Exchange):
-            exchange.feed(body)
+            exchange.add_body(body)
         else:
             self._asgi_bytes += len(body)
             super().on_body(body)
@@ -192,28 +193,28 @@ class StreamProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._receiving = None
-        if self._refused or self._declining:
+        if self._refused or self._declining_upgrade:
             return
         exchange: object = self.cycle
         if isinstance(exchange, Exchange):
-            exchange.finish()
+            exchange.end_body()
         else:
             super().on_message_complete()
 
-    # Turns
+    # Pipelining
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
-        self._since = self.loop.time()
+        self._waiting_since = self.loop.time()
         if self.pipeline:
             cycle: Any
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
             if isinstance(cycle, Exchange):
-                cycle.begin_early()
+                cycle.answer_before_body()
 
     def _enqueue(self, cycle: Exchange | Refusal) -> None:
         before: Any = self.cycle
@@ -231,20 +232,20 @@ class StreamProtocol(HttpToolsProtocol):
         else:
             super()._start_asgi_task(cycle, app)
 
-    # Patience
+    # Time-outs
 
-    def _look_in(self, seconds: float) -> None:
-        """One timer that looks again later, instead of one that is set anew by each request."""
-        self._looks_at = self.loop.time() + seconds
+    def _schedule_check(self, seconds: float) -> None:
+        """Check the time-out later: one timer checks again, instead of one timer per request."""
+        self._check_at = self.loop.time() + seconds
         self.timeout_keep_alive_task = self.loop.call_later(
             seconds, self.timeout_keep_alive_handler
         )
 
     def _expect_rest(self, seconds: float) -> None:
-        self._since = self.loop.time()
-        if self._looks_at > self._since + seconds:
+        self._waiting_since = self.loop.time()
+        if self._check_at > self._waiting_since + seconds:
             self._unset_keepalive_if_required()
-            self._look_in(seconds)
+            self._schedule_check(seconds)
 
     def timeout_keep_alive_handler(self) -> None:
         if self.transport.is_closing() or self._refused:
@@ -253,63 +254,68 @@ class StreamProtocol(HttpToolsProtocol):
         receiving = self._in_head or self._receiving is not None
         answering = self._answering is not None and not self._answering.response_complete
         if self.flow.read_paused or (answering and not receiving):
-            # It is not the client's turn: what is not read cannot arrive.
-            self._since = now
-        left = self._since + self._patience() - now
+            # The server is not waiting for the client: it does not read, or has yet to answer.
+            self._waiting_since = now
+        left = self._waiting_since + self._time_allowed() - now
         if left > 0:
-            self._look_in(left)
+            self._schedule_check(left)
         elif receiving:
-            self._refuse(error_response(self._too_slow()))
+            self._refuse(error_response(self._timeout_error()))
         else:
             self.transport.close()
 
-    def _patience(self) -> float:
+    def _time_allowed(self) -> float:
+        """Seconds that the client has for what the connection waits for."""
         if self._in_head:
-            return HEAD_SECONDS
+            return HEADER_SECONDS
         cycle = self._receiving
         if cycle is None:
             return self.timeout_keep_alive
         received = cycle.received if isinstance(cycle, Exchange) else self._asgi_bytes
-        # A body that never ends must not go on forever because it is fast.
-        return BODY_SECONDS + min(received, self.routes.max_body_bytes) / BODY_RATE
+        # Bounded: a client that sends fast must not hold the connection with an endless body.
+        return BODY_SECONDS + min(received, self.lane.max_body_bytes) / BODY_BYTES_PER_SECOND
 
-    def _too_slow(self) -> RequestTooSlow:
+    def _timeout_error(self) -> RequestTooSlow:
         if self._in_head:
-            return RequestTooSlow(f"the header fields did not arrive in {HEAD_SECONDS} s")
+            return RequestTooSlow(f"the header fields did not arrive in {HEADER_SECONDS} s")
         return RequestTooSlow(
             f"the body came too slowly: it has {BODY_SECONDS} s, and one more for each"
-            f" {BODY_RATE} bytes"
+            f" {BODY_BYTES_PER_SECOND} bytes"
         )
 
     def pause_writing(self) -> None:
         super().pause_writing()
         size = self.transport.get_write_buffer_size()
-        self._watch_writing(size, self.loop.time() + STALLED_SECONDS + size / BODY_RATE)
+        self._schedule_write_check(
+            size, self.loop.time() + RESPONSE_STALL_SECONDS + size / BODY_BYTES_PER_SECOND
+        )
 
     def resume_writing(self) -> None:
-        self._unset_stalled()
+        self._cancel_write_timer()
         super().resume_writing()
 
-    def _watch_writing(self, size: int, end: float) -> None:
-        """Let a client go that takes nothing, or too little, of what waits to be sent to it."""
-        self._stalled = self.loop.call_later(STALLED_SECONDS, self._check_writing, size, end)
+    def _schedule_write_check(self, size: int, end: float) -> None:
+        self._write_timer = self.loop.call_later(
+            RESPONSE_STALL_SECONDS, self._check_writing, size, end
+        )
 
     def _check_writing(self, before: int, end: float) -> None:
+        """Abort the connection of a client that takes nothing of its answers, or too little."""
         size = self.transport.get_write_buffer_size()
         if size >= before or self.loop.time() >= end:
             self.transport.abort()
         else:
-            self._watch_writing(size, end)
+            self._schedule_write_check(size, end)
 
-    def _unset_stalled(self) -> None:
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+    def _cancel_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     # Refusing
 
-    def linger(self) -> None:
-        """Say no more, and drop what the client still sends, up to a bound.
+    def drain_and_close(self) -> None:
+        """Send nothing more, and drop what the client still sends, up to a limit.
 
         Closing at once would reset the connection, and the client might never see its answer."""
         self._refused = True
@@ -321,16 +327,16 @@ class StreamProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def _decline_upgrade(self, rest: bytes) -> None:
-        """Stay with HTTP/1.1, as a server may, by reading the request again without the offer."""
+        """Stay with HTTP/1.1, as a server may, by parsing the request again without its upgrade."""
         method = self.parser.get_method()
         if method == b"CONNECT":
             self._refuse(error_response(MethodNotAllowed("CONNECT", METHODS)))
             return
         closes = not self.parser.should_keep_alive()
         head = [b"%b %b HTTP/1.1\r\n" % (method, self.url)]
-        head += [b"%b: %b\r\n" % each for each in self.headers if each[0] not in _OFFER_HEADERS]
+        head += [b"%b: %b\r\n" % each for each in self.headers if each[0] not in _UPGRADE_HEADERS]
         head.append(b"connection: close\r\n\r\n" if closes else b"\r\n")
-        self._declining = False
+        self._declining_upgrade = False
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(b"".join(head) + rest)
 
@@ -342,23 +348,23 @@ class StreamProtocol(HttpToolsProtocol):
         self._refuse(error_response(HeadersTooLarge(f"a request has {limit}")))
 
     def _refuse(self, answer: Response) -> None:
-        """Read nothing more; answer what came before, then this, and hang up."""
+        """Answer the requests that came before, then send this answer and close the connection."""
         if self._refused or self.transport.is_closing():
             return
         self._refused = True
-        answer.headers.extend(cors(self.routes.origins, dict(self.headers).get(b"origin")))
-        unfinished = self._receiving
-        if unfinished is not None:
-            if unfinished.response_complete or getattr(unfinished, "response_started", False):
-                # A second answer would be taken for that of the next request.
+        answer.headers.extend(cors(self.lane.origins, dict(self.headers).get(b"origin")))
+        incomplete = self._receiving
+        if incomplete is not None:
+            if incomplete.response_complete or getattr(incomplete, "response_started", False):
+                # The client would take a second answer for that of its next request.
                 self.transport.close()
                 return
-            # The request that broke off gets the refusal for its answer.
-            if isinstance(unfinished, Exchange):
-                unfinished.abandon()
-            if self.pipeline and self.pipeline[0][0] is unfinished:
+            # The refusal is the answer to the incomplete request.
+            if isinstance(incomplete, Exchange):
+                incomplete.cancel()
+            if self.pipeline and self.pipeline[0][0] is incomplete:
                 self.pipeline.popleft()
-            if self._answering is unfinished:
+            if self._answering is incomplete:
                 Refusal(self, answer).start()
                 return
             self.cycle = self._answering if not self.pipeline else self.pipeline[0][0]
@@ -369,6 +375,6 @@ def head_size(url: bytes, headers: RawHeaders) -> int:
     return len(url) + sum(map(len, chain.from_iterable(headers)))
 
 
-def stream_protocol(routes: FastRoutes) -> type[StreamProtocol]:
-    """The protocol class for uvicorn, bound to the routes it answers."""
-    return type("BoundStreamProtocol", (StreamProtocol,), {"routes": routes})
+def stream_protocol(lane: FastLane) -> type[StreamProtocol]:
+    """Make the protocol class for uvicorn, which takes no further arguments for connections."""
+    return type("BoundStreamProtocol", (StreamProtocol,), {"lane": lane})

@@ -1,8 +1,8 @@
-"""uvicorn's WebSocket protocol for clients that may be hostile, with a fast lane to many of them.
+"""uvicorn's WebSocket protocol, made safe against hostile clients, and fast for broadcasts.
 
-uvicorn parses the head of a handshake; it is not parsed again here. From then on nothing is read
-from a client that does not take what is written to it, or whose commands wait: what it sends stays
-in its own buffers. One that neither completes its handshake nor takes anything is let go.
+uvicorn has parsed the head of the handshake, so it is not parsed again. After it nothing is read
+from a client that does not read what is written to it, or whose commands are queued: its data stays
+in its own buffers. A client whose handshake is late, or that reads nothing, is disconnected.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from websockets.protocol import Protocol, State
 from websockets.server import ServerProtocol
 
 from tailrace.errors import BadRequest
-from tailrace.limits import CABLE_STALL_SECONDS, CABLE_WAITING_COMMANDS, HEAD_SECONDS
+from tailrace.limits import CABLE_QUEUED_COMMANDS, CABLE_STALL_SECONDS, HEADER_SECONDS
 from tailrace.web.asgi import WRITE_NOW
 from tailrace.web.statuses import error_response
 
-_quiet = logging.getLogger("tailrace.websocket")
-_quiet.setLevel(logging.WARNING)
+_logger = logging.getLogger("tailrace.websocket")
+_logger.setLevel(logging.WARNING)
 
 _TEXT: Final = 0x81
-"""The first byte of a frame that is a whole text."""
+"""The first byte of a frame that holds a whole text message."""
 
 _PIECE: Final = 1 << 10
-"""Bytes that are parsed at once: they may hold 170 frames, each of which becomes an object."""
+"""Bytes that are parsed at a time: they may hold 170 frames, each of which becomes an object."""
 
 _utf8 = codecs.getincrementaldecoder("utf-8")
 
 
 class _Frames(ServerProtocol):
-    """The frames of a connection whose head is parsed elsewhere."""
+    """Parses the frames of a connection whose handshake has been parsed by uvicorn."""
 
     _decoder: codecs.IncrementalDecoder | None = None
-    """Of the message that is being received, if it is a text."""
+    """Decodes the message that is being received, if it is a text."""
 
     def parse(self) -> Generator[None]:
         return Protocol.parse(self)
@@ -57,40 +57,40 @@ class _Frames(ServerProtocol):
             self._decoder = None
         elif frame.opcode is not Opcode.CONT:
             return
-        # Raised here it ends the connection with 1007 before the frames behind it are looked at.
+        # An error here closes the connection with 1007 before the next frames are parsed.
         if self._decoder is not None:
             self._decoder.decode(frame.data, frame.fin)
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """A text is made a frame once, however many connections it is written to: the frames of a
-    server are neither masked nor, here, compressed.
+    """Encodes a text as a frame once for all connections that it is written to, since frames of a
+    server are not masked, and ours are not compressed.
 
-    The log says nothing of who connects and what is sent, for there are tokens in it."""
+    Handshakes and messages are not logged, since they hold tokens."""
 
-    _framed: tuple[str, bytes] = ("", b"")
-    """The last text and its frame."""
+    _last_frame: tuple[str, bytes] = ("", b"")
+    """The text that was written last, and its frame."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.logger = _quiet
-        self.conn = _Frames(max_size=self.config.ws_max_size, logger=_quiet)
+        self.logger = _logger
+        self.conn = _Frames(max_size=self.config.ws_max_size, logger=_logger)
         self.conn.debug = False
         self._unread = memoryview(b"")
-        """Received, and not parsed yet."""
+        """Received data that is not parsed yet."""
         self._message = bytearray()
-        """What has arrived of the next message."""
+        """The part of the next message that has arrived."""
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting = 0
-        """Bytes that waited to be taken when that was last looked at."""
-        self._stuck = 0
-        """How often in a row none of them had been taken."""
+        self._unsent = 0
+        """Bytes in the write buffer at the last check."""
+        self._stalled_checks = 0
+        """Number of consecutive checks that found the write buffer full and no smaller."""
 
-    # What the transport calls
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._timer = self.loop.call_later(HEAD_SECONDS, self._look_in)
+        self._timer = self.loop.call_later(HEADER_SECONDS, self._check_progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -99,24 +99,24 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._read_on()
+        self._parse_unread()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._stuck = 0
-        self._read_on()
+        self._stalled_checks = 0
+        self._parse_unread()
 
     def data_received(self, data: bytes) -> None:
         if not self.handshake_initiated:
             self._begin(data)
         else:
             self._unread = memoryview(bytes(self._unread) + data)
-        self._read_on()
+        self._parse_unread()
 
     def shutdown(self) -> None:
         is_ending = self.handshake_complete and self.conn.state is not State.OPEN
         if is_ending or self.transport.is_closing():
-            # It has been told, and cannot be told twice.
+            # A second close frame must not be sent.
             self.transport.close()
         else:
             super().shutdown()
@@ -133,10 +133,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _refuse(self, error: BadRequest) -> None:
         answer = error_response(error)
-        fields = [(name.decode(), value.decode()) for name, value in answer.headers]
-        fields += [("connection", "close"), ("content-length", str(len(answer.body)))]
+        headers = [(name.decode(), value.decode()) for name, value in answer.headers]
+        headers += [("connection", "close"), ("content-length", str(len(answer.body)))]
         phrase = HTTPStatus(answer.status).phrase
-        self.conn.send_response(Response(answer.status, phrase, Headers(fields), answer.body))
+        self.conn.send_response(Response(answer.status, phrase, Headers(headers), answer.body))
         self.handshake_initiated = self.handshake_complete = self.close_sent = True
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.transport.close()
@@ -148,8 +148,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     # Reading
 
-    def _read_on(self) -> None:
-        """Parse what was received, as far as it is the client's turn."""
+    def _parse_unread(self) -> None:
+        """Parse received data while more of it may be read."""
         while self._unread and self._is_reading():
             piece, self._unread = bytes(self._unread[:_PIECE]), self._unread[_PIECE:]
             self.conn.receive_data(piece)
@@ -167,8 +167,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _is_reading(self) -> bool:
         if not self.handshake_complete or not self.writable.is_set():
             return False
-        waiting = 0 if self.close_sent else self.queue.qsize()
-        return waiting < CABLE_WAITING_COMMANDS and not self.transport.is_closing()
+        queued = 0 if self.close_sent else self.queue.qsize()
+        return queued < CABLE_QUEUED_COMMANDS and not self.transport.is_closing()
 
     def handle_text(self, event: Frame) -> None:
         self.curr_msg_data_type = "text"
@@ -179,7 +179,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.handle_cont(event)
 
     def handle_cont(self, event: Frame) -> None:
-        # Joined as they come: a list of fragments would outgrow the message by far.
+        # Fragments are joined at once: a list of tiny ones would take far more memory.
         self._message += event.data
         if not event.fin:
             return
@@ -195,7 +195,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     async def receive(self) -> Any:
         message = await self.queue.get()
         if not self.disconnected:
-            self._read_on()
+            self._parse_unread()
         return message
 
     # Writing
@@ -206,26 +206,26 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
-            # It would be logged that the application has not answered.
+            # Otherwise uvicorn logs that the application has not answered.
             self.handshake_complete = True
-        # From its first message on, and again after its last, more is read than before.
-        self._read_on()
+        # The handshake may be complete now, or a close frame sent: either lets more be read.
+        self._parse_unread()
 
     def _write_now(self, text: str) -> bool:
         if self.close_sent or not self.writable.is_set() or self.transport.is_closing():
             return False
-        last, frame = SocketProtocol._framed
+        last, frame = SocketProtocol._last_frame
         if last is not text:
-            frame = framed(text)
-            SocketProtocol._framed = text, frame
+            frame = encode_frame(text)
+            SocketProtocol._last_frame = text, frame
         self.transport.write(frame)
         return True
 
-    # Letting go
+    # Disconnecting
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         super().on_task_complete(task)
-        # What a client that does not read has not taken by now would be kept until it goes.
+        # The write buffer of a client that does not read would be kept until it disconnects.
         if not self.writable.is_set():
             self.transport.abort()
 
@@ -233,40 +233,43 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self._is_reading():
             super().keepalive_timeout()
         else:
-            # The client may have answered: nobody has read it.
+            # The pong may be among the data that is not read.
             self.pong_timer = self.pending_ping_payload = None
             self.schedule_ping()
 
-    def _look_in(self) -> None:
-        """Abort the connection when its handshake is late, or its client takes nothing."""
-        waiting = self.transport.get_write_buffer_size()
+    def _check_progress(self) -> None:
+        """Abort the connection if its handshake is late, or its client reads nothing."""
+        unsent = self.transport.get_write_buffer_size()
         is_full = self.transport.is_closing() or not self.writable.is_set()
-        # While it is full nothing is added: if there is no less, nothing was taken.
-        self._stuck = self._stuck + 1 if is_full and 0 < self._waiting <= waiting else 0
-        self._waiting = waiting
-        if not self.handshake_complete or self._stuck * HEAD_SECONDS >= CABLE_STALL_SECONDS:
+        # Nothing is added to a full buffer: if it is no smaller, the client has read nothing.
+        stalled = is_full and 0 < self._unsent <= unsent
+        self._stalled_checks = self._stalled_checks + 1 if stalled else 0
+        self._unsent = unsent
+        stalled_seconds = self._stalled_checks * HEADER_SECONDS
+        if not self.handshake_complete or stalled_seconds >= CABLE_STALL_SECONDS:
             self.transport.abort()
         else:
-            self._timer = self.loop.call_later(HEAD_SECONDS, self._look_in)
+            self._timer = self.loop.call_later(HEADER_SECONDS, self._check_progress)
 
 
 def parse_head(head: bytes) -> Request:
-    """The request of a handshake, as uvicorn writes it after it has parsed it; ValueError: it
-    cannot be one."""
+    """Parse the request of a handshake in the form in which uvicorn passes it on.
+
+    ValueError: it is not the request of a handshake."""
     line, *lines = head.removesuffix(b"\r\n\r\n").decode("latin-1").split("\r\n")
     method, path, _ = line.split(" ")
     headers = Headers()
-    for each in lines:
-        name, _, value = each.partition(": ")
+    for field in lines:
+        name, _, value = field.partition(": ")
         headers[name] = value.strip(" \t")
     if "transfer-encoding" in headers or set(headers.get_all("content-length")) - {"0"}:
-        raise ValueError("a handshake has no body")
+        raise ValueError("a handshake with a body")
     if not path.isascii() or not "".join(headers).isascii():
-        raise ValueError("a target and the names of fields are ASCII")
+        raise ValueError("a target or the name of a field is not ASCII")
     return Request(path, headers, method)
 
 
-def framed(text: str) -> bytes:
+def encode_frame(text: str) -> bytes:
     payload = text.encode()
     length = len(payload)
     if length < 126:
