@@ -1,6 +1,8 @@
-"""Action Cable behind API Gateway: connections are items of the table, since no process lasts.
+"""Action Cable behind API Gateway: every connection is an item of the table.
 
-Client messages arrive as events (`conversation`), new entries through the table's stream
-(`delivery`), and pings and expiry follow the clock (`heartbeat`). All of them send through API
-Gateway's management API (`gateway_api`). `store.dynamodb.layout` describes every item.
+API Gateway keeps the sockets and invokes a function for each event, so nothing may be kept in a
+process between two events. Client messages arrive as events (`command_handler`), new entries
+through the table's stream (`delivery`), and a function with a lease sends pings and expires
+connections (`heartbeat`). All of them send through API Gateway's management API (`gateway_api`).
+`items` describes every item.
 """

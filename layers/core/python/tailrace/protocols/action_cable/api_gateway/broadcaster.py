@@ -1,28 +1,32 @@
-"""Everybody who is connected through API Gateway, and what is said to them."""
+"""Sends frames to the connections of API Gateway, and ends connections that cannot be sent to."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
 from tailrace.clock import Clock
 from tailrace.errors import BodyTooLarge, TailraceError
-from tailrace.limits import CABLE_BROADCAST_BYTES
-from tailrace.protocols.action_cable.api_gateway.connections import Connections, SubscriptionRecord
-from tailrace.protocols.action_cable.api_gateway.cursors import Rooms
-from tailrace.protocols.action_cable.api_gateway.gateway_api import Posts, Sent
-from tailrace.protocols.action_cable.api_gateway.items import Listener
-from tailrace.protocols.action_cable.api_gateway.members import Members
+from tailrace.limits import GATEWAY_BROADCAST_BYTES
+from tailrace.protocols.action_cable.api_gateway.connections import Connections
+from tailrace.protocols.action_cable.api_gateway.cursors import DeliveryCursors
+from tailrace.protocols.action_cable.api_gateway.gateway_api import ConnectionApi, SendResult
+from tailrace.protocols.action_cable.api_gateway.items import SubscriberRecord, SubscriptionRecord
+from tailrace.protocols.action_cable.api_gateway.presence_table import PresenceTable
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.broadcasts import Publication
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.table import Table
 
-AT_ONCE: Final = 64
-"""Clients that are sent something at the same time."""
+CONCURRENCY: Final = 64
+"""Connections that are sent to at the same time."""
+
+Outgoing = tuple[str, Sequence[str]]
+"""A connection, and the frames to send to it."""
 
 T = TypeVar("T")
 
@@ -30,151 +34,161 @@ logger = logging.getLogger("tailrace")
 
 
 class Broadcaster:
-    def __init__(self, table: Table, posts: Posts, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, table: Table, gateway_api: ConnectionApi, settings: Settings, clock: Clock
+    ) -> None:
         self.connections = Connections(table, settings, clock)
-        self.rooms = Rooms(table)
-        self.members = Members(table)
-        self.gateway_api = posts
+        self.cursors = DeliveryCursors(table)
+        self.presence = PresenceTable(table)
+        self.gateway_api = gateway_api
 
-    # One client
+    # One connection
 
     async def send(self, connection: str, *texts: str) -> bool:
-        """Whether a client has got it. One of which that is not certain is let go."""
-        sent = await self.gateway_api.send(connection, texts)
-        if sent is Sent.OK:
+        """Send frames to a connection; returns whether all were delivered. A connection for which
+        that is uncertain is ended."""
+        result = await self.gateway_api.send(connection, texts)
+        if result is SendResult.OK:
             return True
-        if sent is Sent.DOUBTFUL:
+        if result is SendResult.DOUBTFUL:
             await self.gateway_api.end(connection)
-        await self.connections.drop(connection)
+        await self.connections.disconnect(connection)
         return False
 
-    async def hang_up(self, connection: str, reason: str, *, reconnect: bool) -> None:
+    async def close(self, connection: str, reason: str, *, reconnect: bool) -> None:
+        """Send the reason to a connection, and end it."""
         await self.send(connection, frames.disconnect(reason, reconnect=reconnect))
         await self.gateway_api.end(connection)
 
-    # Many
+    # Many connections
 
-    async def send_all(self, letters: Iterable[tuple[str, Sequence[str]]]) -> set[str]:
-        """To each connection its own texts; nobody waits for a slow one. Those who were let go."""
-        lost: set[str] = set()
+    async def send_all(self, outgoing: Iterable[Outgoing]) -> set[str]:
+        """Send to many connections, without waiting for slow ones before others are served.
+        Returns the connections that were ended because they could not be sent to."""
+        ended: set[str] = set()
 
-        async def deliver(letter: tuple[str, Sequence[str]]) -> None:
-            connection, texts = letter
+        async def deliver(each: Outgoing) -> None:
+            connection, texts = each
             try:
                 if await self.send(connection, *texts):
                     return
             except TailraceError as error:
-                logger.warning("a client of a cable is let go: %s", error)
-                await self._let_go(connection)
-            lost.add(connection)
+                logger.warning("a cable connection is ended, for sending to it failed: %s", error)
+                await self._abandon(connection)
+            ended.add(connection)
 
-        await _side_by_side(deliver, letters)
-        return lost
+        await _for_each(deliver, outgoing)
+        return ended
 
-    async def try_all(self, letters: Iterable[tuple[str, Sequence[str]]]) -> None:
-        """The same, and nobody is let go."""
+    async def send_best_effort(self, outgoing: Iterable[Outgoing]) -> None:
+        """Send to many connections; a connection that cannot be sent to is not ended."""
 
-        async def deliver(letter: tuple[str, Sequence[str]]) -> None:
-            await self.gateway_api.send(*letter)
+        async def deliver(each: Outgoing) -> None:
+            await self.gateway_api.send(*each)
 
-        await _side_by_side(deliver, letters)
+        await _for_each(deliver, outgoing)
 
-    async def restart(self, connections: Iterable[str]) -> None:
-        """Ask some to come back."""
-        await self.dismiss(connections, "server_restart", reconnect=True)
+    async def request_reconnect(self, connections: Iterable[str]) -> None:
+        await self.close_all(connections, "server_restart", reconnect=True)
 
-    async def dismiss(self, connections: Iterable[str], reason: str, *, reconnect: bool) -> None:
-        """Tell some to go, and why."""
+    async def close_all(self, connections: Iterable[str], reason: str, *, reconnect: bool) -> None:
+        """Send the reason to many connections, and end them."""
 
-        async def ask(connection: str) -> None:
+        async def close(connection: str) -> None:
             try:
-                await self.hang_up(connection, reason, reconnect=reconnect)
-                await self.connections.drop(connection)
+                await self.close(connection, reason, reconnect=reconnect)
+                await self.connections.disconnect(connection)
             except TailraceError as error:
-                logger.warning("a client of a cable is let go: %s", error)
-                await self._let_go(connection)
+                logger.warning("a cable connection is ended, for sending to it failed: %s", error)
+                await self._abandon(connection)
 
-        await _side_by_side(ask, connections)
+        await _for_each(close, connections)
 
-    async def _let_go(self, connection: str) -> None:
-        """Where even that fails, its connection says so to whoever is next."""
+    async def _abandon(self, connection: str) -> None:
+        """End a connection, if possible; otherwise the next send to it finds that it is gone."""
         with contextlib.suppress(TailraceError):
             await self.gateway_api.end(connection)
-            await self.connections.drop(connection)
+            await self.connections.disconnect(connection)
 
-    async def announce(
+    async def send_to_subscribers(
         self,
         path: str,
         text: str,
         kind: str | None = None,
         *,
-        but: str | None = None,
-        concerns: Callable[[Listener], bool] = lambda _: True,
+        exclude: str | None = None,
+        condition: Callable[[SubscriberRecord], bool] = lambda _: True,
     ) -> None:
-        """A message that is in no stream, to all who listen but one."""
-        listeners = [
+        """Send a message that is not in the log to the subscribers of a stream."""
+        subscribers = [
             each
-            for each in await self.rooms.listeners(path)
-            if each.connection != but and concerns(each)
+            for each in await self.cursors.subscribers(path)
+            if each.connection != exclude and condition(each)
         ]
-        lost = await self.send_all(
+        ended = await self.send_all(
             (each.connection, [frames.transient(each.subscription.identifier, text, kind)])
-            for each in listeners
+            for each in subscribers
         )
-        await self.rooms.dismiss(each for each in listeners if each.connection in lost)
+        await self.cursors.unsubscribe(each for each in subscribers if each.connection in ended)
 
-    async def leave(self, connection: str, subscription: SubscriptionRecord) -> None:
-        """A client is no longer there as whom it was, if it was anybody."""
+    async def leave_presence(self, connection: str, subscription: SubscriptionRecord) -> None:
+        """Remove a connection from the presence of a stream, if it has joined that."""
         if subscription.member is not None:
-            news = await self.members.leave(subscription.path, connection, subscription.member)
-            await self.tell_presence(subscription.path, news)
+            path = subscription.path
+            message = await self.presence.leave(path, connection, subscription.member)
+            await self.send_presence(path, message)
 
-    async def tell_presence(self, path: str, news: str | None) -> None:
-        if news is not None:
-            await self.announce(
-                path, news, "presence", concerns=lambda each: each.subscription.presence
+    async def send_presence(self, path: str, message: str | None) -> None:
+        if message is not None:
+            await self.send_to_subscribers(
+                path, message, "presence", condition=lambda each: each.subscription.presence
             )
 
-    # Broadcasts
+    # The audience of broadcasts
 
-    async def tell(self, publication: Publication) -> None:
-        _check(publication)
+    def check(self, batch: Sequence[Publication]) -> None:
+        for publication in batch:
+            if len(publication.text) > GATEWAY_BROADCAST_BYTES:
+                raise BodyTooLarge(
+                    f"a broadcast message has at most {GATEWAY_BROADCAST_BYTES} bytes on AWS: API"
+                    " Gateway delivers no larger frames"
+                )
+
+    async def send_transient(self, publication: Publication) -> None:
         text = publication.text.decode()
-        await self.announce(publication.path, text, publication.kind, but=publication.exclude)
+        await self.send_to_subscribers(
+            publication.path, text, publication.kind, exclude=publication.exclude
+        )
 
-    async def publish(
-        self, batch: Sequence[Publication], append: Callable[[], Awaitable[int]]
-    ) -> None:
-        for each in batch:
-            _check(each)
-        await append()
+    def hold_delivery(
+        self,
+        batch: Sequence[Publication],  # noqa: ARG002 - the signature of an audience
+    ) -> AbstractAsyncContextManager[None]:
+        # Not needed: the entry in the table carries the options of its messages.
+        return contextlib.nullcontext()
 
-    async def expel(self, identity: str, *, reconnect: bool) -> None:
-        for each in await self.connections.of(identity):
+    async def published(self, batch: Sequence[Publication], offset: int) -> None:
+        # The table's stream invokes the function that delivers the entry.
+        pass
+
+    async def disconnect_identity(self, identity: str, *, reconnect: bool) -> None:
+        for each in await self.connections.by_identity(identity):
             connection = await self.connections.get(each)
             if connection is None or connection.identity != identity:
                 continue
-            if connection.left is None:
-                await self.hang_up(each, "remote", reconnect=reconnect)
-                await self.connections.drop(each)
+            if connection.disconnected_at is None:
+                await self.close(each, "remote", reconnect=reconnect)
+                await self.connections.disconnect(each)
             for subscription in await self.connections.subscriptions(each):
-                await self.leave(each, subscription)
-            await self.connections.forget(connection)
+                await self.leave_presence(each, subscription)
+            await self.connections.delete(connection)
 
 
-async def _side_by_side(work: Callable[[T], Coroutine[Any, Any, None]], some: Iterable[T]) -> None:
-    waiting = iter(some)
+async def _for_each(work: Callable[[T], Coroutine[Any, Any, None]], values: Iterable[T]) -> None:
+    remaining = iter(values)
 
     async def worker() -> None:
-        for each in waiting:
-            await work(each)
+        for value in remaining:
+            await work(value)
 
-    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
-
-
-def _check(publication: Publication) -> None:
-    if len(publication.text) > CABLE_BROADCAST_BYTES:
-        raise BodyTooLarge(
-            f"a message of a broadcast has at most {CABLE_BROADCAST_BYTES} bytes here: API Gateway"
-            " delivers no more"
-        )
+    await asyncio.gather(*(worker() for _ in range(CONCURRENCY)))

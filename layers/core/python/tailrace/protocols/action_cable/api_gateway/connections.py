@@ -1,38 +1,28 @@
-"""Who is connected, what they subscription to hear, and who may come back."""
+"""Connections: their subscriptions, their presence, and sessions that may be resumed."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from enum import Enum, auto
-from typing import NamedTuple
 
-from tailrace.aws.client.failures import ConditionFailed, Item, TransactionCanceled
+from tailrace.aws.client.failures import ConditionFailed, TransactionCanceled
 from tailrace.clock import Clock
 from tailrace.limits import CABLE_SUBSCRIPTIONS
 from tailrace.protocols.action_cable.api_gateway import items
-from tailrace.protocols.action_cable.api_gateway.items import Connection
+from tailrace.protocols.action_cable.api_gateway.items import ConnectionRecord, SubscriptionRecord
 from tailrace.protocols.action_cable.core.channels import Subscription
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.layout import key_of, number, text
 from tailrace.store.dynamodb.table import Action, Table
 
 
-class Added(Enum):
-    """What came of a client's subscription for one more subscription."""
+class SubscribeResult(Enum):
+    """The outcome of `Connections.subscribe`."""
 
     NEW = auto()
-    KNOWN = auto()
+    EXISTING = auto()
     REFUSED = auto()
-    """It has too many, or is gone."""
-
-
-class SubscriptionRecord(NamedTuple):
-    """What a client has subscribed to."""
-
-    identifier: str
-    path: str
-    member: str | None = None
-    """As whom it is there."""
+    """The connection has too many subscriptions, or has ended."""
 
 
 class Connections:
@@ -42,173 +32,187 @@ class Connections:
         self._sessions_ttl = settings.sessions_ttl * 1000
         self._presence_ttl = settings.presence_ttl * 1000
 
-    # Coming
+    # Connecting
 
-    async def open(self, connection: Connection) -> None:
+    async def open(self, connection: ConnectionRecord) -> None:
         await self._table.put(items.connection_item(connection))
         await self._table.put(items.identity_key(connection.identity, connection.id))
 
-    async def get(self, connection: str) -> Connection | None:
+    async def get(self, connection: str) -> ConnectionRecord | None:
         item = await self._table.get(items.connection_key(connection))
         return None if item is None else items.connection_of(item)
 
-    async def recall(self, connection: str, identity: str) -> list[str] | None:
-        """What an earlier connection wished, if it was the same client's; nobody is told twice."""
+    async def restore(self, connection: str, identity: str) -> list[str] | None:
+        """The identifiers that an earlier connection of the same client was subscribed to; None if
+        it cannot be resumed. A connection is resumed at most once."""
         values = {
-            ":i": text(identity),
-            ":x": number(self._clock() - self._sessions_ttl),
+            ":identity": text(identity),
+            ":oldest": number(self._clock() - self._sessions_ttl),
             ":one": number(1),
         }
-        resumes = await self._table.update_if(
+        restored = await self._table.update_if(
             items.connection_key(connection),
-            "SET j = :one",
-            "i = :i AND attribute_not_exists(j) AND (attribute_not_exists(x) OR x > :x)",
+            "SET session_resumed = :one",
+            "client_identity = :identity AND attribute_not_exists(session_resumed) AND "
+            "(attribute_not_exists(disconnected_at) OR disconnected_at > :oldest)",
             values,
         )
-        if not resumes:
+        if not restored:
             return None
-        return [subscription.identifier for subscription in await self.subscriptions(connection)]
+        return [each.identifier for each in await self.subscriptions(connection)]
 
-    # Wishes
+    # Subscriptions
 
     async def subscriptions(self, connection: str) -> list[SubscriptionRecord]:
-        partition = items.wish_partition(connection)
-        return [_wish(item) async for item in self._table.all(partition)]
+        partition = items.subscription_partition(connection)
+        return [items.subscription_of(item) async for item in self._table.all(partition)]
 
     async def subscription(self, connection: str, identifier: str) -> SubscriptionRecord | None:
-        item = await self._table.get(items.wish_key(connection, identifier))
-        return None if item is None else _wish(item)
+        item = await self._table.get(items.subscription_key(connection, identifier))
+        return None if item is None else items.subscription_of(item)
 
-    async def add(self, connection: str, wished: Subscription, at: int) -> Added:
-        """`at`: when the client said so."""
-        subscription = items.wish_item(connection, wished, at)
+    async def subscribe(
+        self, connection: str, subscription: Subscription, sent_at: int
+    ) -> SubscribeResult:
+        """`sent_at`: when the client sent the command, in milliseconds."""
+        item = items.subscription_item(connection, subscription, sent_at)
         try:
-            await self._table.put_new(subscription)
+            await self._table.put_new(item)
         except ConditionFailed:
             await self._table.update_if(
-                key_of(subscription), "SET a = :a", "a < :a", {":a": number(at)}
+                key_of(item),
+                "SET subscribed_at = :sent",
+                "subscribed_at < :sent",
+                {":sent": number(sent_at)},
             )
-            return Added.KNOWN
-        has_room = await self._table.update_if(
+            return SubscribeResult.EXISTING
+        accepted = await self._table.update_if(
             items.connection_key(connection),
-            "SET v = v + :one",
-            "attribute_exists(p) AND attribute_not_exists(x) AND v < :most",
+            "SET subscription_count = subscription_count + :one",
+            "attribute_exists(p) AND attribute_not_exists(disconnected_at)"
+            " AND subscription_count < :most",
             {":one": number(1), ":most": number(CABLE_SUBSCRIPTIONS)},
         )
-        if has_room:
-            return Added.NEW
-        await self._table.delete(key_of(subscription))
-        return Added.REFUSED
+        if accepted:
+            return SubscribeResult.NEW
+        await self._table.delete(key_of(item))
+        return SubscribeResult.REFUSED
 
-    async def remove(self, connection: str, known: Subscription, at: int) -> bool:
-        """Remove a subscription, and tell whether there was one. One made at the same time or later
-        stays: a client's messages may arrive in another order than it sent them, and it ignores
-        messages for what it has left."""
-        subscription: Action = {
+    async def unsubscribe(self, connection: str, subscription: Subscription, sent_at: int) -> bool:
+        """Remove a subscription; returns whether it existed. A subscription of the same time or
+        later stays: commands may be handled in another order than the client sent them, and a
+        client ignores messages for what it has unsubscribed from."""
+        delete: Action = {
             "Delete": {
-                "Key": items.wish_key(connection, known.identifier),
-                "ConditionExpression": "a < :a",
-                "ExpressionAttributeValues": {":a": number(at)},
+                "Key": items.subscription_key(connection, subscription.identifier),
+                "ConditionExpression": "subscribed_at < :sent",
+                "ExpressionAttributeValues": {":sent": number(sent_at)},
             }
         }
-        key = items.listener_key(known.path, connection, known.identifier)
+        key = items.subscriber_key(subscription.path, connection, subscription.identifier)
         try:
-            # Together: who subscribes again meanwhile must find both, or none.
-            await self._table.transact([subscription, {"Delete": {"Key": key}}])
+            # In one transaction: a concurrent subscribe must find both items, or neither.
+            await self._table.transact([delete, {"Delete": {"Key": key}}])
         except TransactionCanceled:
             return False
-        one = {":one": number(1)}
         await self._table.update_if(
-            items.connection_key(connection), "SET v = v - :one", "attribute_exists(p)", one
+            items.connection_key(connection),
+            "SET subscription_count = subscription_count - :one",
+            "attribute_exists(p)",
+            {":one": number(1)},
         )
         return True
 
-    async def mute(self, connection: str, subscriptions: Sequence[SubscriptionRecord]) -> None:
-        """From now on a client is told of nothing new there."""
+    async def stop_delivery(
+        self, connection: str, subscriptions: Sequence[SubscriptionRecord]
+    ) -> None:
+        """Remove a connection from the subscribers of its streams; the subscriptions stay."""
         await self._table.delete_all(
-            items.listener_key(subscription.path, connection, subscription.identifier)
+            items.subscriber_key(subscription.path, connection, subscription.identifier)
             for subscription in subscriptions
         )
 
-    async def join(self, connection: str, identifier: str, member: str) -> bool:
-        """Whether a client may be there as somebody; it cannot become somebody else."""
+    # Presence
+
+    async def set_member(self, connection: str, identifier: str, member: str) -> bool:
+        """Record the id under which a client is present; returns False if it has another one."""
         return await self._table.update_if(
-            items.wish_key(connection, identifier),
-            "SET k = :k",
-            "attribute_exists(p) AND (attribute_not_exists(k) OR k = :k)",
-            {":k": text(member)},
+            items.subscription_key(connection, identifier),
+            "SET member_id = :member",
+            "attribute_exists(p) AND (attribute_not_exists(member_id) OR member_id = :member)",
+            {":member": text(member)},
         )
 
-    async def leave(self, connection: str, subscription: SubscriptionRecord) -> bool:
-        """Whether the client was there until now."""
+    async def clear_member(self, connection: str, subscription: SubscriptionRecord) -> bool:
+        """Returns whether the client was present until now."""
         assert subscription.member is not None
-        key, member = (
-            items.wish_key(connection, subscription.identifier),
-            {":k": text(subscription.member)},
+        return await self._table.update_if(
+            items.subscription_key(connection, subscription.identifier),
+            "REMOVE member_id",
+            "member_id = :member",
+            {":member": text(subscription.member)},
         )
-        return await self._table.update_if(key, "REMOVE k", "k = :k", member)
 
-    # Going
+    # Disconnecting
 
-    async def drop(self, connection: str) -> None:
-        """A client is gone; for a while it may come back, and counts as there."""
+    async def disconnect(self, connection: str) -> None:
+        """Mark a connection as ended. Until the TTLs pass its session may be resumed, and its
+        member counts as present."""
         now = self._clock()
         pause = min(self._presence_ttl, self._sessions_ttl)
-        values = {":g": text(items.CONNECTIONS_DUE), ":d": number(now + pause), ":x": number(now)}
-        is_news = await self._table.update_if(
+        was_connected = await self._table.update_if(
             items.connection_key(connection),
-            "SET x = :x, g = :g, d = :d",
-            "attribute_exists(p) AND attribute_not_exists(x)",
-            values,
+            "SET disconnected_at = :now, g = :g, d = :d",
+            "attribute_exists(p) AND attribute_not_exists(disconnected_at)",
+            {":now": number(now), ":g": text(items.CONNECTIONS_DUE), ":d": number(now + pause)},
         )
-        if is_news:
-            await self.mute(connection, await self.subscriptions(connection))
+        if was_connected:
+            await self.stop_delivery(connection, await self.subscriptions(connection))
 
-    async def keep(self, connection: Connection) -> bool:
-        """Whether it may still be resumed, and is looked at again when it may not."""
-        assert connection.left is not None
-        until = connection.left + self._sessions_ttl
+    async def keep_session(self, connection: ConnectionRecord) -> bool:
+        """Keep an ended connection until its session expires; returns False if it need not be
+        kept: its session has expired or was resumed."""
+        assert connection.disconnected_at is not None
+        until = connection.disconnected_at + self._sessions_ttl
         if connection.resumed or until <= self._clock():
             return False
-        key, due = items.connection_key(connection.id), {":d": number(until)}
         return await self._table.update_if(
-            key, "SET d = :d", "attribute_exists(x) AND d <= :d", due
+            items.connection_key(connection.id),
+            "SET d = :d",
+            "attribute_exists(disconnected_at) AND d <= :d",
+            {":d": number(until)},
         )
 
-    async def forget(self, connection: Connection) -> None:
+    async def delete(self, connection: ConnectionRecord) -> None:
+        """Remove every item of a connection."""
         subscriptions = await self.subscriptions(connection.id)
-        await self.mute(connection.id, subscriptions)
+        await self.stop_delivery(connection.id, subscriptions)
         keys = [
-            items.wish_key(connection.id, subscription.identifier) for subscription in subscriptions
+            items.subscription_key(connection.id, subscription.identifier)
+            for subscription in subscriptions
         ]
         keys.append(items.identity_key(connection.identity, connection.id))
-        # Last: as long as it is there, all of this is found again.
         await self._table.delete_all(keys)
+        # Last: if this function dies before, the connection is still due and deleted again.
         await self._table.delete(items.connection_key(connection.id))
 
-    # Everybody
+    # Queries
 
-    async def of(self, identity: str) -> list[str]:
-        """Those who are, or may again be, connected as somebody."""
+    async def by_identity(self, identity: str) -> list[str]:
+        """The connections of an identity, those that ended and may be resumed included."""
         partition = items.identity_partition(identity)
         return [item["s"]["S"] async for item in self._table.all(partition)]
 
-    async def all(self) -> AsyncIterator[Connection]:
+    async def all(self) -> AsyncIterator[ConnectionRecord]:
         for partition in items.connection_partitions():
             async for item in self._table.all(partition):
                 yield items.connection_of(item)
 
-    async def due(self, most: int) -> Sequence[Connection]:
-        """Those who were gone long enough for something to follow from it."""
-        found = []
-        for key in await self._table.due(items.CONNECTIONS_DUE, self._clock(), most):
+    async def due(self, limit: int) -> Sequence[ConnectionRecord]:
+        """Ended connections whose presence or session expires by now."""
+        connections = []
+        for key in await self._table.due(items.CONNECTIONS_DUE, self._clock(), limit):
             item = await self._table.get(key)
-            if item is not None and "x" in item:
-                found.append(items.connection_of(item))
-        return found
-
-
-def _wish(item: Item) -> SubscriptionRecord:
-    return SubscriptionRecord(
-        item["i"]["S"], item["c"]["S"], item["k"]["S"] if "k" in item else None
-    )
+            if item is not None and "disconnected_at" in item:
+                connections.append(items.connection_of(item))
+        return connections

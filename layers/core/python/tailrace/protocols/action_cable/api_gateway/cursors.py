@@ -1,16 +1,18 @@
-"""Who is told of what is new in a stream, and from which slot on.
+"""Delivery cursors: which slots of a stream are delivered next, and to which subscribers.
 
-Two kinds of functions send the messages of a stream: the one that a client asked sends what it
-missed, and a delivery sends what is new to everybody who listens. That nothing is missed, told
-twice or out of order rests on two conditional writes to one item, the room of an incarnation:
+Two kinds of functions send the messages of a stream: the one that handles a client's command sends
+what the client missed, and a delivery sends new messages to all subscribers. Two conditional writes
+to one item, the cursor of an incarnation, ensure that no message is missed, repeated or reordered:
 
-- A delivery *claims* the slots from the room's on, and reads who listens only after that.
-- A client *joins*, with the slot that it has reached, on the condition that nothing from there on
-  was claimed; else it reads further first.
+- A delivery *acquires the lease* of the slots from the cursor's on, and only then reads the list of
+  subscribers.
+- A client *joins* with the slot that it has read up to, on the condition that no slot from there on
+  was leased. Otherwise it reads further first.
 
-So a claim that comes before a client has joined is what the client has read by itself, and one that
-comes after it finds the client among the listeners. Whoever claims holds the room until all is
-sent. If it dies meanwhile nobody knows who has got what: then all are asked to come back.
+So the slots that were leased before a client joined were read by the client itself, and a delivery
+that leases slots afterwards finds the client among the subscribers. The lease is held until
+everything is sent. If its holder dies, it is unknown which frames arrived: then all subscribers are
+told to reconnect.
 """
 
 from __future__ import annotations
@@ -25,174 +27,210 @@ from tailrace.aws.client.failures import ConditionFailed, TransactionCanceled
 from tailrace.errors import StoreUnavailable, StreamTooHot
 from tailrace.log.content import Mode
 from tailrace.protocols.action_cable.api_gateway import items
-from tailrace.protocols.action_cable.api_gateway.items import Listener, Room
+from tailrace.protocols.action_cable.api_gateway.items import DeliveryCursor, SubscriberRecord
 from tailrace.store.base import Tail
 from tailrace.store.dynamodb.layout import Key, id_text, name_key, number, text
 from tailrace.store.dynamodb.table import Action, Table
 
 ATTEMPTS: Final = 20
-"""Joins that collide with others and with deliveries before a client is turned away."""
+"""Writes that may conflict with joining clients and deliveries before one fails."""
 
 
-class Rooms:
+class DeliveryCursors:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    async def told(self, path: str) -> list[Listener]:
-        """Those of the listeners who are told of what is new in the stream."""
-        return [each for each in await self.listeners(path) if each.slot is not None]
+    async def subscribers(self, path: str) -> list[SubscriberRecord]:
+        """All subscribers of a stream, by a strongly consistent read."""
+        partition = items.subscriber_partition(path)
+        return [items.subscriber_of(item) async for item in self._table.all(partition)]
 
-    async def listeners(self, path: str) -> list[Listener]:
-        """Strongly consistent."""
-        partition = items.listener_partition(path)
-        return [items.listener_of(item) async for item in self._table.all(partition)]
+    async def joined_subscribers(self, path: str) -> list[SubscriberRecord]:
+        """The subscribers that deliveries send new messages to."""
+        return [each for each in await self.subscribers(path) if each.slot is not None]
 
-    async def get(self, chain: int) -> Room | None:
-        item = await self._table.get(items.room_key(chain))
-        return None if item is None else items.room_of(item)
+    async def get(self, chain: int) -> DeliveryCursor | None:
+        item = await self._table.get(items.cursor_key(chain))
+        return None if item is None else items.cursor_of(item)
 
-    async def ensure(self, chain: int, path: str, mode: Mode, slot: int) -> None:
-        """Make a room for an incarnation, in which a slot is the next one, unless it has one."""
+    async def create_if_absent(self, chain: int, path: str, mode: Mode, slot: int) -> None:
         with contextlib.suppress(ConditionFailed):
-            await self._table.put_new(items.room_item(chain, path, mode, slot))
+            await self._table.put_new(items.cursor_item(chain, path, mode, slot))
 
-    async def is_told(self, listener: Listener) -> bool:
-        item = await self._table.get(_key(listener))
-        return item is not None and "n" in item
+    async def has_joined(self, subscriber: SubscriberRecord) -> bool:
+        item = await self._table.get(_key(subscriber))
+        return item is not None and "next_slot" in item
 
     # Joining
 
-    async def hold(self, listener: Listener) -> None:
-        """A client listens, and reads for itself what is in the stream, until it joins."""
+    async def subscribe(self, subscriber: SubscriberRecord) -> None:
+        """Add a subscriber, which reads the stream by itself until it joins."""
         with contextlib.suppress(ConditionFailed):
-            await self._table.put_new(items.listener_item(listener))
+            await self._table.put_new(items.subscriber_item(subscriber))
 
-    async def enter(self, tail: Tail) -> None:
-        """Makes sure that there is a room: from now on deliveries take notice of the stream."""
+    async def ensure(self, tail: Tail) -> None:
+        """Create the cursor of a stream unless it exists: without one, deliveries ignore it."""
         stream = tail.stream
         if await self.get(stream.id) is not None:
             return
-        # Who has waited for the stream, or listened to one before it, is to hear all of it.
-        waiting = any(each.chain != stream.id for each in await self.told(stream.path))
+        # A subscriber that waited for the stream to be created, or joined an earlier incarnation,
+        # must get all of this one.
+        waiting = any(
+            each.chain != stream.id for each in await self.joined_subscribers(stream.path)
+        )
         slot = stream.config.base[0] if waiting else tail.committed.tail
-        await self.ensure(stream.id, stream.path, stream.config.mode, slot)
+        await self.create_if_absent(stream.id, stream.path, stream.config.mode, slot)
 
-    async def join(self, listener: Listener) -> bool:
-        """Whether a client is told of what is new from its slot on; not when that was told to
-        others already, or the room is gone."""
-        assert listener.chain is not None
-        assert listener.slot is not None
-        room: Action = {
+    async def join(self, subscriber: SubscriberRecord) -> bool:
+        """Have deliveries send to a subscriber from its slot on. Returns False if slots from there
+        on were leased already, or the cursor is gone."""
+        assert subscriber.chain is not None
+        assert subscriber.slot is not None
+        cursor: Action = {
             "Update": {
-                "Key": items.room_key(listener.chain),
-                "UpdateExpression": "SET v = v + :one",
-                "ConditionExpression": "n <= :n",
-                "ExpressionAttributeValues": {":one": number(1), ":n": number(listener.slot)},
+                "Key": items.cursor_key(subscriber.chain),
+                "UpdateExpression": "SET join_count = join_count + :one",
+                "ConditionExpression": "next_slot <= :slot",
+                "ExpressionAttributeValues": {":one": number(1), ":slot": number(subscriber.slot)},
             }
         }
-        return await self._join(listener, room)
+        return await self._join(subscriber, cursor)
 
-    async def wait(self, listener: Listener) -> bool:
-        """The same for a stream that does not exist yet, on the condition that it does not."""
-        absent = "attribute_not_exists(p) OR attribute_exists(x)"
-        key = name_key(listener.subscription.path)
+    async def join_absent(self, subscriber: SubscriberRecord) -> bool:
+        """Join a stream that does not exist yet. Returns False if it does."""
+        absent = "attribute_not_exists(p) OR attribute_exists(tombstone_slot)"
+        key = name_key(subscriber.subscription.path)
         return await self._join(
-            listener, {"ConditionCheck": {"Key": key, "ConditionExpression": absent}}
+            subscriber, {"ConditionCheck": {"Key": key, "ConditionExpression": absent}}
         )
 
-    async def _join(self, listener: Listener, condition: Action) -> bool:
-        values = {":n": number(listener.slot or 0)}
-        expression = "SET n = :n"
-        if listener.chain is not None:
-            values[":r"] = text(id_text(listener.chain))
-            expression += ", r = :r"
-        place: Action = {
+    async def _join(self, subscriber: SubscriberRecord, condition: Action) -> bool:
+        values = {":slot": number(subscriber.slot or 0)}
+        expression = "SET next_slot = :slot"
+        if subscriber.chain is not None:
+            values[":chain"] = text(id_text(subscriber.chain))
+            expression += ", incarnation = :chain"
+        update: Action = {
             "Update": {
-                "Key": _key(listener),
+                "Key": _key(subscriber),
                 "UpdateExpression": expression,
-                "ConditionExpression": "attribute_exists(p) AND attribute_not_exists(n)",
+                "ConditionExpression": "attribute_exists(p) AND attribute_not_exists(next_slot)",
                 "ExpressionAttributeValues": values,
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             }
         }
         for attempt in range(ATTEMPTS):
             try:
-                await self._table.transact([condition, place])
+                await self._table.transact([condition, update])
             except TransactionCanceled as canceled:
-                _, placed = canceled.reasons
-                if placed.code != "ConditionalCheckFailed":
+                _, reason = canceled.reasons
+                if reason.code != "ConditionalCheckFailed":
                     return False
-                if placed.item is not None or not await self._is_wished(listener):
-                    # It is told already, or that is no longer wanted.
+                if reason.item is not None or not await self._is_subscribed(subscriber):
+                    # It has joined already, or was unsubscribed meanwhile.
                     return True
-                # It was taken back for an older subscription.
-                await self.hold(listener)
+                # The unsubscribe of an older subscription has removed the subscriber.
+                await self.subscribe(subscriber)
             except StreamTooHot:
                 await _back_off(attempt)
             else:
                 return True
-        path = listener.subscription.path
-        raise StoreUnavailable(f"too many listen to '{path}' at once; try again")
+        path = subscriber.subscription.path
+        raise StoreUnavailable(f"too many clients subscribe to '{path}' at once; try again")
 
-    async def _is_wished(self, listener: Listener) -> bool:
-        key = items.wish_key(listener.connection, listener.subscription.identifier)
+    async def _is_subscribed(self, subscriber: SubscriberRecord) -> bool:
+        key = items.subscription_key(subscriber.connection, subscriber.subscription.identifier)
         return await self._table.get(key) is not None
 
     # Delivering
 
-    async def claim(self, room: Room, top: int, by: str, until: int) -> bool:
-        """Whether this delivery may send the slots from the room's up to `top`."""
-        values = {":top": number(top), ":t": text(by), ":u": number(until), ":n": number(room.slot)}
-        return await self._hold(
-            room, by, "SET n = :top, t = :t, u = :u", "n = :n AND attribute_not_exists(t)", values
+    async def acquire_lease(self, cursor: DeliveryCursor, end: int, owner: str, until: int) -> bool:
+        """Lease the slots from the cursor's up to `end`, which is excluded, to a delivery."""
+        values = {
+            ":end": number(end),
+            ":owner": text(owner),
+            ":until": number(until),
+            ":slot": number(cursor.slot),
+        }
+        return await self._update_lease(
+            cursor,
+            owner,
+            "SET next_slot = :end, lease_owner = :owner, leased_until = :until",
+            "next_slot = :slot AND attribute_not_exists(lease_owner)",
+            values,
         )
 
-    async def seize(self, room: Room, by: str, until: int) -> bool:
-        """Take a room over from a delivery that has died."""
-        assert room.by is not None
-        values = {":t": text(by), ":u": number(until), ":old": text(room.by)}
-        return await self._hold(room, by, "SET t = :t, u = :u", "t = :old", values)
-
-    async def done(self, room: Room, by: str) -> None:
-        await self._give_back(room, "REMOVE t, u", {":t": text(by)})
-
-    async def undo(self, room: Room, by: str) -> None:
-        """Nothing was sent: somebody else may."""
-        await self._give_back(
-            room, "SET n = :n REMOVE t, u", {":t": text(by), ":n": number(room.slot)}
+    async def take_over(self, cursor: DeliveryCursor, owner: str, until: int) -> bool:
+        """Take the lease over from a delivery that has died."""
+        assert cursor.lease_owner is not None
+        values = {
+            ":owner": text(owner),
+            ":until": number(until),
+            ":former": text(cursor.lease_owner),
+        }
+        return await self._update_lease(
+            cursor,
+            owner,
+            "SET lease_owner = :owner, leased_until = :until",
+            "lease_owner = :former",
+            values,
         )
 
-    async def leave(self, room: Room, by: str) -> None:
-        """Nobody listens: the room goes, unless somebody has come meanwhile."""
-        values = {":v": number(room.joined), ":t": text(by)}
-        gone = await self._table.delete_if(items.room_key(room.chain), "v = :v AND t = :t", values)
-        if not gone:
-            await self.done(room, by)
+    async def release(self, cursor: DeliveryCursor, owner: str) -> None:
+        """End a lease after everything was sent."""
+        await self._end_lease(cursor, "REMOVE lease_owner, leased_until", {":owner": text(owner)})
+
+    async def rollback(self, cursor: DeliveryCursor, owner: str) -> None:
+        """End a lease under which nothing was sent: the slots may be leased again."""
+        await self._end_lease(
+            cursor,
+            "SET next_slot = :slot REMOVE lease_owner, leased_until",
+            {":owner": text(owner), ":slot": number(cursor.slot)},
+        )
+
+    async def remove_unused(self, cursor: DeliveryCursor, owner: str) -> None:
+        """Remove a leased cursor without subscribers; release it if one has joined meanwhile."""
+        removed = await self._table.delete_if(
+            items.cursor_key(cursor.chain),
+            "join_count = :joins AND lease_owner = :owner",
+            {":joins": number(cursor.join_count), ":owner": text(owner)},
+        )
+        if not removed:
+            await self.release(cursor, owner)
 
     async def remove(self, chain: int) -> None:
-        await self._table.delete(items.room_key(chain))
+        await self._table.delete(items.cursor_key(chain))
 
-    async def dismiss(self, listeners: Iterable[Listener]) -> None:
-        """They are told of nothing new."""
-        await self._table.delete_all(_key(each) for each in listeners)
+    async def unsubscribe(self, subscribers: Iterable[SubscriberRecord]) -> None:
+        """Remove subscribers: deliveries no longer send to them."""
+        await self._table.delete_all(_key(each) for each in subscribers)
 
-    async def _hold(
-        self, room: Room, by: str, expression: str, condition: str, values: dict[str, Any]
+    async def _update_lease(
+        self,
+        cursor: DeliveryCursor,
+        owner: str,
+        expression: str,
+        condition: str,
+        values: dict[str, Any],
     ) -> bool:
-        if await self._table.update_if(items.room_key(room.chain), expression, condition, values):
+        key = items.cursor_key(cursor.chain)
+        if await self._table.update_if(key, expression, condition, values):
             return True
-        # An attempt of ours may have been carried out whose answer was lost.
-        current = await self.get(room.chain)
-        return current is not None and current.by == by
+        # An earlier attempt of this call may have succeeded although its response was lost.
+        current = await self.get(cursor.chain)
+        return current is not None and current.lease_owner == owner
 
-    async def _give_back(self, room: Room, expression: str, values: dict[str, object]) -> None:
-        key = items.room_key(room.chain)
+    async def _end_lease(
+        self, cursor: DeliveryCursor, expression: str, values: dict[str, object]
+    ) -> None:
+        key = items.cursor_key(cursor.chain)
         for attempt in range(ATTEMPTS):
             try:
-                # Where it took too long, somebody else has taken over.
-                await self._table.update_if(key, expression, "t = :t", values)
+                # The condition fails if the lease expired and another delivery took it over.
+                await self._table.update_if(key, expression, "lease_owner = :owner", values)
             except StreamTooHot:
-                # Many join: until it is given back they would all wait, and be sent away at last.
+                # Many clients are joining. Without a retry the next delivery would have to wait
+                # for the lease to expire, and then make all subscribers reconnect.
                 await _back_off(attempt)
             else:
                 return
@@ -202,6 +240,6 @@ async def _back_off(attempt: int) -> None:
     await asyncio.sleep(random.uniform(0, 0.02 * (attempt + 1)))  # noqa: S311 - no secret
 
 
-def _key(listener: Listener) -> Key:
-    known = listener.subscription
-    return items.listener_key(known.path, listener.connection, known.identifier)
+def _key(subscriber: SubscriberRecord) -> Key:
+    subscription = subscriber.subscription
+    return items.subscriber_key(subscription.path, subscriber.connection, subscription.identifier)

@@ -1,9 +1,9 @@
-"""New entries, as the table's stream tells of them, to those who listen.
+"""Delivers new entries, which arrive as records of the table's stream, to subscribers.
 
-The table's stream tells of one item in order, and of a chain's entries in any. So a record is only
-a hint that there is something up to its slot: what is delivered are the slots from the room's on,
-one after the other, and what the records do not bring is read. A record that comes late finds its
-slot delivered.
+The table's stream orders the records of one item only, not the entries of a chain. So a record is
+taken as a hint that the chain reaches at least to its slot: a delivery sends the slots from the
+cursor's on, one after the other, and reads those that the records do not contain. When a late
+record arrives, its slot has been delivered already.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ import orjson
 from tailrace.clock import Clock
 from tailrace.errors import TailraceError
 from tailrace.log.state import Stream
-from tailrace.protocols.action_cable.api_gateway.broadcaster import Broadcaster
-from tailrace.protocols.action_cable.api_gateway.items import Listener, Room
+from tailrace.protocols.action_cable.api_gateway.broadcaster import Broadcaster, Outgoing
+from tailrace.protocols.action_cable.api_gateway.items import DeliveryCursor, SubscriberRecord
 from tailrace.protocols.action_cable.core import frames
+from tailrace.protocols.action_cable.core.channels import epoch_of
 from tailrace.protocols.action_cable.core.contents import Message, messages
-from tailrace.protocols.action_cable.core.stream_names import epoch_of
 from tailrace.store.dynamodb.layout import (
     LAST_SLOT,
     Stored,
     chain_of,
     chain_partition,
     entry_of,
-    id_text,
     is_name,
     name_key,
     name_of,
@@ -39,28 +38,28 @@ from tailrace.store.dynamodb.layout import (
 )
 from tailrace.store.dynamodb.store import DynamoStore
 
-HOLD_SECONDS: Final = 60
-"""How long a delivery may take; the function that does it is ended by then."""
+DELIVERY_LEASE_SECONDS: Final = 60
+"""Duration of a lease: longer than the time-out of the function that holds it."""
 
-PATIENCE: Final = 100
-PAUSE: Final = 0.1
-"""Looks at a room that another delivery holds, and seconds between two of them. Records come again
-often enough to outlast whoever has died with it."""
+LEASE_CHECKS: Final = 100
+LEASE_CHECK_SECONDS: Final = 0.1
+"""How often, and at which interval, a delivery checks whether another one has released the lease.
+After that its records fail; Lambda repeats them until the lease has expired."""
 
-Record = Mapping[str, Any]
-"""A record of the table's stream, as Lambda shows it."""
+TableStreamRecord = Mapping[str, Any]
+"""A record of the table's stream, as Lambda passes it."""
 
 logger = logging.getLogger("tailrace")
 
 
-class RoomBusy(TailraceError):
-    """Another delivery to the same listeners is under way; this one comes again."""
+class DeliveryBusy(TailraceError):
+    """Another delivery of the same stream is under way; the records are to be repeated."""
 
-    code = "ROOM_BUSY"
+    code = "DELIVERY_BUSY"
 
 
-class _Told(NamedTuple):
-    """A message, and what its broadcast said about it."""
+class _Delivered(NamedTuple):
+    """A message, and the options of its broadcast."""
 
     message: Message
     excluded: str | None
@@ -72,11 +71,11 @@ class Deliveries:
         self._store = store
         self._table = store.table
         self._broadcaster = broadcaster
-        self._rooms = broadcaster.rooms
+        self._cursors = broadcaster.cursors
         self._clock = clock
 
-    async def take(self, records: Sequence[Record]) -> dict[str, Exception]:
-        """Some records of the table's stream; what went wrong, by their partitions."""
+    async def handle(self, records: Sequence[TableStreamRecord]) -> dict[str, Exception]:
+        """Handle records of the table's stream; returns the failures by the records' partitions."""
         work: defaultdict[str, list[Awaitable[None]]] = defaultdict(list)
         entries: defaultdict[str, dict[int, Stored]] = defaultdict(dict)
         for record in records:
@@ -87,118 +86,126 @@ class Deliveries:
                 entry = entry_of(item)
                 entries[partition][entry.slot] = entry
             elif is_name(partition):
-                work[partition].append(self.created(name_of(item).stream))
+                work[partition].append(self.stream_created(name_of(item).stream))
         for partition, hints in entries.items():
-            work[partition].append(self.appended(int(partition[1:], 16), hints))
+            work[partition].append(self.deliver(int(partition[1:], 16), hints))
         failures = await asyncio.gather(*(_failure(each) for each in work.values()))
-        found = zip(work, failures, strict=True)
-        return {partition: failure for partition, failure in found if failure is not None}
+        return {
+            partition: failure
+            for partition, failure in zip(work, failures, strict=True)
+            if failure is not None
+        }
 
-    async def created(self, stream: Stream) -> None:
-        """A name has got an incarnation: who waited for that hears it from its beginning."""
-        if not await self._rooms.told(stream.path):
+    async def stream_created(self, stream: Stream) -> None:
+        """Deliver a new stream from the start to clients that subscribed before it existed."""
+        if not await self._cursors.joined_subscribers(stream.path):
             return
         if not await self._is_current(stream.id, stream.path):
-            return  # It has come and gone.
+            return  # It was deleted meanwhile.
         config = stream.config
-        await self._rooms.ensure(stream.id, stream.path, config.mode, config.base[0])
+        await self._cursors.create_if_absent(stream.id, stream.path, config.mode, config.base[0])
         last = await self._table.last(chain_partition(stream.id), slot_text(0), LAST_SLOT)
         if last is not None:
-            await self.appended(stream.id, {entry_of(last).slot: entry_of(last)})
+            await self.deliver(stream.id, {entry_of(last).slot: entry_of(last)})
 
-    async def appended(self, chain: int, hints: Mapping[int, Stored]) -> None:
-        """Deliver everything up to the highest of some slots."""
-        top = max(hints) + 1
-        by, patience = secrets.token_hex(8), PATIENCE
-        while (room := await self._rooms.get(chain)) is not None:
-            # A room that is held may be held for slots that were not sent.
-            if room.slot >= top and room.by is None:
+    async def deliver(self, chain: int, hints: Mapping[int, Stored]) -> None:
+        """Deliver all slots of a chain up to the last one of `hints`."""
+        end = max(hints) + 1
+        owner, checks = secrets.token_hex(8), LEASE_CHECKS
+        while (cursor := await self._cursors.get(chain)) is not None:
+            # While the lease is held, the slots before the cursor may not have been sent.
+            if cursor.slot >= end and cursor.lease_owner is None:
                 break
-            until = self._clock() + HOLD_SECONDS * 1000
-            if room.by is None:
-                if await self._rooms.claim(room, top, by, until):
-                    await self._deliver(room, top, by, hints)
+            until = self._clock() + DELIVERY_LEASE_SECONDS * 1000
+            if cursor.lease_owner is None:
+                if await self._cursors.acquire_lease(cursor, end, owner, until):
+                    await self._deliver_leased(cursor, end, owner, hints)
                     break
-            elif room.until <= self._clock():
-                await self._take_over(room, by, until)
-            elif patience:
-                patience -= 1
-                await asyncio.sleep(PAUSE)
+            elif cursor.leased_until <= self._clock():
+                await self._recover(cursor, owner, until)
+            elif checks:
+                checks -= 1
+                await asyncio.sleep(LEASE_CHECK_SECONDS)
             else:
-                raise RoomBusy(f"'{room.path}' is being delivered to already")
-        if room is not None and hints[top - 1].state.deleted:
-            await self._rooms.remove(chain)
+                raise DeliveryBusy(f"another function is delivering '{cursor.path}'")
+        if cursor is not None and hints[end - 1].state.deleted:
+            await self._cursors.remove(chain)
 
-    async def _deliver(self, room: Room, top: int, by: str, hints: Mapping[int, Stored]) -> None:
+    async def _deliver_leased(
+        self, cursor: DeliveryCursor, end: int, owner: str, hints: Mapping[int, Stored]
+    ) -> None:
         try:
-            listeners = await self._listeners(room)
-            if not listeners:
-                await self._rooms.leave(room, by)
+            subscribers = await self._subscribers(cursor)
+            if not subscribers:
+                await self._cursors.remove_unused(cursor, owner)
                 return
-            first = min(_first(each, room) for each in listeners)
-            told = await self._told(room, first, top, hints)
+            first = min(_first_slot(each, cursor) for each in subscribers)
+            delivered = await self._read(cursor, first, end, hints)
         except Exception:
-            await self._rooms.undo(room, by)
+            await self._cursors.rollback(cursor, owner)
             raise
-        lost = await self._broadcaster.send_all(_letters(listeners, room, told))
-        await self._rooms.done(room, by)
-        await self._rooms.dismiss([each for each in listeners if each.connection in lost])
+        ended = await self._broadcaster.send_all(_outgoing(subscribers, cursor, delivered))
+        await self._cursors.release(cursor, owner)
+        await self._cursors.unsubscribe([each for each in subscribers if each.connection in ended])
 
-    async def _listeners(self, room: Room) -> list[Listener]:
-        """Those of this incarnation, and, while no other has followed it, those of all before."""
-        found = await self._rooms.told(room.path)
-        own = [each for each in found if each.chain == room.chain]
-        if len(own) == len(found) or await self._is_current(room.chain, room.path):
-            return found
+    async def _subscribers(self, cursor: DeliveryCursor) -> list[SubscriberRecord]:
+        """The subscribers of an incarnation; those of earlier ones, too, if it is the current."""
+        subscribers = await self._cursors.joined_subscribers(cursor.path)
+        own = [each for each in subscribers if each.chain == cursor.chain]
+        if len(own) == len(subscribers) or await self._is_current(cursor.chain, cursor.path):
+            return subscribers
         return own
 
     async def _is_current(self, chain: int, path: str) -> bool:
         name = await self._table.get(name_key(path))
-        return name is not None and name["i"]["S"] == id_text(chain)
+        return name is not None and name_of(name).stream.id == chain
 
-    async def _take_over(self, room: Room, by: str, until: int) -> None:
-        """Whoever held the room has died, and nobody knows who has got what: all come back, and
-        say how far they are."""
-        if not await self._rooms.seize(room, by, until):
+    async def _recover(self, cursor: DeliveryCursor, owner: str, until: int) -> None:
+        """Take an expired lease over. Its holder has died and may have sent a part of its slots to
+        a part of the subscribers, so all of them have to reconnect with their positions."""
+        if not await self._cursors.take_over(cursor, owner, until):
             return
-        logger.warning("a delivery of '%s' did not end: its listeners come back", room.path)
-        listeners = await self._rooms.listeners(room.path)
-        await self._broadcaster.restart({each.connection for each in listeners})
-        await self._rooms.dismiss(listeners)
-        await self._rooms.done(room, by)
+        logger.warning("a delivery of '%s' did not end: subscribers must reconnect", cursor.path)
+        subscribers = await self._cursors.subscribers(cursor.path)
+        await self._broadcaster.request_reconnect({each.connection for each in subscribers})
+        await self._cursors.unsubscribe(subscribers)
+        await self._cursors.release(cursor, owner)
 
-    async def _told(
-        self, room: Room, first: int, top: int, hints: Mapping[int, Stored]
-    ) -> list[_Told]:
-        """What the slots hold, in order."""
-        told: list[_Told] = []
-        for entry in await self._entries(room.chain, first, top, hints):
+    async def _read(
+        self, cursor: DeliveryCursor, first: int, end: int, hints: Mapping[int, Stored]
+    ) -> list[_Delivered]:
+        """The messages of the slots from `first` to before `end`, in order."""
+        delivered: list[_Delivered] = []
+        for entry in await self._entries(cursor.chain, first, end, hints):
             if entry.has_data:
                 body = await self._store.body(entry)
-                found = messages(room.mode, [body], entry.slot, entry.offset)
-                notes = _notes(entry, len(found))
-                told += (_Told(each, *note) for each, note in zip(found, notes, strict=True))
-        return told
+                content = messages(cursor.mode, [body], entry.slot, entry.offset)
+                options = _options(entry, len(content))
+                delivered += (
+                    _Delivered(message, *option)
+                    for message, option in zip(content, options, strict=True)
+                )
+        return delivered
 
     async def _entries(
-        self, chain: int, first: int, top: int, hints: Mapping[int, Stored]
+        self, chain: int, first: int, end: int, hints: Mapping[int, Stored]
     ) -> Sequence[Stored]:
-        """From the records, or else from the table."""
-        if all(slot in hints for slot in range(first, top)):
-            return [hints[slot] for slot in range(first, top)]
-        found: list[Stored] = []
-        while first < top:
+        """The entries from the records or, if those do not have all of them, from the table."""
+        if all(slot in hints for slot in range(first, end)):
+            return [hints[slot] for slot in range(first, end)]
+        entries: list[Stored] = []
+        while first < end:
             page = await self._table.query(
-                chain_partition(chain), slot_text(first), slot_text(top - 1)
+                chain_partition(chain), slot_text(first), slot_text(end - 1)
             )
-            found += map(entry_of, page.items)
+            entries += map(entry_of, page.items)
             if page.more is None:
                 break
-            first = found[-1].slot + 1
-        return found
+            first = entries[-1].slot + 1
+        return entries
 
 
-def partition_of(record: Record) -> str:
+def partition_of(record: TableStreamRecord) -> str:
     partition: str = record["dynamodb"]["Keys"]["p"]["S"]
     return partition
 
@@ -208,51 +215,58 @@ async def _failure(work: Sequence[Awaitable[None]]) -> Exception | None:
     for each in work:
         try:
             await each
-        except Exception as error:  # noqa: BLE001 - it is told with the records that it is about
+        except Exception as error:  # noqa: BLE001 - the handler reports it with its records
             failure = error
     return failure
 
 
-def _first(listener: Listener, room: Room) -> int:
-    """The slot from which on a listener is told what this delivery brings."""
-    assert listener.slot is not None
-    return max(room.slot, listener.slot) if listener.chain == room.chain else room.slot
+def _first_slot(subscriber: SubscriberRecord, cursor: DeliveryCursor) -> int:
+    """The first slot of this delivery that a subscriber has to get."""
+    assert subscriber.slot is not None
+    if subscriber.chain == cursor.chain:
+        return max(cursor.slot, subscriber.slot)
+    return cursor.slot
 
 
-def _letters(
-    listeners: Sequence[Listener], room: Room, told: Sequence[_Told]
-) -> Iterator[tuple[str, list[str]]]:
-    """For each who gets something, what: made once for all who have the same identifier."""
-    epoch = epoch_of(room.chain)
-    made: dict[str, list[str]] = {}
-    for listener in listeners:
-        known = listener.subscription
-        texts = made.get(known.identifier)
+def _outgoing(
+    subscribers: Sequence[SubscriberRecord],
+    cursor: DeliveryCursor,
+    delivered: Sequence[_Delivered],
+) -> Iterator[Outgoing]:
+    """The frames for each subscriber, encoded once for all that have the same identifier."""
+    epoch = epoch_of(cursor.chain)
+    encoded: dict[str, list[str]] = {}
+    for subscriber in subscribers:
+        subscription = subscriber.subscription
+        texts = encoded.get(subscription.identifier)
         if texts is None:
-            texts = made[known.identifier] = [
+            texts = encoded[subscription.identifier] = [
                 frames.data(
-                    known.identifier,
+                    subscription.identifier,
                     each.message.text,
-                    known.stream,
+                    subscription.stream,
                     epoch,
                     each.message.offset,
                     each.kind,
                 )
-                for each in told
+                for each in delivered
             ]
-        slot = _first(listener, room)
+        slot = _first_slot(subscriber, cursor)
         yield (
-            listener.connection,
+            subscriber.connection,
             [
                 text
-                for each, text in zip(told, texts, strict=True)
-                if each.message.slot >= slot and each.excluded != listener.connection
+                for each, text in zip(delivered, texts, strict=True)
+                if each.message.slot >= slot and each.excluded != subscriber.connection
             ],
         )
 
 
-def _notes(entry: Stored, messages: int) -> Sequence[tuple[str | None, str | None]]:
+def _options(entry: Stored, messages: int) -> Sequence[tuple[str | None, str | None]]:
+    """For each message of an entry, the excluded connection and the `type` of its broadcast."""
     if entry.note is None:
         return [(None, None)] * messages
-    found: list[tuple[str | None, str | None]] = [tuple(each) for each in orjson.loads(entry.note)]
-    return found if len(found) == messages else [(None, None)] * messages
+    options: list[tuple[str | None, str | None]] = [
+        tuple(each) for each in orjson.loads(entry.note)
+    ]
+    return options if len(options) == messages else [(None, None)] * messages

@@ -1,8 +1,8 @@
-"""What is sent to clients: API Gateway's management API, one call a frame.
+"""Client of API Gateway's management API, which takes one call for each frame.
 
-A frame that is refused for its rate is sent again. One whose fate is unclear is not: the client
-might get it twice, or without one before it. Whoever sends ends that connection instead, and the
-client comes back and says how far it has got.
+A frame that was throttled (429) is sent again. One whose outcome is uncertain is not: the client
+might get it twice, or without the frame before it. The caller ends that connection instead, and the
+client reconnects with the position of the last message that it got.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final, Protocol
 from urllib.parse import quote
 
 from tailrace.aws.client.endpoint import CredentialsUnavailable
-from tailrace.aws.client.lambda_credentials import find_access
-from tailrace.aws.client.pool import Answer, Broken
-from tailrace.aws.client.rest_client import RestClient
+from tailrace.aws.client.json_client import RestClient
+from tailrace.aws.client.lambda_credentials import find_service_access
+from tailrace.aws.client.pool import Answer, ExchangeFailed
 from tailrace.errors import StoreUnavailable
-from tailrace.limits import CABLE_POST_BYTES
+from tailrace.limits import GATEWAY_FRAME_BYTES
 from tailrace.settings import Settings
 
 ATTEMPTS: Final = 8
@@ -31,54 +31,58 @@ LONGEST_PAUSE: Final = 1.0
 logger = logging.getLogger("tailrace")
 
 
-class Sent(Enum):
-    """What came of sending."""
+class SendResult(Enum):
+    """The outcome of sending frames to a connection."""
 
     OK = auto()
     GONE = auto()
-    """There is no such connection any more."""
+    """The connection no longer exists."""
     DOUBTFUL = auto()
-    """It may have arrived or not."""
+    """The last frame may have arrived or not."""
 
 
-class Posts(Protocol):
+class ConnectionApi(Protocol):
+    """Sends frames to connections, and closes them."""
+
     counts: Counter[str]
 
-    async def send(self, connection: str, frames: Sequence[str]) -> Sent:
-        """In their order, until one is not sent. What is too large is left out."""
+    async def send(self, connection: str, frames: Sequence[str]) -> SendResult:
+        """Send frames in order, until one fails. Frames that are too large are skipped."""
 
     async def end(self, connection: str) -> None:
-        """Close it."""
+        """Close a connection."""
 
     async def close(self) -> None: ...
 
 
 class GatewayApi:
-    """The `Posts` of the API that `cable_endpoint` names."""
+    """The `ConnectionApi` of the WebSocket API at `cable_endpoint`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._client: RestClient | None = None
         self.counts: Counter[str] = Counter()
-        """What came of frames: posts, gone, doubtful, oversized."""
+        """Frames by outcome: posts, gone, doubtful, oversized."""
 
-    async def send(self, connection: str, frames: Sequence[str]) -> Sent:
+    async def send(self, connection: str, frames: Sequence[str]) -> SendResult:
         for frame in frames:
             body = frame.encode()
-            if len(body) > CABLE_POST_BYTES:
+            if len(body) > GATEWAY_FRAME_BYTES:
                 self.counts["oversized"] += 1
-                logger.warning("a message of %d bytes is too large for a cable", len(body))
+                logger.warning(
+                    "a message of %d bytes is too large for a cable, and is skipped", len(body)
+                )
                 continue
-            sent = await self._post(connection, body)
-            if sent is not Sent.OK:
-                return sent
-        return Sent.OK
+            result = await self._post(connection, body)
+            if result is not SendResult.OK:
+                return result
+        return SendResult.OK
 
     async def end(self, connection: str) -> None:
         for attempt in range(ATTEMPTS):
             try:
-                answer = await self._ask("DELETE", connection)
-            except Broken:
+                answer = await self._call("DELETE", connection)
+            except ExchangeFailed:
                 status = 500
             else:
                 status = answer.status
@@ -90,11 +94,11 @@ class GatewayApi:
         if self._client is not None:
             await self._client.close()
 
-    async def _post(self, connection: str, body: bytes) -> Sent:
+    async def _post(self, connection: str, body: bytes) -> SendResult:
         for attempt in range(ATTEMPTS):
             try:
-                answer = await self._ask("POST", connection, body)
-            except Broken as broken:
+                answer = await self._call("POST", connection, body)
+            except ExchangeFailed as broken:
                 if broken.sent:
                     break
             except CredentialsUnavailable as error:
@@ -105,25 +109,25 @@ class GatewayApi:
                         break
                     case 200:
                         self.counts["posts"] += 1
-                        return Sent.OK
+                        return SendResult.OK
                     case 410:
                         self.counts["gone"] += 1
-                        return Sent.GONE
+                        return SendResult.GONE
                     case 429:
                         pass
                     case status if status >= 500:
                         break
                     case status:
                         raise StoreUnavailable(
-                            f"API Gateway refuses what is sent: {status} {answer.body[:200]!r}"
+                            f"API Gateway refuses a frame: status {status}, {answer.body[:200]!r}"
                         )
             await _pause(attempt)
         self.counts["doubtful"] += 1
-        return Sent.DOUBTFUL
+        return SendResult.DOUBTFUL
 
-    async def _ask(self, method: str, connection: str, body: bytes = b"") -> Answer:
+    async def _call(self, method: str, connection: str, body: bytes = b"") -> Answer:
         if self._client is None:
-            access = await find_access(self._settings, "apigatewaymanagementapi")
+            access = await find_service_access(self._settings, "apigatewaymanagementapi")
             self._client = RestClient(
                 access, "execute-api", self._settings.connections, self._settings.cable_endpoint
             )

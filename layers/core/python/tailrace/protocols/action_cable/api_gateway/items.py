@@ -1,4 +1,46 @@
-"""The items of cables, in and out of the table; `store.dynamo.layout` says what each is."""
+"""The items of cables: every kind, its key and attributes, and how records become items.
+
+| kind         | p            | s                        | created by                     | removed by |
+|--------------|--------------|--------------------------|--------------------------------|------------|
+| connection   | `K` + shard  | connection               | $connect                       | the heartbeat, when its session can no longer be resumed |
+| identity     | `I` + digest of the identity | connection | $connect                       | with the connection |
+| subscription | `U` + connection | digest of the identifier | subscribe                  | unsubscribe, or with the connection |
+| subscriber   | `L` + path   | connection, digest of the identifier | subscribe          | unsubscribe, or when the connection ends |
+| cursor       | `R` + id     | `.`                      | the first subscriber to join, or creation of a stream that a subscriber waits for | the delivery that finds no subscriber |
+| member       | `M` + path   | digest of the member's id | join                          | when its last connection leaves |
+| lease        | `X`          | `heartbeat`              | the heartbeat                  | the heartbeat that holds it |
+
+`id` is the incarnation in 16 hexadecimal digits. Times are in milliseconds.
+
+| attribute            | type | of             | meaning | changed by |
+|----------------------|------|----------------|---------|------------|
+| `client_identity`    | S    | connection     | the identity that its token names, or an anonymous one | |
+| `connected_at`       | N    | connection     | when it began | |
+| `ping_interval`      | N    | connection     | milliseconds between two pings | |
+| `time_unit`          | S    | connection     | of the time in its pings: s, ms or ns | |
+| `subscription_count` | N    | connection     | how many subscriptions it has | each subscribe and unsubscribe |
+| `expires_at`         | N    | connection     | when its token expires; absent: never | |
+| `session_resumed`    | N    | connection     | 1 after another connection has resumed its session | resuming |
+| `disconnected_at`    | N    | connection     | when it ended; absent while it is connected | its end |
+| `g`, `d`             | S, N | connection     | partition and time in the index `due`: when its presence or its session expires | its end, the heartbeat |
+| `identifier`         | S    | subscription, subscriber | the identifier, as the client wrote it | |
+| `path`               | S    | subscription, cursor | the path of the stream | |
+| `subscribed_at`      | N    | subscription   | when the client sent the newest subscribe | a newer subscribe |
+| `member_id`          | S    | subscription, member | the id under which the client is present | joining and leaving |
+| `stream_name`        | S    | subscriber     | the stream's name on cables | |
+| `permissions`        | N    | subscriber     | 1: whispers, 2: presence, 3: both | |
+| `next_slot`          | N    | subscriber     | the first slot that deliveries send to it; absent until it has joined | joining, once |
+| `next_slot`          | N    | cursor         | the next slot to deliver | acquiring or rolling back the lease |
+| `incarnation`        | S    | subscriber     | the incarnation that `next_slot` belongs to; absent: it waits for the stream to be created | joining, once |
+| `content_mode`       | S    | cursor         | how bodies are split into messages | |
+| `join_count`         | N    | cursor         | how many subscribers have joined | each join |
+| `lease_owner`        | S    | cursor, lease  | random id of the holder of the lease; absent: no lease | its holder |
+| `leased_until`       | N    | cursor, lease  | when the lease expires | its holder |
+| `member_info`        | S    | member         | the info that the member joined with, as JSON | |
+| `connection_ids`     | SS   | member         | the connections that it is present with | each join and leave |
+
+No attribute is a reserved word of DynamoDB, so that expressions need no placeholders for names.
+"""  # noqa: E501 - a table has the width it needs
 
 from __future__ import annotations
 
@@ -6,99 +48,108 @@ import hashlib
 from typing import Any, Final, NamedTuple
 
 from tailrace.aws.client.failures import Item
-from tailrace.limits import CABLE_SHARDS
+from tailrace.limits import GATEWAY_CONNECTION_SHARDS
 from tailrace.log.content import Mode
 from tailrace.protocols.action_cable.core.channels import Subscription
 from tailrace.store.dynamodb.layout import Key, id_text, number, shard_of, text
 
 CONNECTIONS_DUE: Final = "k"
-"""Partition of the index `due` for connections that are gone."""
+"""Partition of the index `due` for connections that have ended."""
 
-HEARTBEAT: Final[Key] = {"p": text("X"), "s": text("heartbeat")}
+HEARTBEAT_LEASE: Final[Key] = {"p": text("X"), "s": text("heartbeat")}
 
 _WHISPERS, _PRESENCE = 1, 2
 
 
-class Connection(NamedTuple):
-    """Somebody who is, or was, connected."""
+class ConnectionRecord(NamedTuple):
+    """A client that is connected, or was and may still resume its session."""
 
     id: str
     identity: str
-    at: int
-    """When it began, in milliseconds."""
-    interval: float
+    connected_at: int
+    """In milliseconds."""
+    ping_interval: float
     """Seconds between two pings."""
-    unit: str
-    """Of the time in a ping."""
-    left: int | None = None
-    """When it was gone, in milliseconds."""
+    time_unit: str
+    """Unit of the time in a ping."""
+    disconnected_at: int | None = None
+    """When it ended, in milliseconds."""
     resumed: bool = False
-    """Whether another one has taken its place."""
-    expires: int | None = None
-    """When its client's token ends, in milliseconds."""
+    """Whether another connection has resumed its session."""
+    expires_at: int | None = None
+    """When its client's token expires, in milliseconds."""
 
 
-class Listener(NamedTuple):
-    """A subscription, as those see it who have something to tell there."""
+class SubscriptionRecord(NamedTuple):
+    """A subscription, as its connection keeps it."""
+
+    identifier: str
+    path: str
+    member: str | None = None
+    """The id under which the client is present."""
+
+
+class SubscriberRecord(NamedTuple):
+    """A subscription, as deliveries to its stream see it."""
 
     connection: str
     subscription: Subscription
     chain: int | None = None
-    """The incarnation that it was at; None: there was no stream."""
+    """The incarnation that `slot` belongs to; None: there was no stream when it joined."""
     slot: int | None = None
-    """The first slot of that which it does not have; None: it still reads for itself, and only
-    hears what is in no stream."""
+    """The first slot that deliveries send to it. None: it has not joined, reads the stream by
+    itself, and gets transient messages only."""
 
 
-class Room(NamedTuple):
-    """How far an incarnation has been delivered to those who listen."""
+class DeliveryCursor(NamedTuple):
+    """Cursor of the next slot to deliver to the subscribers of an incarnation."""
 
     chain: int
     path: str
     mode: Mode
     slot: int
-    """The slot that is delivered next."""
-    joined: int
-    """How often somebody began to listen: a room that nobody joins meanwhile can go."""
-    by: str | None
+    """The next slot to deliver."""
+    join_count: int
+    """How many subscribers have joined: unless it grows, an unused cursor may be removed."""
+    lease_owner: str | None
     """The delivery that is under way."""
-    until: int
-    """When that one is over, or has failed, in milliseconds."""
+    leased_until: int
+    """When the lease of that delivery expires, in milliseconds."""
 
 
 # Keys
 
 
-def digest(words: str) -> str:
-    """Of an identifier, or of an identity: both may be longer than a key."""
-    return hashlib.sha256(words.encode()).hexdigest()[:32]
+def digest(value: str) -> str:
+    """Digest of an identifier or identity: both may be longer than a key may be."""
+    return hashlib.sha256(value.encode()).hexdigest()[:32]
 
 
 def connection_key(connection: str) -> Key:
-    return _key(f"K{shard_of(connection) % CABLE_SHARDS:x}", connection)
+    return _key(f"K{shard_of(connection) % GATEWAY_CONNECTION_SHARDS:x}", connection)
 
 
 def connection_partitions() -> list[str]:
-    return [f"K{shard:x}" for shard in range(CABLE_SHARDS)]
+    return [f"K{shard:x}" for shard in range(GATEWAY_CONNECTION_SHARDS)]
 
 
-def wish_partition(connection: str) -> str:
+def subscription_partition(connection: str) -> str:
     return f"U{connection}"
 
 
-def wish_key(connection: str, identifier: str) -> Key:
-    return _key(wish_partition(connection), digest(identifier))
+def subscription_key(connection: str, identifier: str) -> Key:
+    return _key(subscription_partition(connection), digest(identifier))
 
 
-def listener_partition(path: str) -> str:
+def subscriber_partition(path: str) -> str:
     return f"L{path}"
 
 
-def listener_key(path: str, connection: str, identifier: str) -> Key:
-    return _key(listener_partition(path), f"{connection} {digest(identifier)}")
+def subscriber_key(path: str, connection: str, identifier: str) -> Key:
+    return _key(subscriber_partition(path), f"{connection} {digest(identifier)}")
 
 
-def room_key(chain: int) -> Key:
+def cursor_key(chain: int) -> Key:
     return _key(f"R{id_text(chain)}", ".")
 
 
@@ -121,87 +172,97 @@ def member_key(path: str, member: str) -> Key:
 # Items
 
 
-def connection_item(connection: Connection) -> dict[str, Any]:
-    expires = {} if connection.expires is None else {"e": number(connection.expires)}
+def connection_item(connection: ConnectionRecord) -> dict[str, Any]:
+    """The item of a connection that begins."""
+    expires_at = connection.expires_at
     return {
-        **expires,
         **connection_key(connection.id),
-        "i": text(connection.identity),
-        "a": number(connection.at),
-        "q": number(int(connection.interval * 1000)),
-        "f": text(connection.unit),
-        "v": number(0),
+        "client_identity": text(connection.identity),
+        "connected_at": number(connection.connected_at),
+        "ping_interval": number(int(connection.ping_interval * 1000)),
+        "time_unit": text(connection.time_unit),
+        "subscription_count": number(0),
+        **({} if expires_at is None else {"expires_at": number(expires_at)}),
     }
 
 
-def connection_of(item: Item) -> Connection:
-    return Connection(
+def connection_of(item: Item) -> ConnectionRecord:
+    return ConnectionRecord(
         item["s"]["S"],
-        item["i"]["S"],
-        int(item["a"]["N"]),
-        int(item["q"]["N"]) / 1000,
-        item["f"]["S"],
-        int(item["x"]["N"]) if "x" in item else None,
-        "j" in item,
-        int(item["e"]["N"]) if "e" in item else None,
+        item["client_identity"]["S"],
+        int(item["connected_at"]["N"]),
+        int(item["ping_interval"]["N"]) / 1000,
+        item["time_unit"]["S"],
+        int(item["disconnected_at"]["N"]) if "disconnected_at" in item else None,
+        "session_resumed" in item,
+        int(item["expires_at"]["N"]) if "expires_at" in item else None,
     )
 
 
-def wish_item(connection: str, subscription: Subscription, at: int) -> dict[str, Any]:
+def subscription_item(connection: str, subscription: Subscription, sent_at: int) -> dict[str, Any]:
     return {
-        **wish_key(connection, subscription.identifier),
-        "i": text(subscription.identifier),
-        "c": text(subscription.path),
-        "a": number(at),
+        **subscription_key(connection, subscription.identifier),
+        "identifier": text(subscription.identifier),
+        "path": text(subscription.path),
+        "subscribed_at": number(sent_at),
     }
 
 
-def listener_item(listener: Listener) -> dict[str, Any]:
-    """Of one that reads for itself."""
-    known = listener.subscription
+def subscription_of(item: Item) -> SubscriptionRecord:
+    return SubscriptionRecord(
+        item["identifier"]["S"],
+        item["path"]["S"],
+        item["member_id"]["S"] if "member_id" in item else None,
+    )
+
+
+def subscriber_item(subscriber: SubscriberRecord) -> dict[str, Any]:
+    """The item of a subscriber that has not joined."""
+    subscription = subscriber.subscription
+    permissions = _WHISPERS * subscription.whispers + _PRESENCE * subscription.presence
     return {
-        **listener_key(known.path, listener.connection, known.identifier),
-        "i": text(known.identifier),
-        "c": text(known.stream),
-        "v": number(_WHISPERS * known.whispers + _PRESENCE * known.presence),
+        **subscriber_key(subscription.path, subscriber.connection, subscription.identifier),
+        "identifier": text(subscription.identifier),
+        "stream_name": text(subscription.stream),
+        "permissions": number(permissions),
     }
 
 
-def listener_of(item: Item) -> Listener:
-    allowed = int(item["v"]["N"])
-    return Listener(
+def subscriber_of(item: Item) -> SubscriberRecord:
+    permissions = int(item["permissions"]["N"])
+    return SubscriberRecord(
         item["s"]["S"].partition(" ")[0],
         Subscription(
-            item["i"]["S"],
-            item["c"]["S"],
+            item["identifier"]["S"],
+            item["stream_name"]["S"],
             item["p"]["S"][1:],
-            bool(allowed & _WHISPERS),
-            bool(allowed & _PRESENCE),
+            bool(permissions & _WHISPERS),
+            bool(permissions & _PRESENCE),
         ),
-        int(item["r"]["S"], 16) if "r" in item else None,
-        int(item["n"]["N"]) if "n" in item else None,
+        int(item["incarnation"]["S"], 16) if "incarnation" in item else None,
+        int(item["next_slot"]["N"]) if "next_slot" in item else None,
     )
 
 
-def room_item(chain: int, path: str, mode: Mode, slot: int) -> dict[str, Any]:
+def cursor_item(chain: int, path: str, mode: Mode, slot: int) -> dict[str, Any]:
     return {
-        **room_key(chain),
-        "c": text(path),
-        "k": text(mode.name),
-        "n": number(slot),
-        "v": number(0),
+        **cursor_key(chain),
+        "path": text(path),
+        "content_mode": text(mode.name),
+        "next_slot": number(slot),
+        "join_count": number(0),
     }
 
 
-def room_of(item: Item) -> Room:
-    return Room(
+def cursor_of(item: Item) -> DeliveryCursor:
+    return DeliveryCursor(
         int(item["p"]["S"][1:], 16),
-        item["c"]["S"],
-        Mode[item["k"]["S"]],
-        int(item["n"]["N"]),
-        int(item["v"]["N"]),
-        item["t"]["S"] if "t" in item else None,
-        int(item["u"]["N"]) if "u" in item else 0,
+        item["path"]["S"],
+        Mode[item["content_mode"]["S"]],
+        int(item["next_slot"]["N"]),
+        int(item["join_count"]["N"]),
+        item["lease_owner"]["S"] if "lease_owner" in item else None,
+        int(item["leased_until"]["N"]) if "leased_until" in item else 0,
     )
 
 

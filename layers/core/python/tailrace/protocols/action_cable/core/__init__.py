@@ -1,5 +1,6 @@
-"""Action Cable: WebSocket clients of Rails, Hotwire and AnyCable on the same log.
+"""The core that both ways to serve Action Cable share.
 
-Everything directly in here is without I/O: what clients say becomes effects (`session`), and what
-is in the log becomes frames (`frames`, `contents`). `cable.local` carries effects out in a server.
+Commands of clients become effects (`session`), and entries of the log become frames (`frames`,
+`contents`), without I/O; `in_process` and `api_gateway` carry the effects out. `missed_messages`
+reads the log, and `publisher` appends to it.
 """

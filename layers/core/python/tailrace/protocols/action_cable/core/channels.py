@@ -1,14 +1,14 @@
-"""Who may subscribe to what, without an application server.
+"""Channels: which identifiers a client may subscribe to, without an application server.
 
-| channel | names its stream by | on when | secret |
+| channel | its stream is named by | enabled | secret |
 |---|---|---|---|
 | `$pubsub` | `signed_stream_name` | always | that of signed names |
-| `$pubsub` | `stream_name` | the stream is public, or the server open | |
+| `$pubsub` | `stream_name` | if the stream is public, or the server open | |
 | `Turbo::StreamsChannel` | `signed_stream_name` | `turbo_streams` | Turbo's |
 | `CableReady::Stream` | `identifier` | `cable_ready` | CableReady's |
 
-What is signed decides, wherever it is: a plain name beside it is not looked at. Fields that are not
-in the table are the client's own affair. Without a secret nothing is signed.
+A signed name takes precedence: a plain name beside it is ignored. Clients may use other fields as
+they like. Without its secret, no signed name is valid.
 """
 
 from __future__ import annotations
@@ -17,10 +17,30 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
-from tailrace.auth.signed_names import verified
+from tailrace.auth.signed_names import verify_name
 from tailrace.errors import BadPath, PathTooLong
 from tailrace.limits import CABLE_IDENTIFIER_BYTES
-from tailrace.protocols.action_cable.core.stream_names import path_of
+from tailrace.log.path_patterns import encode_name
+from tailrace.log.paths import RESERVED, canonical
+
+
+def path_of(name: str) -> str:
+    """The path of the stream of a name; raises BadPath or PathTooLong if the name is invalid."""
+    if not name:
+        raise BadPath("the name of a stream must not be empty")
+    try:
+        path = canonical(encode_name(name))
+    except UnicodeEncodeError:
+        raise BadPath("the name of a stream must be valid Unicode") from None
+    if path.partition("/")[0] == RESERVED:
+        raise BadPath(f"names that begin with '{RESERVED}' are reserved")
+    return path
+
+
+def epoch_of(chain: int) -> str:
+    """An incarnation as clients see it: offsets are relative to its start."""
+    return f"{chain:x}"
+
 
 if TYPE_CHECKING:
     from tailrace.auth.authorizer import Authorizer
@@ -32,7 +52,7 @@ CABLE_READY: Final = "CableReady::Stream"
 
 
 class Subscription(NamedTuple):
-    """What a client may listen to, and what else it may do there."""
+    """A stream that a client may follow, and what else it may do there."""
 
     identifier: str
     stream: str
@@ -49,8 +69,8 @@ class Channels:
         self._whispers = settings.streams_whisper
         self._presence = settings.streams_presence
 
-    def admit(self, identifier: str) -> Subscription | None:
-        """The subscription that an identifier asks for; None: it may not, or there is no such."""
+    def authorize(self, identifier: str) -> Subscription | None:
+        """The subscription for an identifier; None: not allowed, or no such channel."""
         if len(identifier.encode()) > CABLE_IDENTIFIER_BYTES:
             return None
         try:
@@ -84,7 +104,7 @@ class Channels:
 
 
 def _signed(token: object, keys: tuple[bytes, ...]) -> str | None:
-    return verified(token, keys) if isinstance(token, str) else None
+    return verify_name(token, keys) if isinstance(token, str) else None
 
 
 def _path(name: object) -> str | None:

@@ -1,4 +1,4 @@
-"""What clients say on a cable."""
+"""Commands: the messages that clients send."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from tailrace.limits import MAX_INTEGER
 
 
 class Position(NamedTuple):
-    """The last message that a client has of a stream."""
+    """The position of the last message of a stream that a client has."""
 
     epoch: str
     offset: int
 
 
-class History(NamedTuple):
-    """What a client missed: since when, in seconds, or after which message of each stream."""
+class MissedMessages(NamedTuple):
+    """The messages that a client asks for: those since a time, in seconds, or after a position in
+    each stream."""
 
     since: float
     positions: Mapping[str, Position]
@@ -29,21 +30,21 @@ class Command(NamedTuple):
     name: str
     identifier: str = ""
     data: Any = None
-    history: History | None = None
+    history: MissedMessages | None = None
     presence: Mapping[str, Any] | None = None
 
 
 def parse(text: str | bytes) -> Command:
-    """One command, or BadRequest for what is none."""
+    """Parse one command; raises BadRequest for anything else."""
     try:
         fields = orjson.loads(text)
     except orjson.JSONDecodeError:
-        raise BadRequest("a command is a JSON object") from None
+        raise BadRequest("a command must be a JSON object") from None
     if not isinstance(fields, dict):
-        raise BadRequest("a command is a JSON object")
+        raise BadRequest("a command must be a JSON object")
     name, identifier = fields.get("command"), fields.get("identifier", "")
     if not isinstance(name, str) or not isinstance(identifier, str):
-        raise BadRequest("command and identifier are texts")
+        raise BadRequest("command and identifier must be strings")
     presence = fields.get("presence")
     return Command(
         name,
@@ -54,25 +55,25 @@ def parse(text: str | bytes) -> Command:
     )
 
 
-def _history(given: object) -> History | None:
-    if not isinstance(given, dict):
+def _history(fields: object) -> MissedMessages | None:
+    if not isinstance(fields, dict):
         return None
-    since, streams = given.get("since"), given.get("streams")
+    since, streams = fields.get("since"), fields.get("streams")
     positions: dict[str, Position] = {}
-    for stream, place in streams.items() if isinstance(streams, dict) else ():
-        position = _position(place)
+    for stream, value in streams.items() if isinstance(streams, dict) else ():
+        position = _position(value)
         if position is not None:
             positions[stream] = position
-    return History(_seconds(since), positions)
+    return MissedMessages(_seconds(since), positions)
 
 
-def _position(place: object) -> Position | None:
-    if not isinstance(place, dict):
+def _position(value: object) -> Position | None:
+    if not isinstance(value, dict):
         return None
-    epoch, offset = place.get("epoch"), place.get("offset")
+    epoch, offset = value.get("epoch"), value.get("offset")
     if isinstance(epoch, str) and isinstance(offset, int) and 0 <= offset <= MAX_INTEGER:
         return Position(epoch, offset)
-    # What cannot be a place in any stream is one that is not found.
+    # An invalid position: no stream has this epoch, so the client gets `reject_history`.
     return Position("", 0)
 
 

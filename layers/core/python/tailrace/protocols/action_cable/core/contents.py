@@ -1,4 +1,4 @@
-"""What a stream holds, as cable messages: bodies taken apart, byte for byte.
+"""Splits the bodies of a stream into cable messages, without changing a byte.
 
 | content type | a message is | its text |
 |---|---|---|
@@ -20,30 +20,30 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from tailrace.limits import EVENT_PIECE_BYTES
+from tailrace.limits import EVENT_STEP_BYTES
 from tailrace.log import json_mode
 from tailrace.log.content import Mode, length
 
 _BATCH: Final = 256
-"""Messages that are handled before others get their turn."""
+"""Messages that are handled before other tasks run."""
 
 
 class Message(NamedTuple):
     slot: int
     offset: int
     length: int
-    """By how much it moved the offset."""
+    """By how much it advances the offset."""
     text: str
-    """JSON; empty: it is too large for a cable."""
+    """JSON; empty if it is too large for a cable."""
 
 
 def messages(
     mode: Mode, bodies: Sequence[bytes], slot: int, end: int, start: int | None = None
 ) -> list[Message]:
-    """The messages of bodies from a slot on, after which the stream's offset is `end`.
+    """The messages of consecutive bodies from a slot on, after which the stream's offset is `end`.
 
-    `start`: the offset before them, if it is known: when each is one message nothing has to be
-    taken apart."""
+    `start`: the offset before them, if it is known; then bodies of one message each need not be
+    split."""
     if start is None:
         start = end - sum(length(mode, body) for body in bodies)
     return list(chain.from_iterable(batches(mode, bodies, slot, start, end)))
@@ -55,17 +55,17 @@ def batches(
     slot: int,
     start: int,
     end: int,
-    most: int = sys.maxsize,
+    limit: int = sys.maxsize,
 ) -> Iterator[list[Message]]:
-    """The same in steps of bounded work, of which some bring none.
+    """The messages in steps of bounded work; a step may yield none.
 
-    `most`: bytes of a message, of which a larger one has no text."""
+    `limit`: the largest size of a message in bytes; larger ones get an empty text."""
     if mode is not Mode.JSON:
-        yield from _whole(mode, bodies, slot, start, most)
+        yield from _whole(mode, bodies, slot, start, limit)
     elif end - start == len(bodies):
         for first in range(0, len(bodies), _BATCH):
             yield [
-                Message(slot + i, start + i + 1, 1, _text(bodies[i], most))
+                Message(slot + i, start + i + 1, 1, _text(bodies[i], limit))
                 for i in range(first, min(first + _BATCH, len(bodies)))
             ]
     else:
@@ -75,23 +75,23 @@ def batches(
                 for first in range(0, len(texts) or 1, _BATCH):
                     some = texts[first : first + _BATCH]
                     yield [
-                        Message(slot + i, offset + place, 1, _text(text, most))
+                        Message(slot + i, offset + place, 1, _text(text, limit))
                         for place, text in enumerate(some, 1)
                     ]
                     offset += len(some)
 
 
-def _text(message: bytes, most: int) -> str:
-    return message.decode() if len(message) <= most else ""
+def _text(message: bytes, limit: int) -> str:
+    return message.decode() if len(message) <= limit else ""
 
 
 def _whole(
-    mode: Mode, bodies: Sequence[bytes], slot: int, start: int, most: int
+    mode: Mode, bodies: Sequence[bytes], slot: int, start: int, limit: int
 ) -> Iterator[list[Message]]:
     offset = start
     for i, body in enumerate(bodies):
         offset += len(body)
-        if len(body) > most:
+        if len(body) > limit:
             yield [Message(slot + i, offset, len(body), "")]
             continue
         parts: list[str] = []
@@ -103,9 +103,9 @@ def _whole(
 
 
 def _quoted(mode: Mode, body: bytes) -> Iterator[str]:
-    """What stands between the quotes of a body's JSON string, in pieces."""
+    """The body as a JSON string without its quotes, in pieces."""
     decoder = getincrementaldecoder("utf-8")("replace")
-    size = EVENT_PIECE_BYTES // 3 * 3
+    size = EVENT_STEP_BYTES // 3 * 3
     for start in range(0, len(body), size):
         piece = body[start : start + size]
         if mode is Mode.TEXT:

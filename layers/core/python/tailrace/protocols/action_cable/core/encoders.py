@@ -1,4 +1,4 @@
-"""How messages and frames look to a kind of client."""
+"""Encoders: how messages and frames are written for one kind of client."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tailrace.protocols.action_cable.core.contents import Message
 
 
 class Encoder(NamedTuple):
-    """Each makes the text to send, of which an empty one is not sent."""
+    """Functions that return the text to send; an empty text is not sent."""
 
     data: Callable[[str, Message, str, str, str | None], str]
-    """From an identifier, a message, its stream, its epoch and its `type`, if it has one."""
+    """Of an identifier, a message, its stream, its epoch and, if it has one, its `type`."""
     transient: Callable[[str, str, str | None], str]
-    """From an identifier, a message that is in no stream, and its `type`."""
+    """Of an identifier, a message that is not in the log and, if it has one, its `type`."""
     control: Callable[[str], str]
-    """From any other frame."""
+    """Of any other frame."""
 
 
 def _data(identifier: str, message: Message, stream: str, epoch: str, kind: str | None) -> str:
@@ -25,4 +25,4 @@ def _data(identifier: str, message: Message, stream: str, epoch: str, kind: str 
 
 
 SOCKET: Final = Encoder(_data, frames.transient, lambda frame: frame)
-"""A WebSocket: frames as they are."""
+"""For WebSockets: frames as they are."""

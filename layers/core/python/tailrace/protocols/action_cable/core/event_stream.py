@@ -3,8 +3,8 @@
     event: confirm_subscription          data: {"a":1}
     data: {"type":"confirm_…"}           id: 7/2f9c…/chat/42
 
-A message has no event name, and its id is where the client has got to: offset, epoch and stream.
-Without names, browsers hand it to `onmessage`; a message that is a string arrives as its text.
+A message has no event name, so browsers pass it to `onmessage`; its id is its position: offset,
+epoch and stream. A message that is a JSON string is sent as its text.
 """
 
 from __future__ import annotations
@@ -19,73 +19,75 @@ from tailrace.errors import BadParameter, BadRequest
 from tailrace.limits import MAX_INTEGER
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.channels import PUBSUB, TURBO
-from tailrace.protocols.action_cable.core.commands import Command, History, Position, parse
+from tailrace.protocols.action_cable.core.commands import Command, MissedMessages, Position, parse
 from tailrace.protocols.action_cable.core.contents import Message
 from tailrace.protocols.action_cable.core.encoders import Encoder
 
 NEVER: Final = 31_536_000_000
-"""Milliseconds, a year: what a browser is told that is not to come back."""
+"""A year, in milliseconds: the `retry` that keeps a browser from reconnecting."""
 
 _OFFSET: Final = re.compile(r"[0-9]{1,16}")
 _SECONDS: Final = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,9})?")
-_SWITCHED: Final = ("1", "true", "t", "y")
+_TRUE: Final = ("1", "true", "t", "y")
 
 
 def identifier_of(query: Mapping[str, Sequence[str]]) -> str:
-    """What a GET asks for: the first of the parameters that say so."""
-    given = {name: values[-1] for name, values in query.items() if values[-1]}
-    if "identifier" in given:
-        return given["identifier"]
-    if "channel" in given:
-        fields = {"channel": given["channel"]}
-    elif "stream" in given:
-        fields = {"channel": PUBSUB, "stream_name": given["stream"]}
-    elif "signed_stream" in given:
-        fields = {"channel": PUBSUB, "signed_stream_name": given["signed_stream"]}
-    elif "turbo_signed_stream_name" in given:
-        fields = {"channel": TURBO, "signed_stream_name": given["turbo_signed_stream_name"]}
+    """The identifier that a GET subscribes to, by the first of the parameters that name one."""
+    values = {name: each[-1] for name, each in query.items() if each[-1]}
+    if "identifier" in values:
+        return values["identifier"]
+    if "channel" in values:
+        fields = {"channel": values["channel"]}
+    elif "stream" in values:
+        fields = {"channel": PUBSUB, "stream_name": values["stream"]}
+    elif "signed_stream" in values:
+        fields = {"channel": PUBSUB, "signed_stream_name": values["signed_stream"]}
+    elif "turbo_signed_stream_name" in values:
+        fields = {"channel": TURBO, "signed_stream_name": values["turbo_signed_stream_name"]}
     else:
-        raise BadParameter("name what to listen to: signed_stream, stream, channel or identifier")
+        raise BadParameter(
+            "name a stream by one of the parameters signed_stream, stream, channel and identifier"
+        )
     return orjson.dumps(fields).decode()
 
 
-def history_of(query: Mapping[str, Sequence[str]], last_id: str | None) -> History | None:
-    """What a client has missed: since its last event, or since a time."""
+def missed_of(query: Mapping[str, Sequence[str]], last_id: str | None) -> MissedMessages | None:
+    """The messages that a GET asks for: those after its last event, or since a time."""
     if last_id:
-        offset, _, place = last_id.partition("/")
-        epoch, _, stream = place.partition("/")
+        offset, _, rest = last_id.partition("/")
+        epoch, _, stream = rest.partition("/")
         if _OFFSET.fullmatch(offset) and stream:
-            return History(0, {stream: Position(epoch, min(int(offset), MAX_INTEGER))})
-    given = query.get("history_since", ("",))[-1]
-    if not given:
+            return MissedMessages(0, {stream: Position(epoch, min(int(offset), MAX_INTEGER))})
+    since = query.get("history_since", ("",))[-1]
+    if not since:
         return None
-    if not _SECONDS.fullmatch(given):
-        raise BadParameter("history_since is a time in seconds since 1970")
-    return History(float(given), {})
+    if not _SECONDS.fullmatch(since):
+        raise BadParameter("history_since must be a time in seconds since 1970")
+    return MissedMessages(float(since), {})
 
 
 def is_raw(query: Mapping[str, Sequence[str]]) -> bool:
-    return query.get("raw", ("",))[-1].lower() in _SWITCHED
+    return query.get("raw", ("",))[-1].lower() in _TRUE
 
 
 def commands_of(body: bytes) -> list[Command]:
-    """What a POST says, a command in each line; the first is a subscription."""
-    found = [parse(line) for line in body.splitlines() if line.strip()]
-    if not found or found[0].name != "subscribe":
-        raise BadRequest("the body has a command in each line, of which the first is subscribe")
-    return found
+    """The commands of a POST, one in each line; the first must be a subscription."""
+    commands = [parse(line) for line in body.splitlines() if line.strip()]
+    if not commands or commands[0].name != "subscribe":
+        raise BadRequest("the body must have a command in each line, the first one subscribe")
+    return commands
 
 
 def _control(frame: str) -> str:
     fields = orjson.loads(frame)
-    ends = fields.get("reconnect") is False
-    retry = f"retry: {NEVER}\n" if ends else ""
+    is_final = fields.get("reconnect") is False
+    retry = f"retry: {NEVER}\n" if is_final else ""
     return f"event: {fields['type']}\ndata: {frame}\n{retry}\n"
 
 
 def _raw_control(frame: str) -> str:
-    # Silence would be taken for a dead connection on the way, and an answer of which there is
-    # nothing yet is not passed on; a comment is for nobody.
+    # Proxies cut silent connections, and pass a response on only when its body begins. So pings and
+    # welcomes become comments, which clients ignore.
     for kind in ("ping", "welcome"):
         if frame.startswith(f'{{"type":"{kind}"'):
             return f": {kind}\n\n"
@@ -117,10 +119,10 @@ def _whole_transient(identifier: str, text: str, kind: str | None) -> str:
 
 
 UNWRAPPED: Final = Encoder(_data, _transient, _control)
-"""For a GET, which listens to one thing: messages as they are."""
+"""For a GET, which has one subscription: messages without an envelope."""
 
 RAW: Final = Encoder(_data, _transient, _raw_control)
-"""The same, without anything else."""
+"""For a GET with `raw`: messages without an envelope, and no other events."""
 
 ENVELOPES: Final = Encoder(_whole, _whole_transient, _control)
-"""For a POST, which may listen to many: messages as on a WebSocket."""
+"""For a POST, which may have many subscriptions: messages in envelopes, as on a WebSocket."""

@@ -1,7 +1,7 @@
-"""What a server says on a cable, as the text of a frame.
+"""Frames: the messages that the server sends, as text.
 
-The order of fields is the one that is seen on the wire elsewhere. An identifier is echoed as it
-came, and a message is put in as it is stored: neither is ever made anew.
+The order of fields is that of Rails and AnyCable. An identifier is echoed as the client sent it,
+and a message is inserted as it is stored: neither is serialized again.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import orjson
 JSON: Final = "actioncable-v1-json"
 EXTENDED: Final = "actioncable-v1-ext-json"
 PROTOCOLS: Final = (JSON, EXTENDED)
-"""The first one that a client offers is spoken, in this order."""
+"""The subprotocols, in order of preference."""
 
-TOKEN_PROTOCOL: Final = "anycable-token."  # noqa: S105 - only what stands before one
-"""Browsers cannot send headers with a WebSocket: what follows this in the list of protocols is an
-identification token."""
+TOKEN_PROTOCOL: Final = "anycable-token."  # noqa: S105 - a prefix, not a secret
+"""Prefix of an identification token in the list of subprotocols: browsers cannot send other
+headers of their own with a WebSocket."""
 
 PONG: Final = '{"type":"pong"}'
 
 
-def chosen(offered: Sequence[str]) -> str | None:
-    """The protocol to speak; None: the client offers none of them, and gets the first unnamed."""
+def choose_protocol(offered: Sequence[str]) -> str | None:
+    """The subprotocol to speak. None: the client offers none of ours; it gets the first, without
+    being told so."""
     return next((each for each in PROTOCOLS if each in offered), None)
 
 
@@ -58,7 +59,7 @@ def reject_history(identifier: str) -> str:
 
 
 def disconnect(reason: str, *, reconnect: bool) -> str:
-    # The flag is always there: clients do not agree on what its absence means.
+    # Always send the flag: clients differ in what they do without it.
     return _text({"type": "disconnect", "reason": reason, "reconnect": reconnect})
 
 
@@ -71,12 +72,12 @@ def data(
     kind: str | None = None,
 ) -> str:
     """A message of a stream; `kind` is the `type` that its publisher gave it."""
-    place = f'"stream_id":{_text(stream)},"epoch":"{epoch}","offset":{offset}'
-    return f"{{{_type(kind)}{_envelope(identifier, message)},{place}}}"
+    position = f'"stream_id":{_text(stream)},"epoch":"{epoch}","offset":{offset}'
+    return f"{{{_type(kind)}{_envelope(identifier, message)},{position}}}"
 
 
 def transient(identifier: str, message: str, kind: str | None = None) -> str:
-    """A message that is in no stream."""
+    """A message that is not in the log."""
     return f"{{{_type(kind)}{_envelope(identifier, message)}}}"
 
 

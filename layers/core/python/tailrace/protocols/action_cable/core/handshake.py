@@ -1,4 +1,4 @@
-"""Who comes in on a WebSocket: the same wherever it is connected."""
+"""The handshake: whether a client may connect, its identity, and the session to restore."""
 
 from __future__ import annotations
 
@@ -11,60 +11,67 @@ from tailrace.auth.credentials import Credentials, parse_credentials
 from tailrace.auth.origins import Origins
 from tailrace.errors import NotAllowed, TailraceError, TokenExpired
 from tailrace.protocols.action_cable.core import frames
-from tailrace.protocols.action_cable.core.session import anonymous
+from tailrace.protocols.action_cable.core.session import anonymous_identity
 from tailrace.web.messages import Request
 
 RESTORE_HEADER: Final = b"x-anycable-restore-sid"
 
 
-class Guest(NamedTuple):
+class ConnectRequest(NamedTuple):
+    """A client that wants to connect."""
+
     identity: str | None
-    """Whom the token names, if there is one."""
-    expires: int | None = None
-    """When that token ends, and the connection with it, in milliseconds."""
-    refusal: str | None = None
-    """The reason why it must not come in. It is told on the connection: a failed handshake shows a
-    client no reason, and it would try again and again."""
+    """The identity that its token names; None without a token."""
+    expires_at: int | None = None
+    """When the token expires, and the connection with it, in milliseconds."""
+    reject_reason: str | None = None
+    """Why the client is rejected. It is sent over the connection, which is accepted for that: a
+    client cannot see why a handshake fails, and would repeat it forever."""
 
 
 def check_origin(request: Request, origins: Origins) -> None:
     """Raises NotAllowed for pages that may not connect at all."""
     origin = request.header(b"origin")
-    if origin is not None and not origins.allow(origin):
-        raise NotAllowed("pages of this origin may not connect: TAILRACE_ALLOWED_ORIGINS")
+    if origin is not None and not origins.allows(origin):
+        raise NotAllowed("pages of this origin may not connect: see TAILRACE_ALLOWED_ORIGINS")
 
 
-def guest(request: Request, authorizer: Authorizer, protocols: Sequence[str], now: int) -> Guest:
+def authenticate(
+    request: Request, authorizer: Authorizer, protocols: Sequence[str], now: int
+) -> ConnectRequest:
+    """Verify the identification token of a client."""
     try:
-        identity = authorizer.identify(credentials(request, authorizer, protocols), now)
+        token = authorizer.identify(credentials_of(request, authorizer, protocols), now)
     except TailraceError as error:
         reason = "token_expired" if isinstance(error, TokenExpired) else "unauthorized"
-        return Guest(None, refusal=reason)
-    return Guest(None) if identity is None else Guest(*identity)
+        return ConnectRequest(None, reject_reason=reason)
+    return ConnectRequest(None) if token is None else ConnectRequest(*token)
 
 
-def resumed(
+def session_to_restore(
     request: Request, authorizer: Authorizer, identity: str | None
 ) -> tuple[str, str] | None:
-    """The session that a client wants to resume, and who it has to be.
+    """The id of the session that a client wants to restore, and the identity that it must have.
 
-    Only one that the token names, too: who knows no more than the name of a session would else be
-    shown what somebody else had to be allowed. Others subscribe again, and miss nothing either."""
+    Session ids are no secret, so only a client with a token may restore a session: any other
+    could get subscriptions that another client was authorized for. Clients without a token
+    subscribe again, and miss nothing either."""
     sid = request.parameters().get("sid", [""])[-1] or request.header(RESTORE_HEADER)
     if not sid:
         return None
-    owner = anonymous(sid) if authorizer.open else identity
+    owner = anonymous_identity(sid) if authorizer.open else identity
     return None if owner is None else (sid, owner)
 
 
-def credentials(
+def credentials_of(
     request: Request, authorizer: Authorizer, protocols: Sequence[str] = ()
 ) -> Credentials:
-    found = parse_credentials(request.fields, request.parameters(), authorizer.jwt_param)
-    start = len(frames.TOKEN_PROTOCOL)
-    tokens = {each[start:] for each in protocols if each.startswith(frames.TOKEN_PROTOCOL)}
+    """The credentials of a request, with the token among its subprotocols, if there is one."""
+    credentials = parse_credentials(request.fields, request.parameters(), authorizer.jwt_param)
+    prefix = frames.TOKEN_PROTOCOL
+    tokens = {each.removeprefix(prefix) for each in protocols if each.startswith(prefix)}
     if not tokens:
-        return found
-    if len(tokens | {found.jid or next(iter(tokens))}) > 1:
+        return credentials
+    if len(tokens | {credentials.jid or next(iter(tokens))}) > 1:
         return Credentials(fault="more than one identification token is shown")
-    return replace(found, jid=tokens.pop())
+    return replace(credentials, jid=tokens.pop())

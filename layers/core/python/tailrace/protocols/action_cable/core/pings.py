@@ -1,7 +1,7 @@
-"""Pings: how often a client gets one, and what it says.
+"""Pings: their interval and their content.
 
-A client asks for its own interval with `pi`, in seconds, 0 for never, and for the unit of the time
-in it with `ptp`: s, ms or ns.
+The query of the URL may set the interval, `pi` in seconds (0: no pings), and the unit of the time
+in a ping, `ptp`: s, ms or ns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DIVISORS: Final = {"s": 1000, "ms": 1}
 
 
 def interval(query: Mapping[str, Sequence[str]], default: float) -> float:
-    """Seconds; 0: never."""
+    """The interval in seconds; 0: no pings."""
     try:
         seconds = float(query.get("pi", ("",))[-1])
     except ValueError:
@@ -29,8 +29,8 @@ def interval(query: Mapping[str, Sequence[str]], default: float) -> float:
 
 
 def unit(query: Mapping[str, Sequence[str]]) -> str:
-    asked = query.get("ptp", ("s",))[-1]
-    return asked if asked in ("ms", "ns") else "s"
+    value = query.get("ptp", ("s",))[-1]
+    return value if value in ("ms", "ns") else "s"
 
 
 def ping(now: int, unit: str) -> str:

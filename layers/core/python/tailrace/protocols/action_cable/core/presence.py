@@ -1,4 +1,4 @@
-"""Who is there: the members of one stream, each with the sessions that it came with."""
+"""Presence: the members of one stream, each with its sessions."""
 
 from __future__ import annotations
 
@@ -10,60 +10,60 @@ from tailrace.limits import CABLE_MEMBER_BYTES, CABLE_PRESENCE_BYTES
 
 
 def is_own(identity: str, member: str) -> bool:
-    """Whether a token that names an identity allows to be there under an id: it is the identity
-    itself, or one of its values where that is a JSON object."""
+    """Whether a token that names an identity allows to join under an id: the id has to be the
+    identity itself or, if that is a JSON object, one of its values."""
     if member == identity:
         return True
     try:
-        named = orjson.loads(identity)
+        claim = orjson.loads(identity)
     except orjson.JSONDecodeError:
         return False
-    values = named.values() if isinstance(named, dict) else (named,)
+    values = claim.values() if isinstance(claim, dict) else (claim,)
     return any(str(each) == member for each in values if type(each) in (str, int))
 
 
-def rejected(member: str) -> str:
-    """The answer to a client that may not be there under an id."""
+def reject_message(member: str) -> str:
+    """The answer to a client that may not join under an id."""
     return _text({"id": member, "type": "reject", "reason": "the token does not name this id"})
 
 
-def joined(member: str, info: Any) -> str | None:
-    """What everybody is told of one who comes; None: nobody can be told so much."""
-    news = _text({"id": member, "info": info, "type": "join"})
-    return news if len(news.encode()) <= CABLE_MEMBER_BYTES else None
+def join_message(member: str, info: Any) -> str | None:
+    """The presence message for a member that joins; None if it would be too large."""
+    message = _text({"id": member, "info": info, "type": "join"})
+    return message if len(message.encode()) <= CABLE_MEMBER_BYTES else None
 
 
 class Members:
-    """One member may have several sessions; it is there until the last of them has left."""
+    """The members of a stream. One may have several sessions, and leaves with the last of them."""
 
     def __init__(self) -> None:
         self._infos: dict[str, orjson.Fragment] = {}
-        """As JSON: parsed it may take fifty times as much memory."""
+        """By member, as JSON: parsed values may take fifty times as much memory."""
         self._sessions: dict[str, set[str]] = {}
         self._ids: dict[str, str] = {}
-        """Who each session is; it cannot become somebody else."""
+        """The member of each session, which cannot change."""
         self._size = 0
 
     def __bool__(self) -> bool:
         return bool(self._ids)
 
     def join(self, sid: str, member: str, info: Any) -> str | None:
-        """What to tell everybody, if it is news."""
+        """Add a session of a member; returns the message to send if it is the member's first."""
         if self._ids.get(sid, member) != member:
             return None
-        news = None
+        message = None
         if member not in self._infos:
-            news = joined(member, info)
-            if news is None or self._size + len(news) > CABLE_PRESENCE_BYTES:
+            message = join_message(member, info)
+            if message is None or self._size + len(message) > CABLE_PRESENCE_BYTES:
                 return None
-            self._size += len(news)
+            self._size += len(message)
             self._infos[member] = orjson.Fragment(orjson.dumps(info))
         self._ids[sid] = member
         self._sessions.setdefault(member, set()).add(sid)
-        return news
+        return message
 
     def leave(self, sid: str) -> str | None:
-        """What to tell everybody, if nothing of the member is left."""
+        """Remove a session; returns the message to send if it was the member's last."""
         member = self._ids.pop(sid, None)
         if member is None:
             return None
@@ -76,12 +76,14 @@ class Members:
         self._size -= len(_text({"id": member, "info": info, "type": "join"}))
         return _text({"id": member, "type": "leave"})
 
-    def listed(self, *, records: bool = True) -> str:
-        """The answer to who asks."""
-        answer: dict[str, Any] = {"type": "info", "total": len(self._infos)}
+    def info(self, *, records: bool = True) -> str:
+        """The presence message that counts the members and, with `records`, lists them."""
+        message: dict[str, Any] = {"type": "info", "total": len(self._infos)}
         if records:
-            answer["records"] = [{"info": info, "id": each} for each, info in self._infos.items()]
-        return _text(answer)
+            message["records"] = [
+                {"info": info, "id": member} for member, info in self._infos.items()
+            ]
+        return _text(message)
 
 
 def _text(value: object) -> str:

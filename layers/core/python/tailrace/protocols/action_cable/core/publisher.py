@@ -1,9 +1,9 @@
-"""Broadcasts become appends, which readers of all protocols see."""
+"""Publishes broadcasts: appends them to streams, and informs the audience."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import groupby
 from typing import Final, Protocol
 
@@ -20,22 +20,27 @@ from tailrace.streams import Streams
 JSON: Final = "application/json"
 
 ATTEMPTS: Final = 8
-"""How often a stream may come and go while something is published to it."""
+"""How often an append is tried while others create and delete the stream."""
 
 
 class Audience(Protocol):
-    """Those who listen, wherever they are connected."""
+    """The subscribers, in this process or connected to API Gateway."""
 
-    async def tell(self, publication: Publication) -> None:
-        """Something that is not kept."""
+    def check(self, batch: Sequence[Publication]) -> None:
+        """Raise an error for a message that cannot be delivered; called before anything is done."""
 
-    async def publish(
-        self, batch: Sequence[Publication], append: Callable[[], Awaitable[int]]
-    ) -> None:
-        """`append` puts a batch of one stream into the log, and gives the offset after it."""
+    async def send_transient(self, publication: Publication) -> None:
+        """Send a message that is not stored to the current subscribers."""
 
-    async def expel(self, identity: str, *, reconnect: bool) -> None:
-        """End all sessions of somebody, and let none of them come back."""
+    def hold_delivery(self, batch: Sequence[Publication]) -> AbstractAsyncContextManager[object]:
+        """Hold the delivery of a stream while a batch is appended to it: the options of messages
+        are known by their offsets, which only `published` gets."""
+
+    async def published(self, batch: Sequence[Publication], offset: int) -> None:
+        """A batch of one stream was appended; `offset`: the one after it."""
+
+    async def disconnect_identity(self, identity: str, *, reconnect: bool) -> None:
+        """End all sessions of an identity; none of them can be restored."""
 
 
 class Publisher:
@@ -46,19 +51,23 @@ class Publisher:
         self._ttl = settings.cable_ttl or None
 
     async def publish(self, publications: Iterable[Publication]) -> None:
-        """In their order; those that follow each other in one stream are one append."""
-        for (_, transient), some in groupby(publications, _run):
+        """Publish in order; consecutive publications of one stream are one append."""
+        for (_, transient), group in groupby(publications, _stream_and_kind):
+            batch = list(group)
             if transient:
-                for each in some:
-                    await self._audience.tell(each)
+                for each in batch:
+                    self._audience.check([each])
+                    await self._audience.send_transient(each)
             else:
-                batch = list(some)
-                await self._audience.publish(batch, partial(self._append, batch))
+                self._audience.check(batch)
+                async with self._audience.hold_delivery(batch):
+                    offset = await self._append(batch)
+                    await self._audience.published(batch, offset)
 
     async def _append(self, batch: Sequence[Publication]) -> int:
-        """The stream's offset after them."""
+        """Append a batch; returns the stream's offset after it."""
         path = batch[0].path
-        # In brackets, for a message that is a list would be taken for several.
+        # As an array: a message that is an array itself would be taken for several.
         body = b"[%b]" % b",".join(each.text for each in batch)
         note = _note(batch)
         for _ in range(ATTEMPTS):
@@ -68,25 +77,25 @@ class Publisher:
                 await self._quota.check(path, self._streams.list)
             else:
                 return accepted.state.offset
-            # A note goes with an append.
+            # Only an append can carry a note: with one, create the stream empty and append again.
             first = b"" if note else body
             try:
                 created = await self._streams.create(path, Create(first, JSON, self._ttl))
             except StreamConflict:
-                # Somebody else was faster, and made it differently.
+                # The stream was created meanwhile, with another configuration.
                 continue
             if created.new and first:
                 return created.state.offset
         raise StoreUnavailable(f"'{path}' is created and deleted too often; try again")
 
 
-def _run(publication: Publication) -> tuple[str, bool]:
+def _stream_and_kind(publication: Publication) -> tuple[str, bool]:
     return publication.stream, publication.transient
 
 
 def _note(batch: Sequence[Publication]) -> str | None:
-    """What there is to say about the messages of a batch: for each, who does not get it and what
-    its `type` is."""
-    if not any(each.noted for each in batch):
+    """The options of the messages of a batch, as JSON: for each, the excluded session and its
+    `type`. None if there are no options."""
+    if not any(each.has_options for each in batch):
         return None
     return orjson.dumps([[each.exclude, each.kind] for each in batch]).decode()

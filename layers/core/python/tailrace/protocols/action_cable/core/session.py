@@ -1,18 +1,18 @@
-"""One client's session: commands in, effects out.
+"""The session of one client: commands in, effects out.
 
-It knows what the client is subscribed to and nothing of sockets, streams or other clients. Whoever
-carries the effects out does so in their order.
+It knows the subscriptions of the client and nothing of sockets, streams or other clients. Effects
+are carried out in their order:
 
-| effect | what is to be done |
+| effect | to be done |
 |---|---|
-| Send | a frame to the client |
-| Attach | listen to the stream from now on, but hold its messages back |
-| Release | let them go, with all that came since |
-| Replay | send what the client missed, say how that went, then as Release |
-| Detach | listen no more, and leave |
-| Whisper | a message to all others who may whisper there |
-| Join, Leave | the client is there as somebody, or no longer |
-| Roll | tell the client who is there |
+| Send | send a frame to the client |
+| Attach | start to follow the stream, but hold its messages back |
+| Release | send the messages held back, and from now on every new one |
+| Replay | send the missed messages and their confirmation or rejection, then as Release |
+| Detach | stop following the stream, and leave its presence |
+| Whisper | send a message to the other subscribers that may whisper |
+| Join, Leave | add the client to the stream's presence, or remove it |
+| PresenceInfo | send the members of the stream to the client |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import orjson
 
 from tailrace.limits import CABLE_IDENTIFIERS_BYTES, CABLE_SUBSCRIPTIONS
 from tailrace.protocols.action_cable.core import frames, presence
-from tailrace.protocols.action_cable.core.commands import Command, History
+from tailrace.protocols.action_cable.core.commands import Command, MissedMessages
 
 if TYPE_CHECKING:
     from tailrace.protocols.action_cable.core.channels import Channels, Subscription
@@ -46,7 +46,7 @@ class Release(NamedTuple):
 
 class Replay(NamedTuple):
     subscription: Subscription
-    history: History
+    missed: MissedMessages
 
 
 class Detach(NamedTuple):
@@ -68,16 +68,16 @@ class Leave(NamedTuple):
     subscription: Subscription
 
 
-class Roll(NamedTuple):
+class PresenceInfo(NamedTuple):
     subscription: Subscription
     records: bool
 
 
-Effect = Send | Attach | Release | Replay | Detach | Whisper | Join | Leave | Roll
+Effect = Send | Attach | Release | Replay | Detach | Whisper | Join | Leave | PresenceInfo
 
 
 def new_sid() -> str:
-    """The name of a session: never a client's choice, for others send by it."""
+    """A random session id. Clients must not choose it: others address the session by it."""
     return secrets.token_urlsafe(16)[:21]
 
 
@@ -85,16 +85,16 @@ class Session:
     def __init__(
         self, sid: str, identity: str | None, channels: Channels, *, resumable: bool = True
     ) -> None:
-        """`identity`: whom the client's token names, if it has one. `resumable`: whether another
-        session may go on with its subscriptions."""
+        """`identity`: the one that the client's token names; None without a token. `resumable`:
+        whether a later session may restore its subscriptions."""
         self.sid = sid
-        self.identity = anonymous(sid) if identity is None else identity
+        self.identity = anonymous_identity(sid) if identity is None else identity
         self.resumable = resumable
         self.subscriptions: dict[str, Subscription] = {}
-        self._named = identity
+        self._token_identity = identity
         self._channels = channels
         self._size = 0
-        """Memory of the identifiers of its subscriptions."""
+        """Bytes that the identifiers of its subscriptions take in memory."""
 
     def begin(self) -> Sequence[Effect]:
         return [Send(frames.welcome(self.sid))]
@@ -102,14 +102,14 @@ class Session:
     def resume(self, identifiers: Iterable[str]) -> Sequence[Effect]:
         """Begin with the subscriptions of an earlier session, as far as they are still allowed.
 
-        Their messages are held back until the client has said what it missed."""
+        Messages are held back until the client has said which ones it missed."""
         for identifier in identifiers:
-            self._admit(identifier)
+            self._add(identifier)
         effects: list[Effect] = [Attach(each) for each in self.subscriptions.values()]
         return [*effects, Send(frames.welcome(self.sid, list(self.subscriptions)))]
 
     def receive(self, command: Command) -> Sequence[Effect]:
-        """What a command leads to; nothing if it makes no sense, as clients expect no answer."""
+        """The effects of a command; none for an invalid one, which clients expect no answer to."""
         if command.name == "ping":
             return [Send(frames.PONG)]
         if command.name == "subscribe":
@@ -131,48 +131,48 @@ class Session:
             case "leave" if subscription.presence:
                 return [Leave(subscription)]
             case "presence" if subscription.presence:
-                return [Roll(subscription, _wants_records(command))]
+                return [PresenceInfo(subscription, _wants_records(command))]
             case "presence":
                 return [Send(frames.presence(command.identifier, '{"type":"error","total":0}'))]
         return []
 
     def _subscribe(self, command: Command) -> Sequence[Effect]:
-        known = self.subscriptions.get(command.identifier)
-        subscription = known or self._admit(command.identifier)
+        existing = self.subscriptions.get(command.identifier)
+        subscription = existing or self._add(command.identifier)
         if subscription is None:
             return [Send(frames.reject_subscription(command.identifier))]
-        effects: list[Effect] = [] if known else [Attach(subscription)]
-        # Once more to who asks again: it asks because the first confirmation has not arrived.
+        effects: list[Effect] = [] if existing else [Attach(subscription)]
+        # Confirm again: a repeated subscribe means that the first confirmation was lost.
         effects.append(Send(frames.confirm_subscription(command.identifier)))
-        if not known or command.history is not None:
+        if not existing or command.history is not None:
             effects.append(_replay(subscription, command.history))
         if subscription.presence and command.presence is not None:
             effects += self._join(subscription, command)
         return effects
 
-    def _admit(self, identifier: str) -> Subscription | None:
+    def _add(self, identifier: str) -> Subscription | None:
         size = self._size + sys.getsizeof(identifier)
         if len(self.subscriptions) >= CABLE_SUBSCRIPTIONS or size > CABLE_IDENTIFIERS_BYTES:
             return None
-        subscription = self._channels.admit(identifier)
+        subscription = self._channels.authorize(identifier)
         if subscription is not None:
             self.subscriptions[identifier] = subscription
             self._size = size
         return subscription
 
     def _join(self, subscription: Subscription, command: Command) -> Sequence[Effect]:
-        given = command.presence or {}
-        member = given.get("id")
+        fields = command.presence or {}
+        member = fields.get("id")
         if not isinstance(member, str) or not member:
             return []
-        if self._named is not None and not presence.is_own(self._named, member):
-            refusal = presence.rejected(member)
-            return [Send(frames.presence(subscription.identifier, refusal))]
-        return [Join(subscription, member, given.get("info"))]
+        if self._token_identity is not None and not presence.is_own(self._token_identity, member):
+            rejection = presence.reject_message(member)
+            return [Send(frames.presence(subscription.identifier, rejection))]
+        return [Join(subscription, member, fields.get("info"))]
 
 
-def anonymous(sid: str) -> str:
-    """How a client without a token is called, by who wants to disconnect it."""
+def anonymous_identity(sid: str) -> str:
+    """The identity of a client without a token, by which applications may disconnect it."""
     return orjson.dumps({"sid": sid}).decode()
 
 
@@ -182,10 +182,10 @@ def _without_subscription(command: Command) -> Sequence[Effect]:
     return []
 
 
-def _replay(subscription: Subscription, history: History | None) -> Effect:
-    return Release(subscription) if history is None else Replay(subscription, history)
+def _replay(subscription: Subscription, missed: MissedMessages | None) -> Effect:
+    return Release(subscription) if missed is None else Replay(subscription, missed)
 
 
 def _wants_records(command: Command) -> bool:
-    given = command.data if isinstance(command.data, dict) else command.presence
-    return not isinstance(given, dict) or given.get("return_records") is not False
+    options = command.data if isinstance(command.data, dict) else command.presence
+    return not isinstance(options, dict) or options.get("return_records") is not False

@@ -1,1 +1,1 @@
-"""Action Cable in one process: sockets, rooms and followers."""
+"""Action Cable for the connections of this process: WebSockets and server-sent events."""

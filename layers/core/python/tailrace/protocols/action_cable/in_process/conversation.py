@@ -1,16 +1,17 @@
-"""A client's session, carried out: effects become rooms entered, frames pushed, and so on."""
+"""Carries out the effects of one client's session in this process."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from tailrace.limits import (
     BURST_SECONDS,
     CABLE_COMMAND_BURST,
     CABLE_COMMAND_RATE,
-    CABLE_HOLD_SECONDS,
+    CABLE_HISTORY_REQUEST_SECONDS,
 )
 from tailrace.protocols.action_cable.core.commands import Command
 from tailrace.protocols.action_cable.core.session import (
@@ -19,32 +20,56 @@ from tailrace.protocols.action_cable.core.session import (
     Effect,
     Join,
     Leave,
+    PresenceInfo,
     Release,
     Replay,
-    Roll,
     Send,
     Session,
     Whisper,
 )
 from tailrace.protocols.action_cable.in_process.hub import Hub
-from tailrace.protocols.action_cable.in_process.listener import Client, Listener
-from tailrace.protocols.action_cable.in_process.rate import Rate
+from tailrace.protocols.action_cable.in_process.stream_follower import Client, Subscriber
+
+
+class Rate:
+    """A leaky bucket: `burst` at once, and `rate` each second. A rate of 0 limits nothing."""
+
+    def __init__(
+        self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cost = 1 / rate if rate else 0.0
+        # At least 1: a smaller bucket would never admit anything.
+        self._capacity = self._cost * max(burst, 1)
+        self._clock = clock
+        self._used_until = 0.0
+
+    def take(self) -> float:
+        """Admit and count one; else return the seconds to wait until one is admitted."""
+        now = self._clock()
+        used_until = max(self._used_until, now) + self._cost
+        excess = used_until - now - self._capacity
+        # Sums of fractions are not exact: without the margin the last of a burst might be refused.
+        if excess > 1e-6:
+            return excess
+        self._used_until = used_until
+        return 0.0
+
 
 logger = logging.getLogger("tailrace")
 
 
 class Conversation:
     def __init__(
-        self, hub: Hub, client: Client, session: Session, lasting: float | None = None
+        self, hub: Hub, client: Client, session: Session, token_seconds: float | None = None
     ) -> None:
-        """`lasting`: seconds until the client's token ends, if it does."""
+        """`token_seconds`: seconds until the client's token expires; None: never."""
         self._hub = hub
         self._client = client
         self._session = session
-        self._listeners: dict[str, Listener] = {}
-        self._turn = asyncio.Lock()
+        self._subscribers: dict[str, Subscriber] = {}
+        self._lock = asyncio.Lock()
         self._held: asyncio.Task[None] | None = None
-        self._lasting = lasting
+        self._token_seconds = token_seconds
         self._expiry: asyncio.TimerHandle | None = None
         self._commands = Rate(CABLE_COMMAND_RATE, CABLE_COMMAND_BURST)
         self._whispers = Rate(hub.whisper_rate, hub.whisper_rate * BURST_SECONDS)
@@ -56,13 +81,13 @@ class Conversation:
     async def resume(self, identifiers: Sequence[str]) -> None:
         self._connect()
         await self._carry_out(self._session.resume(identifiers))
-        for listener in self._listeners.values():
-            listener.confirmed = True
+        for subscriber in self._subscribers.values():
+            subscriber.confirmed = True
         self._held = asyncio.create_task(self._release_held())
 
     async def receive(self, command: Command) -> None:
         if command.name == "whisper":
-            # Dropped, for it would be stale when its turn comes, and keep other commands waiting.
+            # Drop it: delayed, it would be stale, and keep other commands waiting.
             if self._whispers.take():
                 return
         elif wait := self._commands.take():
@@ -74,65 +99,69 @@ class Conversation:
         for each in (self._held, self._expiry):
             if each is not None:
                 each.cancel()
-        for listener in self._listeners.values():
-            self._hub.detach(listener)
-        self._listeners.clear()
+        for subscriber in self._subscribers.values():
+            self._hub.detach(subscriber)
+        self._subscribers.clear()
         self._hub.disconnect(self._session)
 
     def _connect(self) -> None:
         self._hub.connect(self._client, self._session)
-        if self._lasting is not None:
-            self._expiry = asyncio.get_running_loop().call_later(self._lasting, self._expire)
+        if self._token_seconds is not None:
+            self._expiry = asyncio.get_running_loop().call_later(self._token_seconds, self._expire)
 
     def _expire(self) -> None:
         self._client.end("token_expired", reconnect=False)
 
     async def _carry_out(self, effects: Sequence[Effect]) -> None:
-        async with self._turn:
+        async with self._lock:
             for effect in effects:
-                await self._do(effect)
+                await self._carry_out_one(effect)
 
-    async def _do(self, effect: Effect) -> None:
+    async def _carry_out_one(self, effect: Effect) -> None:
         hub, session = self._hub, self._session
         match effect:
             case Send(frame):
                 self._push(frame)
-            case Attach(known):
-                listener = Listener(self._client, known)
-                self._listeners[known.identifier] = listener
-                await hub.attach(listener)
-            case Release(known):
-                listener = self._listeners[known.identifier]
-                listener.confirmed = True
-                await hub.rooms[known.stream].release(listener)
-            case Replay(known, history):
-                listener = self._listeners[known.identifier]
-                listener.confirmed = True
-                await hub.rooms[known.stream].replay(listener, history)
-            case Detach(known):
-                hub.detach(self._listeners.pop(known.identifier))
-                if all(each.stream != known.stream for each in session.subscriptions.values()):
-                    hub.leave(session.sid, known.stream)
-            case Whisper(known, message):
-                hub.rooms[known.stream].tell(message, but=session.sid, whisper=True)
-            case Join(known, member, info):
-                hub.join(session.sid, known, member, info)
-            case Leave(known):
-                hub.leave(session.sid, known.stream)
-            case Roll(known, records):
-                self._push(hub.roll(known, records=records))
+            case Attach(subscription):
+                subscriber = Subscriber(self._client, subscription)
+                self._subscribers[subscription.identifier] = subscriber
+                await hub.attach(subscriber)
+            case Release(subscription):
+                subscriber = self._subscribers[subscription.identifier]
+                subscriber.confirmed = True
+                await hub.followers[subscription.stream].go_live(subscriber)
+            case Replay(subscription, missed):
+                subscriber = self._subscribers[subscription.identifier]
+                subscriber.confirmed = True
+                await hub.followers[subscription.stream].replay(subscriber, missed)
+            case Detach(subscription):
+                hub.detach(self._subscribers.pop(subscription.identifier))
+                if all(
+                    each.stream != subscription.stream for each in session.subscriptions.values()
+                ):
+                    hub.leave(session.sid, subscription.stream)
+            case Whisper(subscription, message):
+                hub.followers[subscription.stream].send_transient(
+                    message, exclude=session.sid, whisper=True
+                )
+            case Join(subscription, member, info):
+                hub.join(session.sid, subscription, member, info)
+            case Leave(subscription):
+                hub.leave(session.sid, subscription.stream)
+            case PresenceInfo(subscription, records):
+                self._push(hub.presence_info(subscription, records=records))
 
     def _push(self, frame: str) -> None:
         self._client.push(self._client.encoder.control(frame))
 
     async def _release_held(self) -> None:
-        """A client that resumed says what it missed; one that does not gets what is new."""
-        await asyncio.sleep(CABLE_HOLD_SECONDS)
+        """Send new messages to a client that resumed and does not ask for the missed ones."""
+        await asyncio.sleep(CABLE_HISTORY_REQUEST_SECONDS)
         try:
-            for listener in list(self._listeners.values()):
-                if not listener.live:
-                    await self._carry_out([Release(listener.subscription)])
+            for subscriber in list(self._subscribers.values()):
+                if not subscriber.live:
+                    await self._carry_out([Release(subscriber.subscription)])
         except Exception:
-            # A client whose messages stay held back would get pings and nothing else.
-            logger.exception("a cable client that resumed is told to come again")
+            # A client whose messages stay held back would get nothing but pings.
+            logger.exception("a cable client that resumed has to reconnect")
             self._client.end("server_restart", reconnect=True)

@@ -1,4 +1,4 @@
-"""One client that gets server-sent events."""
+"""A client of server-sent events."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from tailrace.live.follower import Sink
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.commands import Command
 from tailrace.protocols.action_cable.core.encoders import Encoder
 from tailrace.protocols.action_cable.in_process.conversation import Conversation
 from tailrace.protocols.action_cable.in_process.outbox import Outbox
-from tailrace.web.messages import Sink
 
 logger = logging.getLogger("tailrace")
 
 
 class EventClient:
     def __init__(self, sid: str, encoder: Encoder, lifetime: float = 0) -> None:
-        """`lifetime`: seconds until it is told to come back; 0: never."""
+        """`lifetime`: seconds until the response ends and the browser reconnects; 0: never."""
         self.sid = sid
         self.encoder = encoder
         self._lifetime = lifetime
@@ -37,42 +37,42 @@ class EventClient:
         self,
         conversation: Conversation,
         commands: Sequence[Command],
-        pinging: Callable[[EventClient], Awaitable[None]],
+        send_pings: Callable[[EventClient], Awaitable[None]],
         sink: Sink,
     ) -> None:
         async def send(text: str) -> None:
             if not sink.push(text.encode()):
                 await sink.drain()
 
-        async def begin() -> None:
+        async def subscribe() -> None:
             await conversation.begin()
             for command in commands:
                 await conversation.receive(command)
 
         loop = asyncio.get_running_loop()
-        ending = loop.call_later(self._lifetime, self._expire) if self._lifetime else None
-        beginning = asyncio.ensure_future(begin())
-        beginning.add_done_callback(self._begun)
-        pings = asyncio.ensure_future(pinging(self))
+        expiry = loop.call_later(self._lifetime, self._expire) if self._lifetime else None
+        start = asyncio.ensure_future(subscribe())
+        start.add_done_callback(self._started)
+        pings = asyncio.ensure_future(send_pings(self))
         try:
             await self._outbox.pump(send)
         finally:
             conversation.end()
-            if ending is not None:
-                ending.cancel()
-            for task in (beginning, pings):
+            if expiry is not None:
+                expiry.cancel()
+            for task in (start, pings):
                 task.cancel()
-            failed, _ = await asyncio.gather(beginning, pings, return_exceptions=True)
-            if isinstance(failed, Exception):
-                logger.error("a command of a cable client failed", exc_info=failed)
+            result, _ = await asyncio.gather(start, pings, return_exceptions=True)
+            if isinstance(result, Exception):
+                logger.error("a command of a cable client failed", exc_info=result)
 
-    def _begun(self, beginning: asyncio.Future[None]) -> None:
-        if not beginning.cancelled() and beginning.exception() is not None:
-            # Without its subscription it would get pings and nothing else.
+    def _started(self, start: asyncio.Future[None]) -> None:
+        if not start.cancelled() and start.exception() is not None:
+            # Without its subscription the client would get nothing but pings.
             self._expire()
 
     def _expire(self) -> None:
-        # A browser comes back by itself, and goes on where it was.
+        # The browser reconnects by itself, and sends the id of its last event.
         self._outbox.finish("")
 
     def _too_slow(self) -> None:

@@ -1,4 +1,4 @@
-"""Everybody who is on a cable of this process: rooms, members, and who may come back."""
+"""The hub: all clients of this process, their streams and presence, and resumable sessions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from tailrace.limits import CABLE_SESSIONS, CABLE_SESSIONS_BYTES
@@ -15,13 +16,18 @@ from tailrace.protocols.action_cable.core.broadcasts import Publication
 from tailrace.protocols.action_cable.core.channels import Subscription
 from tailrace.protocols.action_cable.core.presence import Members
 from tailrace.protocols.action_cable.core.session import Session
-from tailrace.protocols.action_cable.in_process.listener import Client, Listener
-from tailrace.protocols.action_cable.in_process.room import Room
+from tailrace.protocols.action_cable.in_process.stream_follower import (
+    Client,
+    StreamFollower,
+    Subscriber,
+)
 from tailrace.settings import Settings
 from tailrace.streams import Streams
 
 
-class _Left(NamedTuple):
+class _EndedSession(NamedTuple):
+    """A session whose client has dropped."""
+
     identity: str
     identifiers: Sequence[str]
     until: float
@@ -31,21 +37,21 @@ class _Left(NamedTuple):
 class Hub:
     def __init__(self, streams: Streams, settings: Settings) -> None:
         self.streams = streams
-        self.rooms: dict[str, Room] = {}
+        self.followers: dict[str, StreamFollower] = {}
         self._members: dict[str, Members] = {}
         self._clients: dict[str, tuple[Client, Session]] = {}
-        """Those who are connected, by session."""
+        """The connected clients, by session id."""
         self.empty = asyncio.Event()
-        """Set while nobody is."""
+        """Set while no client is connected."""
         self.empty.set()
         self._by_identity: dict[str, set[str]] = {}
-        self._left: OrderedDict[str, _Left] = OrderedDict()
-        """Sessions that dropped, in the order in which they are forgotten."""
-        self._left_bytes = 0
+        self._ended: OrderedDict[str, _EndedSession] = OrderedDict()
+        """Sessions that may be restored, in the order of their expiry."""
+        self._ended_bytes = 0
         self._sessions_ttl = settings.sessions_ttl
         self._presence_ttl = settings.presence_ttl
         self.whisper_rate = settings.whisper_rate
-        # One process owns an embedded store: nobody else creates streams there.
+        # One process owns an embedded store: no other one creates streams there.
         self._poll = None if settings.store == "sqlite" else max(1.0, settings.poll_slowest)
 
     # Connections
@@ -56,7 +62,8 @@ class Hub:
         self._by_identity.setdefault(session.identity, set()).add(session.sid)
 
     def disconnect(self, session: Session) -> None:
-        """A client is gone; for a while it may come back, and counts as there."""
+        """A client has dropped. Until the TTLs pass, its session may be restored and its member
+        counts as present."""
         if self._clients.pop(session.sid, None) is None:
             return
         if not self._clients:
@@ -71,112 +78,121 @@ class Hub:
             if each.presence and each.stream in self._members:
                 loop.call_later(self._presence_ttl, self.leave, session.sid, each.stream)
 
-    def recall(self, sid: str, identity: str) -> Sequence[str] | None:
-        """What an earlier session was subscribed to, if it was the same client's."""
+    def restore(self, sid: str, identity: str) -> Sequence[str] | None:
+        """The identifiers of an earlier session of the same client; None: it cannot be restored."""
         connected = self._clients.get(sid)
         if connected is not None:
             _, session = connected
             return list(session.subscriptions) if session.identity == identity else None
-        left = self._left.get(sid)
-        if left is None or left.identity != identity or left.until < time.monotonic():
+        ended = self._ended.get(sid)
+        if ended is None or ended.identity != identity or ended.until < time.monotonic():
             return None
         self._forget(sid)
-        return left.identifiers
+        return ended.identifiers
 
-    # Broadcasts: the audience of this process
+    # The audience of broadcasts
 
-    async def tell(self, publication: Publication) -> None:
-        room = self.rooms.get(publication.stream)
-        if room is not None:
-            room.tell(publication.text.decode(), publication.kind, but=publication.exclude)
+    def check(self, batch: Sequence[Publication]) -> None:
+        pass
 
-    async def publish(
-        self, batch: Sequence[Publication], append: Callable[[], Awaitable[int]]
-    ) -> None:
-        room = self.rooms.get(batch[0].stream)
-        if room is None or not any(each.noted for each in batch):
-            await append()
+    async def send_transient(self, publication: Publication) -> None:
+        follower = self.followers.get(publication.stream)
+        if follower is not None:
+            follower.send_transient(
+                publication.text.decode(), publication.kind, exclude=publication.exclude
+            )
+
+    def hold_delivery(self, batch: Sequence[Publication]) -> AbstractAsyncContextManager[object]:
+        follower = self.followers.get(batch[0].stream)
+        if follower is None or not any(each.has_options for each in batch):
+            return nullcontext()
+        return follower.delivery_lock
+
+    async def published(self, batch: Sequence[Publication], offset: int) -> None:
+        follower = self.followers.get(batch[0].stream)
+        if follower is None or not any(each.has_options for each in batch):
             return
-        async with room.publishing:
-            end = await append()
-            tail = await self.streams.find(batch[0].path)
-            # Before the room delivers them: a reader of the log is not told who is left out.
-            for place, each in enumerate(batch):
-                if each.noted:
-                    room.notes[tail.stream.id, end - len(batch) + 1 + place] = each
+        tail = await self.streams.find(batch[0].path)
+        # The log does not contain the options, so the follower gets them with their offsets.
+        first = offset - len(batch) + 1
+        for index, each in enumerate(batch):
+            if each.has_options:
+                follower.options[tail.stream.id, first + index] = each
 
-    async def expel(self, identity: str, *, reconnect: bool) -> None:
+    async def disconnect_identity(self, identity: str, *, reconnect: bool) -> None:
         for sid in list(self._by_identity.get(identity, ())):
             self._clients[sid][0].end("remote", reconnect=reconnect)
-        for sid in [sid for sid, left in self._left.items() if left.identity == identity]:
+        for sid in [sid for sid, ended in self._ended.items() if ended.identity == identity]:
             self._forget(sid)
 
     def clients(self) -> list[Client]:
         return [client for client, _ in self._clients.values()]
 
-    # Rooms
+    # Followers
 
-    async def attach(self, listener: Listener) -> None:
-        known = listener.subscription
-        room = self.rooms.get(known.stream)
-        if room is None:
-            room = Room(self.streams, known.stream, known.path, self._poll)
-            self.rooms[known.stream] = room
-        await room.enter(listener)
+    async def attach(self, subscriber: Subscriber) -> None:
+        subscription = subscriber.subscription
+        follower = self.followers.get(subscription.stream)
+        if follower is None:
+            follower = StreamFollower(
+                self.streams, subscription.stream, subscription.path, self._poll
+            )
+            self.followers[subscription.stream] = follower
+        await follower.attach(subscriber)
 
-    def detach(self, listener: Listener) -> None:
-        stream = listener.subscription.stream
-        room = self.rooms.get(stream)
-        if room is None:
+    def detach(self, subscriber: Subscriber) -> None:
+        stream = subscriber.subscription.stream
+        follower = self.followers.get(stream)
+        if follower is None:
             return
-        room.leave(listener)
-        if not room.listeners:
-            room.close()
-            del self.rooms[stream]
+        follower.detach(subscriber)
+        if not follower.subscribers:
+            follower.stop()
+            del self.followers[stream]
 
     # Members
 
-    def join(self, sid: str, known: Subscription, member: str, info: Any) -> None:
-        members = self._members.setdefault(known.stream, Members())
-        self._announce(known.stream, members.join(sid, member, info))
+    def join(self, sid: str, subscription: Subscription, member: str, info: Any) -> None:
+        members = self._members.setdefault(subscription.stream, Members())
+        self._send_presence(subscription.stream, members.join(sid, member, info))
         if not members:
-            del self._members[known.stream]
+            del self._members[subscription.stream]
 
     def leave(self, sid: str, stream: str) -> None:
         members = self._members.get(stream)
         if members is None:
             return
-        self._announce(stream, members.leave(sid))
+        self._send_presence(stream, members.leave(sid))
         if not members:
             self._members.pop(stream, None)
 
-    def roll(self, known: Subscription, *, records: bool) -> str:
-        members = self._members.get(known.stream) or Members()
-        return frames.presence(known.identifier, members.listed(records=records))
+    def presence_info(self, subscription: Subscription, *, records: bool) -> str:
+        members = self._members.get(subscription.stream) or Members()
+        return frames.presence(subscription.identifier, members.info(records=records))
 
-    def _announce(self, stream: str, news: str | None) -> None:
-        room = self.rooms.get(stream)
-        if news is not None and room is not None:
-            room.tell(news, "presence", presence=True)
+    def _send_presence(self, stream: str, message: str | None) -> None:
+        follower = self.followers.get(stream)
+        if message is not None and follower is not None:
+            follower.send_transient(message, "presence", presence=True)
 
     def _remember(self, session: Session) -> None:
         now = time.monotonic()
         identifiers = list(session.subscriptions)
         if identifiers and session.resumable and self._sessions_ttl:
             size = sum(map(sys.getsizeof, (session.identity, identifiers, *identifiers)))
-            self._left[session.sid] = _Left(
+            self._ended[session.sid] = _EndedSession(
                 session.identity, identifiers, now + self._sessions_ttl, size
             )
-            self._left_bytes += size
-        while self._left:
-            sid, first = next(iter(self._left.items()))
+            self._ended_bytes += size
+        while self._ended:
+            sid, oldest = next(iter(self._ended.items()))
             if (
-                first.until >= now
-                and len(self._left) <= CABLE_SESSIONS
-                and self._left_bytes <= CABLE_SESSIONS_BYTES
+                oldest.until >= now
+                and len(self._ended) <= CABLE_SESSIONS
+                and self._ended_bytes <= CABLE_SESSIONS_BYTES
             ):
                 return
             self._forget(sid)
 
     def _forget(self, sid: str) -> None:
-        self._left_bytes -= self._left.pop(sid).size
+        self._ended_bytes -= self._ended.pop(sid).size

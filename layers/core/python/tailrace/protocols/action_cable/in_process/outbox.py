@@ -1,4 +1,4 @@
-"""What waits to be sent to one client: bounded, in order, and nobody else waits for it."""
+"""The queue of texts to send to one client: bounded, so that no other client waits for it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tailrace.limits import CABLE_QUEUE_BYTES
 
 class Outbox:
     def __init__(
-        self, too_full: Callable[[], None], write_now: Callable[[str], bool] | None = None
+        self, on_overflow: Callable[[], None], write_now: Callable[[str], bool] | None = None
     ) -> None:
-        """`too_full` is called, once, when the client is too slow. `write_now` sends at once, or
-        says that it cannot: a thousand tasks need not be woken to send a thousand times."""
-        self._too_full = too_full
+        """`on_overflow` is called once, when the client is too slow. `write_now` sends at once, or
+        returns False: without it, a message to a thousand clients would wake a thousand tasks."""
+        self._on_overflow = on_overflow
         self._write_now = write_now
         self._waiting: deque[str] = deque()
         self._size = 0
@@ -29,17 +29,17 @@ class Outbox:
             return
         if not self._size and self._write_now is not None and self._write_now(text):
             return
-        # A message alone may be of any size: who could not take it would never get past it.
-        too_much = self._size and self._size + len(text) > CABLE_QUEUE_BYTES
+        # A single message may have any size: a client could otherwise never get past it.
+        overflows = self._size and self._size + len(text) > CABLE_QUEUE_BYTES
         self._size += len(text)
         self._waiting.append(text)
         self._filled.set()
         self._emptied.clear()
-        if too_much:
-            self._too_full()
+        if overflows:
+            self._on_overflow()
 
     def finish(self, text: str, *, at_once: bool = False) -> None:
-        """The last thing to be sent; `at_once`: instead of all that waits."""
+        """Send a last text, and nothing after it. `at_once`: discard what is queued before it."""
         if self._last:
             return
         if at_once:
@@ -52,12 +52,12 @@ class Outbox:
         self._filled.set()
 
     async def drain(self) -> None:
-        """Until all is sent, or nothing more is taken."""
+        """Wait until everything is sent, or the outbox is finished."""
         if not self._last:
             await self._emptied.wait()
 
     async def pump(self, send: Callable[[str], Awaitable[None]]) -> None:
-        """Send until the last thing is sent."""
+        """Send what is pushed, until the last text is sent."""
         while True:
             while self._waiting:
                 text = self._waiting.popleft()

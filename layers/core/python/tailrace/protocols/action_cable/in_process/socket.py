@@ -1,4 +1,4 @@
-"""One client on a WebSocket."""
+"""A client on a WebSocket."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLOSES: Final = {
     "server_restart": (1001, "Server restart"),
     "too_slow": (1000, "Too slow"),
 }
-"""With which code and words a WebSocket is closed after each reason to disconnect."""
+"""The code and reason with which a WebSocket is closed, by the reason of the disconnect frame."""
 
 
 class Socket:
@@ -41,7 +41,7 @@ class Socket:
         send: SendMessage,
         write_now: Callable[[str], bool] | None = None,
     ) -> None:
-        """`write_now`: as `Outbox` has it, where the server can do that."""
+        """`write_now`: see `Outbox`; None if the server does not support it."""
         self.sid = sid
         self._receive = receive
         self._send = send
@@ -58,8 +58,8 @@ class Socket:
     def end(self, reason: str, *, reconnect: bool) -> None:
         self._end(reason, reconnect=reconnect)
 
-    async def refuse(self, reason: str) -> None:
-        """A connection that never was one."""
+    async def reject(self, reason: str) -> None:
+        """Send the reason to a client that may not connect, and close the socket."""
         self._end(reason, reconnect=False)
         await self._pump()
 
@@ -67,35 +67,35 @@ class Socket:
         self,
         conversation: Conversation,
         begin: Callable[[], Awaitable[None]],
-        pinging: Callable[[Socket], Awaitable[None]],
+        send_pings: Callable[[Socket], Awaitable[None]],
     ) -> None:
-        """Until one of both hangs up."""
+        """Serve the client until either side closes the connection."""
         pump = asyncio.ensure_future(self._pump())
-        listening = asyncio.ensure_future(self._listen(conversation, begin))
-        pings = asyncio.ensure_future(pinging(self))
+        receiving = asyncio.ensure_future(self._receive_all(conversation, begin))
+        pings = asyncio.ensure_future(send_pings(self))
         ended = asyncio.ensure_future(self._ended.wait())
         try:
-            await asyncio.wait((pump, listening, ended), return_when=asyncio.FIRST_COMPLETED)
-            if ended.done() and not listening.done():
-                # Who is told to go may be too slow to hear it.
-                await asyncio.wait((pump, listening), timeout=CABLE_CLOSE_SECONDS)
+            await asyncio.wait((pump, receiving, ended), return_when=asyncio.FIRST_COMPLETED)
+            if ended.done() and not receiving.done():
+                # The client may be too slow to read the disconnect frame.
+                await asyncio.wait((pump, receiving), timeout=CABLE_CLOSE_SECONDS)
         finally:
             conversation.end()
-            for task in (pump, listening, pings, ended):
+            for task in (pump, receiving, pings, ended):
                 task.cancel()
-            _, failed, *_ = await asyncio.gather(
-                pump, listening, pings, ended, return_exceptions=True
+            _, result, *_ = await asyncio.gather(
+                pump, receiving, pings, ended, return_exceptions=True
             )
-            if isinstance(failed, Exception):
-                logger.error("a command of a cable client failed", exc_info=failed)
+            if isinstance(result, Exception):
+                logger.error("a command of a cable client failed", exc_info=result)
 
-    async def _listen(
+    async def _receive_all(
         self, conversation: Conversation, begin: Callable[[], Awaitable[None]]
     ) -> None:
         await begin()
         while (message := await self._receive())["type"] == "websocket.receive":
             text = message.get("text") or message.get("bytes") or ""
-            # What makes no sense is not answered, like a command that nobody knows.
+            # An invalid command is ignored, as an unknown one is: clients expect no answer.
             with contextlib.suppress(BadRequest):
                 await conversation.receive(commands.parse(text))
 
