@@ -1,4 +1,4 @@
-"""Aviso: notifications with typed identifiers, watched and replayed by filters."""
+"""Aviso: notifications about data, with typed identifiers, live and replayed, by filter."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""What Aviso is set to: the settings, and the configuration file where those are not given.
+"""Configuration of Aviso: the settings, and a configuration file for those that are not set.
 
-The file has the form of an aviso server's: `notification_schema` is what counts, of the rest
-`application.base_url`, `watch_endpoint` and `auth.admin_roles`. What is about other parts of such a
-server is left alone. A file may also hold nothing but event types.
+The file has the format of an aviso-server configuration. Of that, `notification_schema`,
+`application.base_url`, `watch_endpoint` and `auth.admin_roles` are used, and sections about other
+parts of such a server are ignored. A file may also contain event types only.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from tailrace.auth.authorizer import is_open
 from tailrace.errors import BadSetting
-from tailrace.protocols.aviso.document import Section, read
-from tailrace.protocols.aviso.schema import (
+from tailrace.protocols.aviso.document import Section, read_document
+from tailrace.protocols.aviso.event_types import (
     EventType,
     Roles,
     parse_events,
     parse_roles,
-    require_doors,
+    refuse_auth_on_open_server,
 )
 from tailrace.settings import Settings
 
@@ -43,7 +43,7 @@ LOCAL_URL: Final = "http://localhost"
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class AvisoConfig:
     events: Mapping[str, EventType]
     base_url: str
     heartbeat: float
@@ -53,66 +53,68 @@ class Config:
     admin_roles: Roles
 
     @classmethod
-    def load(cls, settings: Settings) -> Config:
-        document = _document(settings)
+    def load(cls, settings: Settings) -> AvisoConfig:
+        document = _read_document(settings)
         if SCHEMA not in document.values and not any(key in document.values for key in _BLOCKS):
-            return cls._of(settings, document, Section.parse("", document.name))
+            return cls._merge(settings, document, Section.parse("", document.name))
         if document.values.get("notification_schema_strict") is False:
-            raise document.bad(
-                "notification_schema_strict", "every event type needs a schema; say true"
+            raise document.error(
+                "notification_schema_strict",
+                "event types without a schema are not supported; set it to true",
             )
-        return cls._of(settings, document.section(SCHEMA), document)
+        return cls._merge(settings, document.section(SCHEMA), document)
 
     @classmethod
-    def _of(cls, settings: Settings, schema: Section, document: Section) -> Config:
+    def _merge(cls, settings: Settings, schema: Section, document: Section) -> AvisoConfig:
         events = parse_events(schema)
-        # A function's authorizer is in its access secret, which may change while it runs.
+        # A function reads its policy from the access secret, which can change while it runs: an
+        # open server today may be a closed one tomorrow.
         if is_open(settings) and settings.access != "open" and not settings.access_secret:
-            require_doors(events)
-        given = {name: _value(settings, document, name) for name in _IN_FILE}
-        base_url = given["aviso_base_url"] or settings.public_url or LOCAL_URL
-        roles = given_roles(settings.aviso_admin_roles)
+            refuse_auth_on_open_server(events)
+        values = {name: _get_value(settings, document, name) for name in _IN_FILE}
+        base_url = values["aviso_base_url"] or settings.public_url or LOCAL_URL
+        roles = parse_admin_roles(settings.aviso_admin_roles)
         auth = document.section("auth")
         if not roles and "admin_roles" in auth:
             roles = parse_roles(auth.section("admin_roles"))
         return cls(
             events,
             base_url.rstrip("/"),
-            float(given["aviso_heartbeat"]),
-            float(given["aviso_max_duration"]),
-            int(given["aviso_batch"]),
-            int(given["aviso_replay_limit"]),
+            float(values["aviso_heartbeat"]),
+            float(values["aviso_max_duration"]),
+            int(values["aviso_batch"]),
+            int(values["aviso_replay_limit"]),
             roles,
         )
 
 
-def _document(settings: Settings) -> Section:
+def _read_document(settings: Settings) -> Section:
     if settings.aviso_schema:
-        return read(settings.aviso_schema, settings.endpoint_url)
+        return read_document(settings.aviso_schema, settings.endpoint_url)
     packaged = files("tailrace.protocols.aviso").joinpath("schema.yaml").read_text(encoding="utf-8")
     return Section.parse(packaged, "the packaged schema")
 
 
-def _value(settings: Settings, document: Section, name: str) -> Any:
-    """A setting, or what the file says where it is not given."""
-    given = getattr(settings, name)
-    (setting,) = (each for each in fields(Settings) if each.name == name)
+def _get_value(settings: Settings, document: Section, name: str) -> Any:
+    """A setting, or the value in the file where the setting has its default."""
+    value = getattr(settings, name)
+    (setting,) = (field for field in fields(Settings) if field.name == name)
     block, key = _IN_FILE[name]
     section = document.section(block)
-    if given != setting.default or key not in section:
-        return given
-    return section.text(key) if isinstance(given, str) else section.number(key)
+    if value != setting.default or key not in section:
+        return value
+    return section.text(key) if isinstance(value, str) else section.number(key)
 
 
-def given_roles(text: str) -> Roles:
-    """From `realm=role,role; realm=*`, as `TAILRACE_AVISO_ADMIN_ROLES` has it."""
+def parse_admin_roles(text: str) -> Roles:
+    """Parse `realm=role,role; realm=*`, the form of `TAILRACE_AVISO_ADMIN_ROLES`."""
     roles: dict[str, tuple[str, ...]] = {}
     for rule in filter(None, map(str.strip, text.split(";"))):
         realm, _, names = rule.partition("=")
-        listed = tuple(filter(None, map(str.strip, names.split(","))))
-        if not realm.strip() or not listed:
+        role_names = tuple(filter(None, map(str.strip, names.split(","))))
+        if not realm.strip() or not role_names:
             raise BadSetting(
-                f"TAILRACE_AVISO_ADMIN_ROLES has the rule '{rule}', but a rule is REALM=ROLE,ROLE"
+                f"TAILRACE_AVISO_ADMIN_ROLES: '{rule}' is not of the form REALM=ROLE,ROLE"
             )
-        roles[realm.strip()] = listed
+        roles[realm.strip()] = role_names
     return roles

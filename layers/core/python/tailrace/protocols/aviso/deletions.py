@@ -1,8 +1,9 @@
-"""What admins have deleted: a stream beside the notifications says it.
+"""Deletions by admins, recorded in a stream beside the notifications.
 
-The log only grows, and numbers must stay, so a notification is deleted by a note in
-`aviso/<base>/deleted`: `{"sequence":7}` for one, `{"through":120}` for all up to that one. Replays
-leave out what is noted. The bytes stay in the log until retention lets go of them.
+The log is append-only and sequences must not change, so a notification is deleted by a record in
+`aviso/<base>/deleted`: `{"sequence":7}` for one, `{"through":120}` for all up to and including that
+one. Replays leave out what is recorded there. The bytes stay in the log until retention removes
+them.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.offsets import BEGINNING
-from tailrace.protocols.aviso.schema import EventType
+from tailrace.protocols.aviso.event_types import EventType
 from tailrace.streams import Streams
 
 JSON = "application/json"
 
 
 @dataclass(slots=True)
-class Deleted:
-    """Of one event type, as far as it was read."""
+class DeletedSequences:
+    """Deleted sequences of one event type, as far as the records have been read."""
 
     through: int = 0
     sequences: set[int] = field(default_factory=set)
@@ -37,11 +38,11 @@ class Deleted:
 class Deletions:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._known: dict[str, Deleted] = {}
+        self._cache: dict[str, DeletedSequences] = {}
 
-    async def of(self, event: EventType) -> Deleted:
-        """What is deleted by now; only what is new since the last time is read."""
-        deleted = self._known.setdefault(event.name, Deleted())
+    async def read(self, event: EventType) -> DeletedSequences:
+        """Read the records that were added since the last call."""
+        deleted = self._cache.setdefault(event.name, DeletedSequences())
         while True:
             try:
                 view = await self._streams.view(_path(event), deleted.slot)
@@ -51,12 +52,13 @@ class Deletions:
                 deleted.slot = BEGINNING
                 continue
             if view.tail.stream.id != deleted.chain:
-                first = deleted.chain == 0
-                deleted = self._known[event.name] = Deleted(chain=view.tail.stream.id)
-                if not first:
+                first_read = deleted.chain == 0
+                deleted = DeletedSequences(chain=view.tail.stream.id)
+                self._cache[event.name] = deleted
+                if not first_read:
                     continue
             for body in view.bodies:
-                _note(deleted, body)
+                _apply(deleted, body)
             deleted.slot = view.end
             if view.up_to_date:
                 return deleted
@@ -67,12 +69,12 @@ class Deletions:
     async def wipe(self, event: EventType, through: int) -> None:
         await self._append(event, {"through": through})
 
-    async def _append(self, event: EventType, note: dict[str, int]) -> None:
-        await append(self._streams, _path(event), Append(orjson.dumps(note), JSON))
+    async def _append(self, event: EventType, record: dict[str, int]) -> None:
+        await append_or_create(self._streams, _path(event), Append(orjson.dumps(record), JSON))
 
 
-async def append(streams: Streams, path: str, request: Append) -> None:
-    """Appends to a stream of JSON that the first append creates."""
+async def append_or_create(streams: Streams, path: str, request: Append) -> None:
+    """Append to a JSON stream, which the first append creates."""
     try:
         await streams.append(path, request)
     except StreamNotFound:
@@ -84,13 +86,14 @@ def _path(event: EventType) -> str:
     return f"{event.path}/deleted"
 
 
-def _note(deleted: Deleted, body: bytes) -> None:
+def _apply(deleted: DeletedSequences, body: bytes) -> None:
     try:
-        notes = orjson.loads(b"[%b]" % body)
+        records = orjson.loads(b"[%b]" % body)
     except orjson.JSONDecodeError:
+        # Anybody who may append to this stream can append anything.
         return
-    for note in notes:
-        match note:
+    for record in records:
+        match record:
             case {"sequence": int(sequence)}:
                 deleted.sequences.add(sequence)
             case {"through": int(through)}:

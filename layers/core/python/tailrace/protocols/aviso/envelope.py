@@ -1,17 +1,17 @@
-"""A notification as the log has it: a CloudEvent, one message of its stream.
+"""The stored form of a notification: a CloudEvent, one message of its stream.
 
 | attribute | |
 |---|---|
-| `subject` | the topic; first, so that a filter need not parse what it does not want |
+| `subject` | the topic; first, so that a filter need not parse messages that do not match |
 | `spatialbbox` | `south,west,north,east` of its shape, if it has one |
 | `specversion`, `datacontenttype` | `1.0`, `application/json` |
-| `id` | of the request that sent it; clients of Aviso get `<event type>@<sequence>` instead |
+| `id` | the id of the publishing request; clients get `<event type>@<sequence>` instead |
 | `source`, `type` | the server, `int.ecmwf.aviso.<event type>` |
 | `time` | when it was accepted, UTC |
-| `data` | `identifier` and `payload`, as clients of Aviso get them; last, to be sent as it is |
+| `data` | `identifier` and `payload`, in the form that clients get; last, to be sent unchanged |
 
-The order is fixed and there is no space, so that the parts are found without parsing. What somebody
-appended to the stream otherwise, and does not look like this, is no notification.
+The order is fixed and there are no spaces, so that the parts can be found without parsing. A
+message of any other form, appended by some other client of the stream, is not a notification.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from tailrace.limits import AVISO_EVENT_BYTES
-from tailrace.protocols.aviso import moments, topics
-from tailrace.protocols.aviso.schema import EventType
+from tailrace.protocols.aviso import timestamps, topics
+from tailrace.protocols.aviso.event_types import EventType
 from tailrace.protocols.aviso.shapes import Box, Ring
 
 TYPE: Final = "int.ecmwf.aviso."
@@ -32,42 +32,41 @@ TYPE: Final = "int.ecmwf.aviso."
 _TEXT: Final = rb'[^"\\]*(?:\\.[^"\\]*)*'
 
 
-class Accepted(NamedTuple):
-    """A notification whose values are all as they are kept."""
+class NewNotification(NamedTuple):
+    """A validated notification, with all values in canonical form."""
 
     event: EventType
     values: tuple[str, ...]
-    """Of the topic's fields, in its order."""
+    """The values of the topic's fields, in its order."""
     spatial: dict[str, Any]
-    """The shape, as it was sent."""
+    """The shape, in the form in which it was sent."""
     ring: Ring | None
     payload: Any
 
 
-def encode(accepted: Accepted, request_id: str, source: str, now: int) -> bytes:
-    """The message that is stored."""
-    event = accepted.event
+def encode(notification: NewNotification, request_id: str, source: str, now: int) -> bytes:
+    event = notification.event
     names = [handler.name for handler in event.keys]
-    identifier = dict(zip(names, accepted.values, strict=True)) | accepted.spatial
-    attributes = {"subject": topics.join(event.base, accepted.values)}
-    if accepted.ring is not None:
-        attributes["spatialbbox"] = str(Box.around(accepted.ring))
+    identifier = dict(zip(names, notification.values, strict=True)) | notification.spatial
+    attributes = {"subject": topics.join(event.base, notification.values)}
+    if notification.ring is not None:
+        attributes["spatialbbox"] = str(Box.around(notification.ring))
     attributes |= {
         "specversion": "1.0",
         "id": request_id,
         "source": source,
         "type": TYPE + event.name,
-        "time": moments.shown(now),
+        "time": timestamps.format_timestamp(now),
         "datacontenttype": "application/json",
     }
-    data = {"identifier": identifier, "payload": accepted.payload}
+    data = {"identifier": identifier, "payload": notification.payload}
     sorted_data = orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
     return b'%b,"data":%b}' % (orjson.dumps(attributes)[:-1], sorted_data)
 
 
 @lru_cache(maxsize=1024)
-def head(subject: bytes) -> re.Pattern[bytes]:
-    """An expression for notifications with a subject; it ends where the data begins."""
+def compile_head(subject: bytes) -> re.Pattern[bytes]:
+    """Compile an expression for notifications with a subject; a match ends before the data."""
     return re.compile(
         rb'\{"subject":"(?P<subject>' + subject + rb')",'
         rb'(?:"spatialbbox":"(?P<box>[0-9eE.,+-]*)",)?'
@@ -77,30 +76,30 @@ def head(subject: bytes) -> re.Pattern[bytes]:
     )
 
 
-ANYTHING: Final = head(_TEXT)
+_ANY_HEAD: Final = compile_head(_TEXT)
 
 
 class Notification:
-    """A stored notification; what is not asked for is not parsed."""
+    """A stored notification, parsed lazily."""
 
-    __slots__ = ("_body", "_data", "_found")
+    __slots__ = ("_body", "_data", "_head")
 
-    def __init__(self, found: re.Match[bytes], body: bytes) -> None:
-        self._found = found
+    def __init__(self, head: re.Match[bytes], body: bytes) -> None:
+        self._head = head
         self._body = body
         self._data: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, body: bytes) -> Notification | None:
-        """What a stored body is, if it is a notification."""
-        found = None if len(body) > AVISO_EVENT_BYTES else ANYTHING.match(body)
-        notification = None if found is None else cls(found, body)
-        return notification if notification is not None and notification.sound else None
+    def parse(cls, body: bytes) -> Notification | None:
+        """The notification in a stored message, if it is one."""
+        head = None if len(body) > AVISO_EVENT_BYTES else _ANY_HEAD.match(body)
+        notification = None if head is None else cls(head, body)
+        return notification if notification is not None and notification.valid else None
 
     @property
-    def sound(self) -> bool:
-        """Whether it can be sent as it is. Who may append to the stream may append anything, and a
-        line break, or a bracket too many, would become a part of what clients read."""
+    def valid(self) -> bool:
+        """Whether it can be sent unchanged. Anybody who may append to the stream can append
+        anything: a line break or an extra bracket would inject data into the events of clients."""
         if b"\n" in self._body or b"\r" in self._body:
             return False
         try:
@@ -110,21 +109,21 @@ class Notification:
 
     @property
     def subject(self) -> bytes:
-        return self._found["subject"]
+        return self._head["subject"]
 
     @property
     def time(self) -> bytes:
-        return self._found["time"]
+        return self._head["time"]
 
     @property
     def raw_data(self) -> bytes:
-        return self._body[self._found.end() : -1]
+        return self._body[self._head.end() : -1]
 
     @property
     def box(self) -> Box | None:
-        found = self._found["box"]
+        box = self._head["box"]
         try:
-            return None if found is None else Box.parse(found)
+            return None if box is None else Box.parse(box)
         except (ValueError, TypeError):
             return None
 
@@ -135,7 +134,7 @@ class Notification:
         return self._data
 
     def values(self, event: EventType) -> list[str] | None:
-        """Of the topic's fields; None when it was made by another schema."""
+        """The values of the topic's fields; None if it was published under another schema."""
         raw = self.subject
         try:
             text = orjson.loads(b'"%b"' % raw) if b"\\" in raw else raw.decode()
@@ -146,7 +145,7 @@ class Notification:
 
 
 class Renderer:
-    """Notifications of an event type as events of Aviso, with all that is the same done once."""
+    """Renders notifications of one event type as frames; prepares the constant parts once."""
 
     def __init__(self, event: EventType, base_url: str) -> None:
         schema, source = orjson.dumps(f"{base_url}/schema/{event.name}"), orjson.dumps(base_url)

@@ -1,7 +1,7 @@
-"""A filter: what watch and replay ask of notifications, compiled once for each request.
+"""Filters of watch and replay requests, compiled once per request.
 
-The head of a stored notification (`envelope`) holds everything but the shape, so a filter is an
-expression over its bytes: most of what a replay reads is never parsed.
+The head of a stored notification (see `envelope`) has everything but the shape, so a filter is
+compiled to an expression over its bytes: most messages that a replay reads are never parsed.
 """
 
 from __future__ import annotations
@@ -16,107 +16,108 @@ import orjson
 from tailrace.limits import AVISO_EVENT_BYTES
 from tailrace.protocols.aviso import topics
 from tailrace.protocols.aviso.constraints import Constraint, Number, OneOf
-from tailrace.protocols.aviso.envelope import Notification, head
-from tailrace.protocols.aviso.handlers import Handler, IntHandler
-from tailrace.protocols.aviso.schema import EventType
+from tailrace.protocols.aviso.envelope import Notification, compile_head
+from tailrace.protocols.aviso.event_types import EventType
+from tailrace.protocols.aviso.field_handlers import Handler, IntHandler
 from tailrace.protocols.aviso.shapes import Pair, Ring
 
 if TYPE_CHECKING:
-    from tailrace.protocols.aviso.geometry import Shape
+    from tailrace.protocols.aviso.geometry import ShapeMatcher
 
 _ANY: Final = rb'[^".\\]*(?:\\.[^".\\]*)*'
-"""A value in a topic: its dots are encoded, and its quotes and backslashes are those of JSON."""
+"""Any value in a topic: dots are percent-encoded, quotes and backslashes are JSON escapes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """`asked`: a constraint for places of the topic; where there is none, anything goes."""
-
     event: EventType
-    asked: Mapping[int, Constraint]
+    constraints: Mapping[int, Constraint]
+    """By position in the topic; a position without a constraint matches any value."""
     polygon: Ring | None = None
     point: Pair | None = None
     topic: str = ""
-    """For people: a star where more than one value would do."""
+    """For display, with a star at each position that matches more than one value."""
 
     @property
     def spatial(self) -> bool:
         return self.polygon is not None or self.point is not None
 
 
-class Test:
-    """A filter ready to be asked about one notification after the other."""
+class Matcher:
+    """A compiled filter, applied to one message after the other."""
 
-    __test__ = False  # for pytest, which would take it for a class of tests
-
-    def __init__(self, wanted: Filter) -> None:
-        self._match = head(_subject(wanted)).match
+    def __init__(self, filter_: Filter) -> None:
+        self._match_head = compile_head(_build_subject(filter_)).match
         self._numbers = [
-            (f"n{place}", number_of(wanted.event.keys[place]), _holds(asked))
-            for place, asked in wanted.asked.items()
-            if _is_numeric(asked)
+            (f"n{position}", number_parser(filter_.event.keys[position]), _compile(constraint))
+            for position, constraint in filter_.constraints.items()
+            if _is_numeric(constraint)
         ]
-        self._shape: Shape | None = None
-        if wanted.spatial:
-            from tailrace.protocols.aviso.geometry import asked_shape
+        self._shape: ShapeMatcher | None = None
+        if filter_.spatial:
+            from tailrace.protocols.aviso.geometry import compile_shape
 
-            self._shape = asked_shape(wanted.polygon, wanted.point)
+            self._shape = compile_shape(filter_.polygon, filter_.point)
 
-    def passes(self, body: bytes) -> Notification | None:
-        """The notification in a stored body, if it is one and the filter lets it pass."""
-        found = None if len(body) > AVISO_EVENT_BYTES else self._match(body)
-        if found is None:
+    def match(self, body: bytes) -> Notification | None:
+        """The notification in a stored message, if it is one and matches the filter."""
+        head = None if len(body) > AVISO_EVENT_BYTES else self._match_head(body)
+        if head is None:
             return None
-        for group, number, holds in self._numbers:
-            value = number(found[group])
-            if value is None or not holds(value):
+        for group, parse, accepts in self._numbers:
+            number = parse(head[group])
+            if number is None or not accepts(number):
                 return None
-        notification = Notification(found, body)
+        notification = Notification(head, body)
         shape = self._shape
-        if shape is not None and not shape.near(notification):
+        if shape is not None and not shape.may_match(notification):
             return None
-        if not notification.sound:
+        if not notification.valid:
             return None
-        return notification if shape is None or shape.meets(notification) else None
+        return notification if shape is None or shape.matches(notification) else None
 
 
-def _subject(wanted: Filter) -> bytes:
-    """An expression for the topics that pass, numbers aside."""
-    parts = [re.escape(wanted.event.base).encode()]
-    for place in range(len(wanted.event.keys)):
-        asked = wanted.asked.get(place)
-        if asked is None:
+def _build_subject(filter_: Filter) -> bytes:
+    """An expression for the topics that match; numbers are captured, to be compared later."""
+    parts = [re.escape(filter_.event.base).encode()]
+    for position in range(len(filter_.event.keys)):
+        constraint = filter_.constraints.get(position)
+        if constraint is None:
             parts.append(_ANY)
-        elif isinstance(asked, OneOf) and not asked.numeric:
-            tokens = (orjson.dumps(topics.encode(str(each)))[1:-1] for each in asked.values)
+        elif isinstance(constraint, OneOf) and not constraint.numeric:
+            tokens = (orjson.dumps(topics.encode(str(each)))[1:-1] for each in constraint.values)
             parts.append(b"(?:%b)" % b"|".join(sorted(map(re.escape, tokens))))
         else:
-            parts.append(b'(?P<n%d>[^".]*)' % place)
+            parts.append(b'(?P<n%d>[^".]*)' % position)
     return rb"\.".join(parts)
 
 
-def _is_numeric(asked: Constraint) -> bool:
-    return not isinstance(asked, OneOf) or asked.numeric
+def _is_numeric(constraint: Constraint) -> bool:
+    return not isinstance(constraint, OneOf) or constraint.numeric
 
 
-def _holds(asked: Constraint) -> Callable[[Number], bool]:
-    return asked.values.__contains__ if isinstance(asked, OneOf) else asked.holds
+def _compile(constraint: Constraint) -> Callable[[Number], bool]:
+    if isinstance(constraint, OneOf):
+        return constraint.values.__contains__
+    return constraint.contains
 
 
-def number_of(handler: Handler) -> Callable[[bytes | str], Number | None]:
-    """Reads the kept form of a field; None where another schema left something else there."""
-    return _integer if isinstance(handler, IntHandler) else _float
+def number_parser(handler: Handler) -> Callable[[bytes | str], Number | None]:
+    """A parser for stored values of a numeric field.
+
+    It returns None for a value that is not a number, which another schema may have left behind."""
+    return _parse_int if isinstance(handler, IntHandler) else _parse_float
 
 
-def _integer(token: bytes | str) -> int | None:
+def _parse_int(token: bytes | str) -> int | None:
     try:
         return int(token)
     except ValueError:
         return None
 
 
-def _float(token: bytes | str) -> float | None:
-    # The dot of a number is encoded like any other.
+def _parse_float(token: bytes | str) -> float | None:
+    # In a topic the decimal point is percent-encoded, too.
     text = token if isinstance(token, str) else token.decode()
     try:
         return float(text.replace("%2E", "."))

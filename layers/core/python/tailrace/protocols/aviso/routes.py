@@ -1,4 +1,4 @@
-"""The routes below `/api/v1/`, and `/ready`."""
+"""HTTP routes of Aviso: those below `/api/v1/`, `/ready` and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -20,37 +20,36 @@ from tailrace.auth.origins import Origins
 from tailrace.clock import Clock
 from tailrace.errors import BodyTooLarge, ServerBusy, TailraceError, TooManyRequests
 from tailrace.limits import AVISO_BODY_BYTES, AVISO_KEY_BYTES
+from tailrace.live.follower import Sink
 from tailrace.log.append import Append
 from tailrace.log.state import Producer
 from tailrace.protocols.aviso import DOCUMENT, PREFIX, READY, envelope
-from tailrace.protocols.aviso.access import Access
-from tailrace.protocols.aviso.admin import Admin, Told
-from tailrace.protocols.aviso.config import Config
-from tailrace.protocols.aviso.deletions import JSON, Deletions, append
-from tailrace.protocols.aviso.errors import Operation, Refused, invalid
-from tailrace.protocols.aviso.moments import shown_seconds
-from tailrace.protocols.aviso.requests import (
+from tailrace.protocols.aviso.admin import Admin, AdminResult
+from tailrace.protocols.aviso.callers import Authenticator
+from tailrace.protocols.aviso.config import AvisoConfig
+from tailrace.protocols.aviso.deletions import JSON, Deletions, append_or_create
+from tailrace.protocols.aviso.error_codes import AvisoError, RequestKind, request_error
+from tailrace.protocols.aviso.event_stream import EventStreams, PreparedStream
+from tailrace.protocols.aviso.request_body import (
     parse_body,
     parse_notification,
-    parse_subscription,
-    refuse_point,
+    parse_query,
+    refuse_filter_fields,
 )
-from tailrace.protocols.aviso.watching import Opened, Watching
+from tailrace.protocols.aviso.timestamps import format_seconds
 from tailrace.settings import Settings
 from tailrace.streams import Streams
+from tailrace.web.endpoint import Endpoint
 from tailrace.web.limiter import Limiter, client_key
 from tailrace.web.messages import (
     PREFLIGHT_HEADERS,
+    Answer,
     RawHeaders,
     Request,
     Response,
-    Sink,
     Streaming,
-    cors,
 )
-from tailrace.web.statuses import status_of
-
-Answer = Response | Streaming
+from tailrace.web.statuses import INTERNAL_MESSAGE, status_of
 
 _VISIBLE: Final = re.compile(r"[!-~]+")
 _EVENT_STREAM: Final[RawHeaders] = [
@@ -61,9 +60,12 @@ _EVENT_STREAM: Final[RawHeaders] = [
 
 logger = logging.getLogger("tailrace")
 
+EXPECTED: Final = (AvisoError, BodyTooLarge, ServerBusy)
+"""The errors that are answers."""
+
 
 class _Route(NamedTuple):
-    answer: Callable[[Request, str], Awaitable[Answer]]
+    handle: Callable[[Request, str], Awaitable[Answer]]
     writes: bool = False
 
 
@@ -75,20 +77,22 @@ class AvisoRoutes:
         provider: PolicyProvider,
         limiter: Limiter,
         clock: Clock,
-        config: Config | None = None,
+        config: AvisoConfig | None = None,
     ) -> None:
         self._streams = streams
-        self._config = config or Config.load(settings)
-        self._access = Access(provider, clock, self._config.admin_roles)
+        self._config = config or AvisoConfig.load(settings)
+        self._authenticator = Authenticator(provider, clock, self._config.admin_roles)
         self._limiter = limiter
-        self._origins = Origins(settings.allowed_origins)
+        self.respond = Endpoint(
+            self._answer, Origins(settings.allowed_origins), expected=EXPECTED, render=render_error
+        ).respond
         deletions = Deletions(streams)
-        self._watching = Watching(streams, self._config, deletions)
+        self._event_streams = EventStreams(streams, self._config, deletions)
         self._admin = Admin(streams, self._config, deletions)
         routes = {
             "POST notification": _Route(self._notify, writes=True),
-            "POST watch": _Route(partial(self._subscribe, Operation.WATCH)),
-            "POST replay": _Route(partial(self._subscribe, Operation.REPLAY)),
+            "POST watch": _Route(partial(self._open_stream, RequestKind.WATCH)),
+            "POST replay": _Route(partial(self._open_stream, RequestKind.REPLAY)),
             "GET schema": _Route(self._schemas),
             "GET schema/": _Route(self._schema),
             "DELETE admin/notification/": _Route(self._delete, writes=True),
@@ -101,26 +105,8 @@ class AvisoRoutes:
             if not (route.writes and settings.read_only)
         }
 
-    async def respond(self, request: Request) -> Answer:
-        """The answer to any request; never an exception."""
-        request_id = str(uuid.uuid4())
-        try:
-            answer = await self._answer(request, request_id)
-        except Refused as error:
-            fields = {**error.fields, "request_id": request_id}
-            answer = _json(error.status, fields, error.headers)
-        except (BodyTooLarge, ServerBusy) as error:
-            answer = _text(status_of(error), str(error))
-        except Exception:
-            logger.exception("%s %s failed (%s)", request.method, request.raw_path, request_id)
-            message = "something went wrong in the server; its log says what"
-            fields = Refused(500, "INTERNAL_ERROR", message).fields
-            answer = _json(500, {**fields, "request_id": request_id})
-        answer.headers.append((b"x-request-id", request_id.encode()))
-        answer.headers.extend(cors(self._origins, request.headers.get(b"origin")))
-        return answer
-
-    async def _answer(self, request: Request, request_id: str) -> Answer:
+    async def _answer(self, request: Request) -> Answer:
+        request.id = request_id = str(uuid.uuid4())
         if request.method == "GET" and request.raw_path == READY:
             return await self._ready()
         if request.method == "GET" and request.raw_path == DOCUMENT:
@@ -130,107 +116,108 @@ class AvisoRoutes:
         if request.method == "OPTIONS":
             return Response(204, [*PREFLIGHT_HEADERS])
         path = request.raw_path.removeprefix(PREFIX)
-        route = self._route(request.method, path)
+        route = self._find_route(request.method, path)
         if route is None:
             if not path.startswith("schema"):
-                caller = await self._access.caller(request)
+                caller = await self._authenticator.authenticate(request)
                 if path.startswith("admin/"):
-                    caller.administer()
+                    caller.require_admin()
             return _text(404, "")
-        return await route.answer(request, request_id)
+        return await route.handle(request, request_id)
 
-    def _route(self, method: str, path: str) -> _Route | None:
+    def _find_route(self, method: str, path: str) -> _Route | None:
         if path.endswith("/"):
             return None
-        # Or one name more: the last part is that of an event type, or of a notification.
+        # The last segment may be the name of an event type or the id of a notification.
         parent = path[: path.rfind("/") + 1]
         return self._routes.get(f"{method} {path}") or self._routes.get(f"{method} {parent}")
 
     # Publishing
 
     async def _notify(self, request: Request, request_id: str) -> Answer:
-        caller = await self._access.caller(request)
+        caller = await self._authenticator.authenticate(request)
         await request.read(AVISO_BODY_BYTES)
-        body = parse_body(request.body, Operation.NOTIFICATION, self._config.events)
-        refuse_point(body)
-        caller.write(body.event)
-        accepted = parse_notification(body)
-        producer = _producer(request, caller.name)
-        self._admit(partial(self._limiter.append, client_key(caller.name, request.peer)))
+        body = parse_body(request.body, RequestKind.NOTIFICATION, self._config.events)
+        refuse_filter_fields(body)
+        caller.require_write(body.event)
+        notification = parse_notification(body)
+        producer = _parse_idempotency_key(request, caller.name)
+        self._check_rate(partial(self._limiter.append, client_key(caller.name, request.peer)))
         now = self._streams.clock()
-        message = envelope.encode(accepted, request_id, self._config.base_url, now)
+        message = envelope.encode(notification, request_id, self._config.base_url, now)
         try:
-            await append(self._streams, body.event.path, Append(message, JSON, producer=producer))
+            append = Append(message, JSON, producer=producer)
+            await append_or_create(self._streams, body.event.path, append)
         except TailraceError as error:
-            logger.warning("a notification was not stored (%s): %s", request_id, error)
-            raise Refused(
+            logger.warning("storing a notification failed (%s): %s", request_id, error)
+            raise AvisoError(
                 500,
                 "NOTIFICATION_STORAGE_FAILED",
                 "the notification was not stored",
-                more={"details": str(error)},
+                extra={"details": str(error)},
             ) from None
-        told = {
+        fields = {
             "status": "success",
             "request_id": request_id,
-            "processed_at": shown_seconds(now),
+            "processed_at": format_seconds(now),
         }
-        return Response(200, _json_headers(), orjson.dumps(told))
+        return Response(200, _json_headers(), orjson.dumps(fields))
 
     # Reading
 
-    async def _subscribe(self, operation: Operation, request: Request, request_id: str) -> Answer:
-        caller = await self._access.caller(request)
+    async def _open_stream(self, kind: RequestKind, request: Request, request_id: str) -> Answer:
+        caller = await self._authenticator.authenticate(request)
         await request.read(AVISO_BODY_BYTES)
-        body = parse_body(request.body, operation, self._config.events)
-        caller.read(body.event)
-        asked = parse_subscription(body)
-        if asked.filter.spatial:
-            # Loading GEOS takes a quarter of a second, the first time.
-            await asyncio.to_thread(import_module, "tailrace.protocols.aviso.spatial")
+        body = parse_body(request.body, kind, self._config.events)
+        caller.require_read(body.event)
+        query = parse_query(body)
+        if query.filter.spatial:
+            # The first import loads GEOS, which would block the event loop for a quarter second.
+            await asyncio.to_thread(import_module, "tailrace.protocols.aviso.geometry")
         client = client_key(caller.name, request.peer)
-        self._admit(partial(self._limiter.admit, client))
+        self._check_rate(partial(self._limiter.admit, client))
         try:
-            opened = await self._watching.open(operation, asked, request_id)
+            prepared = await self._event_streams.prepare(kind, query, request_id)
         except TailraceError as error:
-            raise Refused(
+            raise AvisoError(
                 500,
                 "SSE_STREAM_INITIALIZATION_FAILED",
-                "the stream of events cannot begin",
-                more={"details": str(error), "topic": asked.filter.topic},
+                "the event stream cannot be opened",
+                extra={"details": str(error), "topic": query.filter.topic},
             ) from None
-        return Streaming(200, [*_EVENT_STREAM], partial(self._stream, client, opened))
+        return Streaming(200, [*_EVENT_STREAM], partial(self._send, client, prepared))
 
-    async def _stream(self, client: str, opened: Opened, sink: Sink) -> None:
+    async def _send(self, client: str, prepared: PreparedStream, sink: Sink) -> None:
         with self._limiter.live(client):
-            await self._watching.answer(opened, sink)
+            await self._event_streams.send(prepared, sink)
 
-    def _admit(self, ask: Callable[[], None]) -> None:
+    def _check_rate(self, check: Callable[[], None]) -> None:
         try:
-            ask()
+            check()
         except TooManyRequests as error:
             retry = (b"retry-after", b"%d" % error.retry_after)
-            raise Refused(429, "TOO_MANY_REQUESTS", str(error), headers=[retry]) from None
+            raise AvisoError(429, "TOO_MANY_REQUESTS", str(error), headers=[retry]) from None
 
     # Schemas
 
     async def _schemas(self, _: Request, __: str) -> Answer:
         events = self._config.events
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "status": "success",
-            "schema": {name: event.described() for name, event in events.items()},
+            "schema": {name: event.describe() for name, event in events.items()},
             "event_types": list(events),
             "total_schemas": len(events),
         }
         if not events:
-            told["message"] = "no event types are configured"
-        return _json(200, told)
+            fields["message"] = "no event types are configured"
+        return _json(200, fields)
 
     async def _schema(self, request: Request, request_id: str) -> Answer:
         name = unquote(request.raw_path.rpartition("/")[2])
         event = self._config.events.get(name)
         if event is not None:
-            told = {"status": "success", "event_type": name, "schema": event.described()}
-            return _json(200, told)
+            fields = {"status": "success", "event_type": name, "schema": event.describe()}
+            return _json(200, fields)
         missing: dict[str, Any] = {
             "status": "error",
             "message": f"there is no event type '{name[:80]}'",
@@ -243,32 +230,32 @@ class AvisoRoutes:
     # Administration
 
     async def _delete(self, request: Request, request_id: str) -> Answer:
-        (await self._access.caller(request)).administer()
-        given = unquote(request.raw_path.rpartition("/")[2])
-        told = await self._admin.delete(given)
-        return _told(told, request_id, notification_id=given)
+        (await self._authenticator.authenticate(request)).require_admin()
+        notification_id = unquote(request.raw_path.rpartition("/")[2])
+        result = await self._admin.delete(notification_id)
+        return _admin_response(result, request_id, notification_id=notification_id)
 
     async def _wipe(self, request: Request, request_id: str) -> Answer:
-        (await self._access.caller(request)).administer()
+        (await self._authenticator.authenticate(request)).require_admin()
         await request.read(AVISO_BODY_BYTES)
-        kind = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
+        media_type = (request.header(b"content-type") or "").partition(";")[0].strip().lower()
         try:
-            body = orjson.loads(request.body) if kind == JSON else None
+            body = orjson.loads(request.body) if media_type == JSON else None
         except orjson.JSONDecodeError:
             body = None
         name = body.get("stream_name") if isinstance(body, dict) else None
         if not isinstance(name, str):
-            return _text(400, 'send JSON such as {"stream_name":"mars"}')
-        return _told(await self._admin.wipe(name), request_id)
+            return _text(400, 'expected a JSON body such as {"stream_name":"mars"}')
+        return _admin_response(await self._admin.wipe(name), request_id)
 
     async def _wipe_all(self, request: Request, request_id: str) -> Answer:
-        (await self._access.caller(request)).administer()
-        return _told(await self._admin.wipe_all(), request_id)
+        (await self._authenticator.authenticate(request)).require_admin()
+        return _admin_response(await self._admin.wipe_all(), request_id)
 
     # Health
 
     async def _ready(self) -> Answer:
-        """Whether the store answers: a look at a stream that need not be there."""
+        """Check that the store responds, by a read of a stream that need not exist."""
         try:
             await self._streams.store.tail("aviso/ready")
         except TailraceError:
@@ -276,17 +263,29 @@ class AvisoRoutes:
         return _json(200, {"status": "ready", "backend_connected": True})
 
 
-def _producer(request: Request, caller: str | None) -> Producer | None:
-    """A key stands for a producer that sends once: what comes again is the same, sent again."""
-    given = request.header(b"idempotency-key")
-    if given is None:
+def _parse_idempotency_key(request: Request, caller: str | None) -> Producer | None:
+    """Turn an idempotency key into a producer that appends once, so that retries are duplicates."""
+    key = request.header(b"idempotency-key")
+    if key is None:
         return None
-    if len(given) > AVISO_KEY_BYTES or not _VISIBLE.fullmatch(given):
-        message = f"Idempotency-Key has from 1 to {AVISO_KEY_BYTES} visible characters"
-        raise invalid(Operation.NOTIFICATION, message)
-    # Nobody can use up the keys of others.
-    key = hashlib.sha256(f"{caller or ''}\n{given}".encode()).hexdigest()[:32]
-    return Producer(f"aviso-{key}", 0, 0)
+    if len(key) > AVISO_KEY_BYTES or not _VISIBLE.fullmatch(key):
+        message = f"Idempotency-Key must have from 1 to {AVISO_KEY_BYTES} visible ASCII characters"
+        raise request_error(RequestKind.NOTIFICATION, message)
+    # The caller is part of the digest, so that one caller cannot use up the keys of another.
+    digest = hashlib.sha256(f"{caller or ''}\n{key}".encode()).hexdigest()[:32]
+    return Producer(f"aviso-{digest}", 0, 0)
+
+
+def render_error(error: Exception, request_id: str) -> Response:
+    """The answer to an error, as Aviso's clients expect it."""
+    if isinstance(error, BodyTooLarge | ServerBusy):
+        answer = _text(status_of(error), str(error))
+    else:
+        if not isinstance(error, AvisoError):
+            error = AvisoError(500, "INTERNAL_ERROR", INTERNAL_MESSAGE)
+        answer = _json(error.status, {**error.fields, "request_id": request_id}, error.headers)
+    answer.headers.append((b"x-request-id", request_id.encode()))
+    return answer
 
 
 def _json_headers() -> RawHeaders:
@@ -303,6 +302,11 @@ def _text(status: int, text: str) -> Response:
     return Response(status, [*headers, (b"cache-control", b"no-store")], text.encode())
 
 
-def _told(told: Told, request_id: str, **more: str) -> Response:
-    fields = {"success": told.success, "message": told.message, **more, "request_id": request_id}
-    return Response(told.status, _json_headers(), orjson.dumps(fields))
+def _admin_response(result: AdminResult, request_id: str, **extra: str) -> Response:
+    fields = {
+        "success": result.success,
+        "message": result.message,
+        **extra,
+        "request_id": request_id,
+    }
+    return Response(result.status, _json_headers(), orjson.dumps(fields))

@@ -1,13 +1,13 @@
-"""Points and polygons as requests and schemas write them: latitude first, in degrees.
+"""Points and polygons in requests: degrees, latitude first.
 
-| what | text | array |
+| shape | text | array |
 |---|---|---|
-| polygon | `lat,lon,lat,lon,…`, perhaps in parentheses | `[[lat,lon],…]` |
-| point | `lat,lon`, perhaps in parentheses | `[lat,lon]` |
+| polygon | `lat,lon,lat,lon,…`, optionally in parentheses | `[[lat,lon],…]` |
+| point | `lat,lon`, optionally in parentheses | `[lat,lon]` |
 | point cloud | | `[[lat,lon],…]` |
 
-A text may hold the array. A polygon has at least four pairs and ends where it began. Nothing is
-said about its area or about edges that cross. Degrees are plain numbers: a shape across the
+The array may also come as text. A polygon has at least four pairs, and the last equals the first.
+It may have no area, and its edges may cross. Degrees are plain numbers: a shape that crosses the
 antimeridian has to be sent as two.
 """
 
@@ -25,62 +25,62 @@ Pair: TypeAlias = tuple[float, float]
 
 Ring: TypeAlias = tuple[Pair, ...]
 
-LEAST_PAIRS: Final = 4
-"""Of a polygon: a triangle and its first corner again."""
+MIN_PAIRS: Final = 4
+"""The smallest polygon: a triangle, with its first corner again at the end."""
 
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def parse_polygon(value: object) -> Ring:
-    """The pairs of a polygon; ValueError says what is wrong with it."""
-    pairs = _pairs(value)
-    if len(pairs) < LEAST_PAIRS:
-        raise ValueError(f"it needs at least {LEAST_PAIRS} pairs, the last one like the first")
+    """Parse a polygon; a ValueError says why it is invalid."""
+    pairs = _parse_pairs(value)
+    if len(pairs) < MIN_PAIRS:
+        raise ValueError(f"it needs at least {MIN_PAIRS} pairs, the last one equal to the first")
     if pairs[0] != pairs[-1]:
-        raise ValueError("it is not closed: its last pair must be its first")
+        raise ValueError("it is not closed: the last pair must equal the first")
     return pairs
 
 
 def parse_point(value: object) -> Pair:
-    parsed = _unwrapped(value)
-    numbers = _numbers(parsed) if isinstance(parsed, str) else parsed
+    parsed = _unwrap(value)
+    numbers = _parse_numbers(parsed) if isinstance(parsed, str) else parsed
     if len(numbers) != 2:
-        raise ValueError("it takes exactly a latitude and a longitude")
-    return _pair(numbers)
+        raise ValueError("expected exactly one latitude and one longitude")
+    return _check_pair(numbers)
 
 
 def parse_cloud(value: object) -> Ring:
-    parsed = _unwrapped(value)
+    parsed = _unwrap(value)
     if not isinstance(parsed, list):
-        raise ValueError("it must be an array of [lat,lon] pairs")
-    return tuple(map(_pair, parsed))
+        raise ValueError("expected an array of [lat,lon] pairs")
+    return tuple(map(_check_pair, parsed))
 
 
-def _pairs(value: object) -> Ring:
-    parsed = _unwrapped(value)
+def _parse_pairs(value: object) -> Ring:
+    parsed = _unwrap(value)
     number = len(parsed) if isinstance(parsed, list) else (parsed.count(",") + 1) // 2
     if number > AVISO_POLYGON_POINTS:
         raise ValueError(f"it has more than {AVISO_POLYGON_POINTS} pairs")
     if isinstance(parsed, list):
-        return tuple(map(_pair, parsed))
-    numbers = _numbers(parsed)
+        return tuple(map(_check_pair, parsed))
+    numbers = _parse_numbers(parsed)
     if len(numbers) % 2:
         raise ValueError("it has a latitude without a longitude")
-    return tuple(map(_pair, zip(numbers[::2], numbers[1::2], strict=True)))
+    return tuple(map(_check_pair, zip(numbers[::2], numbers[1::2], strict=True)))
 
 
-def _unwrapped(value: object) -> str | list[Any]:
-    """Arrays as they are, also from a text; other text without its parentheses."""
+def _unwrap(value: object) -> str | list[Any]:
+    """The array, also if it comes as text; other text without its parentheses."""
     if isinstance(value, list):
         return value
     if not isinstance(value, str):
-        raise ValueError("it must be text or an array")
+        raise ValueError("expected text or an array")
     text = value.strip()
     if text.startswith("["):
         try:
             array = orjson.loads(text)
         except orjson.JSONDecodeError:
-            raise ValueError("it begins like a JSON array, but is none") from None
+            raise ValueError("it starts like a JSON array but is not valid JSON") from None
         assert isinstance(array, list)
         return array
     opens, closes = text.startswith("("), text.endswith(")")
@@ -90,28 +90,28 @@ def _unwrapped(value: object) -> str | list[Any]:
         raise ValueError("it is missing the opening parenthesis")
     text = text[1:-1] if opens else text
     if "(" in text or ")" in text:
-        raise ValueError("it has parentheses inside")
+        raise ValueError("it has nested or repeated parentheses")
     if not text.strip():
         raise ValueError("it is empty")
     return text
 
 
-def _numbers(text: str) -> list[float]:
-    found = []
+def _parse_numbers(text: str) -> list[float]:
+    numbers = []
     for part in text.split(","):
         number = part.strip()
         if not _NUMBER.fullmatch(number):
-            raise ValueError(f"'{number[:40]}' is no number")
-        found.append(float(number))
-    return found
+            raise ValueError(f"'{number[:40]}' is not a number")
+        numbers.append(float(number))
+    return numbers
 
 
-def _pair(pair: Any) -> Pair:
+def _check_pair(pair: Any) -> Pair:
     if not isinstance(pair, list | tuple) or len(pair) != 2:
-        raise ValueError("each pair is [lat,lon]")
+        raise ValueError("each pair must be [lat,lon]")
     for number in pair:
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ValueError("latitudes and longitudes are numbers")
+            raise ValueError("latitudes and longitudes must be numbers")
     latitude, longitude = float(pair[0]), float(pair[1])
     if not -90 <= latitude <= 90:
         raise ValueError(f"the latitude {latitude:g} is not between -90 and 90")
@@ -121,7 +121,7 @@ def _pair(pair: Any) -> Pair:
 
 
 class Box:
-    """The least box around pairs: `south,west,north,east`."""
+    """The bounding box of a shape: `south,west,north,east`."""
 
     __slots__ = ("east", "north", "south", "west")
 
@@ -140,8 +140,8 @@ class Box:
     def __str__(self) -> str:
         return f"{self.south!r},{self.west!r},{self.north!r},{self.east!r}"
 
-    def meets(self, other: Box) -> bool:
-        """Whether they share anything, be it a corner."""
+    def intersects(self, other: Box) -> bool:
+        """Whether they share at least one point, be it a corner."""
         return (
             self.south <= other.north
             and other.south <= self.north

@@ -1,7 +1,7 @@
 """Topics: the base of an event type and the values of its identifier, with dots between them.
 
-In a value `.`, `*`, `>` and `%` are percent-encoded, and nothing else is, so a topic can be taken
-apart again, and no value looks like a wildcard.
+In values, exactly `.`, `*`, `>` and `%` are percent-encoded, so a topic can be split again, and no
+value looks like a wildcard.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 def encode(value: str) -> str:
-    return _TO_ENCODE.sub(lambda found: _SPECIAL[found[0]], value)
+    return _TO_ENCODE.sub(lambda match: _SPECIAL[match[0]], value)
 
 
 def decode(token: str) -> str:
-    """The value of a token; ValueError when its escapes are broken or it is no UTF-8."""
+    """Decode a token; raises ValueError for malformed escapes and invalid UTF-8."""
     if "%" not in token:
         return token
     raw = token.encode()
     if raw.count(b"%") != len(_ESCAPE.findall(raw)):
         raise ValueError(f"'{token[:40]}' has a '%' without two hexadecimal digits")
-    return _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), raw).decode()
+    return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), raw).decode()
 
 
 def join(base: str, values: Iterable[str]) -> str:
@@ -42,6 +42,6 @@ def split(topic: str) -> tuple[str, list[str]]:
     return base, [decode(token) for token in tokens]
 
 
-def shown(base: str, values: Sequence[str | None]) -> str:
-    """A pattern for people: values as they read, and a star for those that are left open."""
+def format_pattern(base: str, values: Sequence[str | None]) -> str:
+    """Format a topic for display: values are not encoded, and None becomes a star."""
     return SEPARATOR.join([base, *(ANY if value is None else value for value in values)])

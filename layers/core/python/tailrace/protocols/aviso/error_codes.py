@@ -1,4 +1,4 @@
-"""What is wrong with an Aviso request, and the one table of its codes.
+"""Error responses of Aviso, with all their codes.
 
 | code | status | `error` |
 |---|---|---|
@@ -22,8 +22,8 @@ from typing import Any, Final
 from tailrace.web.messages import RawHeaders
 
 
-class Operation(Enum):
-    """The requests that have a body of the common form."""
+class RequestKind(Enum):
+    """The requests that share the body format of `request_body`."""
 
     NOTIFICATION = "notification"
     WATCH = "watch"
@@ -46,8 +46,8 @@ LABELS: Final = {
 }
 
 
-class Refused(Exception):
-    """An answer other than success; `more` are further fields of its body."""
+class AvisoError(Exception):
+    """An error response; `extra` has further fields of its body."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Refused(Exception):
         message: str,
         *,
         label: str = "",
-        more: dict[str, Any] | None = None,
+        extra: dict[str, Any] | None = None,
         headers: RawHeaders | None = None,
     ) -> None:
         super().__init__(message)
@@ -67,27 +67,27 @@ class Refused(Exception):
             "code": code,
             "error": label or LABELS[code],
             "message": message,
-            **(more or {}),
+            **(extra or {}),
         }
 
 
 class BadField(ValueError):
-    """A value that an identifier field does not take: the message says which and why."""
+    """An invalid value of an identifier field; the message names the field and the reason."""
 
 
-def bad_body(operation: Operation, code: str, message: str, details: str = "") -> Refused:
-    more = {"details": details or message}
-    return Refused(400, code, message, label=operation.label, more=more)
+def body_error(kind: RequestKind, code: str, message: str, details: str = "") -> AvisoError:
+    extra = {"details": details or message}
+    return AvisoError(400, code, message, label=kind.label, extra=extra)
 
 
-def invalid(operation: Operation, message: str, details: str = "") -> Refused:
-    return bad_body(operation, f"INVALID_{operation.name}_REQUEST", message, details)
+def request_error(kind: RequestKind, message: str, details: str = "") -> AvisoError:
+    return body_error(kind, f"INVALID_{kind.name}_REQUEST", message, details)
 
 
-def unknown_event_type(event_type: str, configured: list[str]) -> Refused:
-    return Refused(
+def event_type_error(event_type: str, configured: list[str]) -> AvisoError:
+    return AvisoError(
         400,
         "UNKNOWN_EVENT_TYPE",
-        f"unknown event type '{event_type[:80]}'; GET /api/v1/schema lists those there are",
-        more={"configured_event_types": sorted(configured)},
+        f"unknown event type '{event_type[:80]}'; GET /api/v1/schema lists the event types",
+        extra={"configured_event_types": sorted(configured)},
     )

@@ -1,17 +1,17 @@
-"""Identifier fields: what each type takes, and the one form in which a value is kept.
+"""Types of identifier fields: the values they accept, and the canonical form of each value.
 
-| type | takes | kept as |
+| type | accepts | canonical form |
 |---|---|---|
-| `StringHandler` | any text but the empty one | it is |
-| `DateHandler` | `YYYY-MM-DD`, `YYYYMMDD`, `YYYY-DDD` | `canonical_format` says |
+| `StringHandler` | any non-empty text | unchanged |
+| `DateHandler` | `YYYY-MM-DD`, `YYYYMMDD`, `YYYY-DDD` | as in `canonical_format` |
 | `TimeHandler` | `H`, `HH`, `H:MM`, `HH:MM`, `HHMM` | `HHMM` |
 | `EnumHandler` | one of `values`, in any case | lower case |
-| `ExpverHandler` | digits, or other text; empty where there is a `default` | `0001`, lower case |
-| `IntHandler` | a decimal number of 64 bits | without sign `+` and leading zeros |
-| `FloatHandler` | a decimal number, with an exponent or not | shortest digits, no exponent |
-| `PolygonHandler` | see `tailrace.protocols.aviso.shapes` | it is |
-| `PointHandler` | the same; only watch and replay have it | it is |
-| `PointCloudHandler` | the same; only notifications have it | it is |
+| `ExpverHandler` | digits, or other text; empty if there is a `default` | `0001`; lower case |
+| `IntHandler` | a decimal 64-bit integer | no `+`, no leading zeros |
+| `FloatHandler` | a decimal number, with or without exponent | shortest digits, no exponent |
+| `PolygonHandler` | see `tailrace.protocols.aviso.shapes` | unchanged |
+| `PointHandler` | the same; in filters only | unchanged |
+| `PointCloudHandler` | the same; in notifications only | unchanged |
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from typing import Any, ClassVar, Final
 import orjson
 
 from tailrace.limits import AVISO_CLOUD_BYTES, AVISO_CLOUD_POINTS
-from tailrace.protocols.aviso import moments, shapes
-from tailrace.protocols.aviso.errors import BadField
+from tailrace.protocols.aviso import shapes, timestamps
+from tailrace.protocols.aviso.error_codes import BadField
 
-LEAST_INT, MOST_INT = -(2**63), 2**63 - 1
+MIN_INT, MAX_INT = -(2**63), 2**63 - 1
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _FLOAT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DIGITS: Final = re.compile(r"[0-9]+")
-_MOST_EXPVER: Final = 2**32 - 1
+_MAX_EXPVER: Final = 2**32 - 1
 
 DATE_FORMATS: Final = ("%Y%m%d", "%Y-%m-%d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """A field of an event type's identifier."""
+    """A field in the identifier of an event type."""
 
     type: ClassVar[str] = ""
     spatial: ClassVar[bool] = False
     operators: ClassVar[frozenset[str]] = frozenset()
-    """The constraints that watch and replay may put on it."""
+    """The constraints that a filter may have on this field."""
     numeric: ClassVar[bool] = False
 
     name: str
@@ -53,21 +53,21 @@ class Handler:
     description: str | None = None
 
     def canonical(self, text: str) -> str:
-        """The form in which a value is kept, or `BadField`."""
+        """The canonical form of a value; raises `BadField`."""
         raise NotImplementedError
 
-    def described(self) -> dict[str, Any]:
-        """As the schema API shows it."""
-        shown: dict[str, Any] = {"type": self.type, "required": self.required}
+    def describe(self) -> dict[str, Any]:
+        """Describe the field for the schema API."""
+        description: dict[str, Any] = {"type": self.type, "required": self.required}
         for option in fields(self):
             if option.name not in ("name", "required", "description"):
-                shown[option.name] = getattr(self, option.name)
+                description[option.name] = getattr(self, option.name)
         if self.description is not None:
-            shown["description"] = self.description
-        return shown
+            description["description"] = self.description
+        return description
 
-    def bad(self, kind: str, why: str = "") -> BadField:
-        return BadField(f"field '{self.name}' must be a valid {kind}{': ' if why else ''}{why}")
+    def error(self, kind: str, reason: str) -> BadField:
+        return BadField(f"field '{self.name}' must be a valid {kind}: {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +78,9 @@ class StringHandler(Handler):
 
     def canonical(self, text: str) -> str:
         if not text:
-            raise self.bad("string", "it is empty")
+            raise self.error("string", "it is empty")
         if self.max_length is not None and len(text.encode()) > self.max_length:
-            raise self.bad("string", f"it has more than {self.max_length} bytes")
+            raise self.error("string", f"it has more than {self.max_length} bytes")
         return text
 
 
@@ -90,9 +90,11 @@ class DateHandler(Handler):
     canonical_format: str = DATE_FORMATS[0]
 
     def canonical(self, text: str) -> str:
-        day = moments.parse_day(text)
+        day = timestamps.parse_day(text)
         if day is None:
-            raise self.bad("date", f"expected YYYY-MM-DD, YYYYMMDD or YYYY-DDD, not '{text[:40]}'")
+            raise self.error(
+                "date", f"expected YYYY-MM-DD, YYYYMMDD or YYYY-DDD, not '{text[:40]}'"
+            )
         separator = "-" if self.canonical_format == DATE_FORMATS[1] else ""
         return day.isoformat().replace("-", separator)
 
@@ -102,9 +104,9 @@ class TimeHandler(Handler):
     type: ClassVar[str] = "TimeHandler"
 
     def canonical(self, text: str) -> str:
-        clock = moments.parse_clock(text)
+        clock = timestamps.parse_clock(text)
         if clock is None:
-            raise self.bad("time", f"expected H, HH, H:MM, HH:MM or HHMM, not '{text[:40]}'")
+            raise self.error("time", f"expected H, HH, H:MM, HH:MM or HHMM, not '{text[:40]}'")
         return clock
 
 
@@ -117,7 +119,7 @@ class EnumHandler(Handler):
     def canonical(self, text: str) -> str:
         lower = text.lower()
         if all(lower != value.lower() for value in self.values):
-            raise self.bad("value", f"'{text[:40]}' is none of {', '.join(self.values)}")
+            raise self.error("value", f"'{text[:40]}' is not one of {', '.join(self.values)}")
         return lower
 
 
@@ -129,12 +131,12 @@ class ExpverHandler(Handler):
     def canonical(self, text: str) -> str:
         if not text:
             if not self.default:
-                raise self.bad("experiment version", "it is empty")
+                raise self.error("experiment version", "it is empty")
             text = self.default
         if _DIGITS.fullmatch(text):
-            # Python reads no number of thousands of digits.
+            # int() refuses thousands of digits.
             digits = text.lstrip("0")
-            if len(digits) <= len(str(_MOST_EXPVER)) and int(digits or "0") <= _MOST_EXPVER:
+            if len(digits) <= len(str(_MAX_EXPVER)) and int(digits or "0") <= _MAX_EXPVER:
                 return digits.zfill(4)
         return text.lower()
 
@@ -151,21 +153,23 @@ class IntHandler(Handler):
 
     def canonical(self, text: str) -> str:
         if not _INTEGER.fullmatch(text) or len(text) > 4096:
-            raise self.bad("integer", f"'{text[:40]}' is none")
-        return str(self.within(int(text)))
+            raise self.error("integer", f"'{text[:40]}' is not one")
+        return str(self.check_range(int(text)))
 
-    def within(self, number: int) -> int:
-        if not LEAST_INT <= number <= MOST_INT:
-            raise self.bad("integer", "it does not fit 64 bits")
+    def check_range(self, number: int) -> int:
+        if not MIN_INT <= number <= MAX_INT:
+            raise self.error("integer", "it does not fit in 64 bits")
         if self.range and not self.range[0] <= number <= self.range[1]:
-            raise self.bad("integer", f"{number} is not from {self.range[0]} to {self.range[1]}")
+            raise self.error(
+                "integer", f"{number} is not in the range {self.range[0]} to {self.range[1]}"
+            )
         return number
 
     def operand(self, value: object) -> int:
-        """A number of a constraint."""
+        """Check an operand of a constraint."""
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.bad("integer", "a constraint on it takes whole JSON numbers")
-        return self.within(value)
+            raise self.error("integer", "constraints on it take JSON integers")
+        return self.check_range(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,24 +181,26 @@ class FloatHandler(Handler):
 
     def canonical(self, text: str) -> str:
         if not _FLOAT.fullmatch(text):
-            raise self.bad("number", f"'{text[:40]}' is none")
-        return shortest(self.within(float(text)))
+            raise self.error("number", f"'{text[:40]}' is not one")
+        return format_shortest(self.check_range(float(text)))
 
-    def within(self, number: float) -> float:
+    def check_range(self, number: float) -> float:
         if not math.isfinite(number):
-            raise self.bad("number", "it is not finite")
+            raise self.error("number", "it is not finite")
         if self.range and not self.range[0] <= number <= self.range[1]:
-            raise self.bad("number", f"{number} is not from {self.range[0]} to {self.range[1]}")
+            raise self.error(
+                "number", f"{number} is not in the range {self.range[0]} to {self.range[1]}"
+            )
         return number
 
     def operand(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.bad("number", "a constraint on it takes JSON numbers")
-        return self.within(float(value))
+            raise self.error("number", "constraints on it take JSON numbers")
+        return self.check_range(float(value))
 
 
-def shortest(number: float) -> str:
-    """The fewest digits that read as the same number, without an exponent."""
+def format_shortest(number: float) -> str:
+    """Format a number with the fewest digits that parse to it again, without an exponent."""
     text = f"{Decimal(repr(number)):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -204,11 +210,11 @@ class PolygonHandler(Handler):
     type: ClassVar[str] = "PolygonHandler"
     spatial: ClassVar[bool] = True
 
-    def ring(self, value: object) -> shapes.Ring:
+    def parse_ring(self, value: object) -> shapes.Ring:
         try:
             return shapes.parse_polygon(value)
         except ValueError as error:
-            raise self.bad("polygon", str(error)) from None
+            raise self.error("polygon", str(error)) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,11 +222,11 @@ class PointHandler(Handler):
     type: ClassVar[str] = "PointHandler"
     spatial: ClassVar[bool] = True
 
-    def pair(self, value: object) -> shapes.Pair:
+    def parse_pair(self, value: object) -> shapes.Pair:
         try:
             return shapes.parse_point(value)
         except ValueError as error:
-            raise self.bad("point", str(error)) from None
+            raise self.error("point", str(error)) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,22 +235,22 @@ class PointCloudHandler(Handler):
     spatial: ClassVar[bool] = True
     max_points: int = AVISO_CLOUD_POINTS
 
-    def cloud(self, value: object) -> shapes.Ring:
+    def parse_cloud(self, value: object) -> shapes.Ring:
         if not isinstance(value, list):
-            raise self.bad("point cloud", "it must be an array of [lat,lon] pairs")
+            raise self.error("point cloud", "expected an array of [lat,lon] pairs")
         if not 0 < len(value) <= self.max_points:
-            raise self.bad("point cloud", f"it has from 1 to {self.max_points} points")
+            raise self.error("point cloud", f"it must have from 1 to {self.max_points} points")
         try:
             pairs = shapes.parse_cloud(value)
         except ValueError as error:
-            raise self.bad("point cloud", str(error)) from None
+            raise self.error("point cloud", str(error)) from None
         if len(orjson.dumps(value)) > AVISO_CLOUD_BYTES:
-            raise self.bad("point cloud", f"it has more than {AVISO_CLOUD_BYTES} bytes of JSON")
+            raise self.error("point cloud", f"it has more than {AVISO_CLOUD_BYTES} bytes of JSON")
         return pairs
 
 
 POLYGON: Final = PolygonHandler(name="polygon", required=False)
-"""How a polygon is read where the event type has a point cloud."""
+"""Parses a polygon filter on an event type with a point cloud."""
 
 POINT: Final = PointHandler(name="point", required=False)
 
@@ -269,4 +275,4 @@ SPATIAL_NAMES: Final = {
     "PointHandler": "point",
     "PointCloudHandler": "point_cloud",
 }
-"""A spatial field has the name that filters ask for."""
+"""The fixed names of spatial fields, by which filters refer to them."""

@@ -1,4 +1,4 @@
-"""Server-sent events of watch and replay: a name, one line of JSON with sorted keys."""
+"""Server-sent events of watch and replay: a name and one line of JSON with sorted keys."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import orjson
 
-from tailrace.protocols.aviso.moments import shown_seconds
+from tailrace.protocols.aviso.timestamps import format_seconds
 
 LIVE: Final = b"live-notification"
 REPLAY: Final = b"replay"
 CONTROL: Final = b"replay-control"
 
 
-class Reason(Enum):
-    """Why an answer ends; of several the first one counts."""
+class EndReason(Enum):
+    """Why a response ends. If several apply, the first one is sent."""
 
     SHUTDOWN = "server_shutdown"
     DURATION = "max_duration_reached"
@@ -23,14 +23,14 @@ class Reason(Enum):
 
 
 _MESSAGES: Final = {
-    Reason.SHUTDOWN: "the server stops; come back in a moment",
-    Reason.DURATION: "the connection has lasted long enough; come back and go on",
-    Reason.END: "there is no more",
+    EndReason.SHUTDOWN: "the server is shutting down; reconnect to continue",
+    EndReason.DURATION: "the connection has reached its maximum duration; reconnect to continue",
+    EndReason.END: "the stream has ended",
 }
 
 
-class Frames:
-    """The frames of one answer."""
+class EventFrames:
+    """The frames of one response."""
 
     def __init__(self, topic: str, request_id: str) -> None:
         self._topic = topic
@@ -62,19 +62,19 @@ class Frames:
     def completed(self, now: int) -> bytes:
         return self._frame(CONTROL, now, type="replay_completed")
 
-    def limited(self, now: int, most: int) -> bytes:
+    def limited(self, now: int, limit: int) -> bytes:
         return self._frame(
             CONTROL,
             now,
             type="notification_replay_limit_reached",
-            max_allowed=most,
-            message=f"more than {most} notifications would be replayed; ask for fewer at a time",
+            max_allowed=limit,
+            message=f"the replay exceeds {limit} notifications; narrow its bounds or its filter",
         )
 
     def heartbeat(self, now: int) -> bytes:
         return self._frame(b"heartbeat", now)
 
-    def closing(self, now: int, reason: Reason) -> bytes:
+    def closing(self, now: int, reason: EndReason) -> bytes:
         return self._frame(
             b"connection-closing",
             now,
@@ -84,7 +84,7 @@ class Frames:
         )
 
     def _frame(self, event: bytes, now: int, **fields: Any) -> bytes:
-        data = {"topic": self._topic, "timestamp": shown_seconds(now), **fields}
+        data = {"topic": self._topic, "timestamp": format_seconds(now), **fields}
         return b"event: %b\ndata: %b\n\n" % (
             event,
             orjson.dumps(data, option=orjson.OPT_SORT_KEYS),

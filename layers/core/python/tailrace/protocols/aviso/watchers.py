@@ -1,0 +1,91 @@
+"""Watchers of an event type, which get new notifications from one follower per stream.
+
+Each notification is parsed, and looked up among the filters, once, however many watch; its frame is
+rendered once and pushed to all watchers whose filter it passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from tailrace.limits import AVISO_POLL_SECONDS
+from tailrace.live.follower import ChainFollower, Followers, Reader, Sink
+from tailrace.live.pace import Pace
+from tailrace.protocols.aviso.envelope import Notification, Renderer
+from tailrace.protocols.aviso.event_frames import LIVE
+from tailrace.protocols.aviso.event_types import EventType
+from tailrace.protocols.aviso.filter_index import FilterIndex
+from tailrace.protocols.aviso.filters import Filter
+from tailrace.streams import Streams, View
+
+
+class Watcher(Reader):
+    __slots__ = ("ended", "filter")
+
+    def __init__(self, wanted: Filter, sink: Sink, chain: int | None, slot: int) -> None:
+        super().__init__(sink, chain, slot)
+        self.filter = wanted
+        self.ended = False
+        """Whether the stream is closed, and the watcher has all of it."""
+
+
+class Watchers:
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._followers: Followers[Watcher] = Followers()
+
+    def attend(self, watcher: Watcher, renderer: Renderer) -> asyncio.Future[bool] | None:
+        """Serve a watcher until the future is done: with True if the stream was closed.
+
+        None: it is behind, and has to read on by itself first."""
+        event = watcher.filter.event
+        start = partial(_WatchFollower, self._streams, event, renderer, watcher.chain, watcher.slot)
+        return self._followers.attend(event.path, watcher, start)
+
+    def leave(self, watcher: Watcher) -> None:
+        self._followers.leave(watcher.filter.event.path, watcher)
+
+
+class _WatchFollower(ChainFollower[Watcher]):
+    def __init__(
+        self, streams: Streams, event: EventType, renderer: Renderer, chain: int | None, slot: int
+    ) -> None:
+        super().__init__(streams, event.path, chain, slot, poll=AVISO_POLL_SECONDS)
+        self._renderer = renderer
+        self._index: FilterIndex[Watcher] = FilterIndex(event)
+
+    def add(self, reader: Watcher) -> asyncio.Future[bool]:
+        self._index.add(reader.filter, reader)
+        return super().add(reader)
+
+    def remove(self, reader: Watcher) -> None:
+        self._index.remove(reader.filter, reader)
+        super().remove(reader)
+
+    async def deliver(self, view: View) -> None:
+        pace = Pace()
+        for slot, body in enumerate(view.bodies, view.start):
+            notification = Notification.parse(body)
+            if notification is not None:
+                self._push(slot, notification)
+            # Advanced at each notification: a watcher that joins between two of them must already
+            # have the first.
+            self.slot = slot + 1
+            await pace.rest()
+        self.slot = view.end
+        if view.closed:
+            self.release(list(self.readers), closed=True)
+            self.end()
+
+    def _push(self, slot: int, notification: Notification) -> None:
+        frame = b""
+        full = []
+        for watcher in self._index.match(notification):
+            # A watcher that has read ahead of this follower has it already.
+            if slot >= watcher.slot:
+                frame = frame or self._renderer.frame(LIVE, slot + 1, notification)
+                if not watcher.sink.push(frame):
+                    watcher.slot = slot + 1
+                    full.append(watcher)
+        self.release(full)
