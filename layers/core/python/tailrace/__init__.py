@@ -1,3 +1,3 @@
-"""Tailrace: durable streams, served over HTTP from one append-only log."""
+"""Tailrace: durable streams over HTTP, on one append-only log."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""`python -m tailrace` is the command `tailrace`."""
+"""`python -m tailrace` runs the command `tailrace`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time of day, in whole milliseconds, and the one place that reads it."""
+"""The system clock in milliseconds, and the only module that reads it."""
 
 from __future__ import annotations
 

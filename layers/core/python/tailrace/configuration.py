@@ -1,6 +1,6 @@
-"""Settings from the environment, checked by the components that they are for.
+"""Settings from the environment, validated by the components that use them.
 
-`tailrace.settings` imports no component, so it checks numbers, switches and choices alone.
+`tailrace.settings` imports no component, so it validates only numbers, switches and choices.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "trusted_proxies": check_proxies,
     "allowed_origins": check_origins,
 }
-"""By setting, a function that raises `BadSetting` for what its value may not be."""
+"""For each setting, a function that raises `BadSetting` for an invalid value."""
 
 
 def load_settings(env: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
-    """Settings from the environment and `overrides`, which win where they are not None."""
+    """Read settings from the environment; `overrides` that are not None take precedence."""
     settings = Settings.from_env(env, **overrides)
     for name, check in CHECKS.items():
         check(getattr(settings, name))

@@ -1,7 +1,7 @@
-"""One small named error per failure.
+"""Errors: one class per failure.
 
-The class says what went wrong and carries what an answer needs; which status a protocol gives it is
-decided in one table per protocol (`tailrace.web.statuses`).
+A class says what went wrong and carries what a response needs; its status is decided by one table
+per protocol (`tailrace.web.statuses`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class TailraceError(Exception):
-    """A failure with a stable `code` for machines and a message for people."""
+    """A failure with a stable `code` for programs and a message for people."""
 
     code: ClassVar[str] = "INTERNAL"
 
@@ -32,37 +32,37 @@ class CannotListen(TailraceError):
 
 
 class StoreUnavailable(TailraceError):
-    """The store could not commit; nothing was written, a retry is safe."""
+    """The store could not commit; nothing was written, and a retry is safe."""
 
     code = "STORE_UNAVAILABLE"
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The store did not answer; what was asked for may have been done or not."""
+    """The store did not respond, so the operation may or may not have been applied."""
 
     code = "OUTCOME_UNKNOWN"
 
 
 class CheckUnavailable(TailraceError):
-    """The process that checks large JSON bodies has ended; nothing was written."""
+    """The process that checks large JSON bodies failed; nothing was written."""
 
     code = "CHECK_UNAVAILABLE"
 
 
 class StreamTooHot(TailraceError):
-    """One stream is written or read more often than its store can; nothing was done."""
+    """One stream is written or read more often than the store allows; nothing was done."""
 
     code = "STREAM_TOO_HOT"
 
 
 class NotThroughTheEdge(TailraceError):
-    """A request that did not come through CloudFront, where the rules about access are."""
+    """A request bypassed CloudFront, which enforces access."""
 
     code = "NOT_THROUGH_THE_EDGE"
 
 
 class CredentialsMissing(TailraceError):
-    """What was asked for needs credentials, and none were shown that could be enough."""
+    """The operation needs credentials, and none were sent that could be sufficient."""
 
     code = "CREDENTIALS_MISSING"
     challenge: ClassVar[str] = 'Bearer realm="tailrace"'
@@ -70,28 +70,28 @@ class CredentialsMissing(TailraceError):
 
 
 class BadCredentials(TailraceError):
-    """Credentials that are forged, malformed, ambiguous, or for something else."""
+    """Credentials are forged, malformed, ambiguous, or for another stream."""
 
     code = "BAD_CREDENTIALS"
     challenge: ClassVar[str] = 'Bearer realm="tailrace", error="invalid_token"'
 
 
 class TokenExpired(BadCredentials):
-    """A token that was good: its owner only needs a new one."""
+    """A valid token has expired; the client only needs a new one."""
 
     code = "TOKEN_EXPIRED"
     challenge = f'{BadCredentials.challenge}, error_description="token_expired"'
 
 
 class NotAllowed(TailraceError):
-    """Good credentials that are not enough. Whether the stream exists was not looked at."""
+    """Valid credentials are not sufficient. Reveals nothing about whether the stream exists."""
 
     code = "NOT_ALLOWED"
     challenge: ClassVar[str] = 'Bearer realm="tailrace", error="insufficient_scope"'
 
 
 class KeysUnavailable(TailraceError):
-    """The keys to check a token with cannot be read, so nobody knows whether it is good."""
+    """The keys to verify a token with cannot be read, so it may or may not be valid."""
 
     code = "KEYS_UNAVAILABLE"
 
@@ -101,7 +101,7 @@ class CannotSign(TailraceError):
 
 
 class BadRequest(TailraceError):
-    """A request that no state of the stream could make right."""
+    """A request that is invalid in every state of the stream."""
 
     code = "BAD_REQUEST"
 
@@ -139,7 +139,7 @@ class EmptyBatch(BadRequest):
 
 
 class BadBroadcast(BadRequest):
-    """What was posted to be broadcast is nothing that could be."""
+    """The body of a broadcast request is not a broadcast."""
 
     code = "BAD_BROADCAST"
 
@@ -157,7 +157,7 @@ class BodyTooLarge(TailraceError):
 
 
 class ServerBusy(TailraceError):
-    """The server has no memory left for what was sent; nothing was done, a retry is safe."""
+    """The server has no memory left for the body; nothing was done, and a retry is safe."""
 
     code = "SERVER_BUSY"
 
@@ -167,36 +167,36 @@ class HeadersTooLarge(TailraceError):
 
 
 class RequestTooSlow(TailraceError):
-    """A request of which too little has arrived for the time it took."""
+    """A request arrives more slowly than the minimum rate."""
 
     code = "REQUEST_TOO_SLOW"
 
 
 class UnsupportedEncoding(TailraceError):
-    """A body in a Content-Encoding: stored as it is, it would be taken for the content."""
+    """A body has a Content-Encoding: stored unchanged, it would be served as the content."""
 
     code = "UNSUPPORTED_ENCODING"
 
 
 class TooManyRequests(TailraceError):
-    """A client does something more often than it may; nothing was done."""
+    """A client exceeds a rate limit; nothing was done."""
 
     code = "TOO_MANY_REQUESTS"
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-        """Whole seconds, the value of `Retry-After`."""
+        """The value of `Retry-After`, in whole seconds."""
 
 
 class TooManyStreams(TailraceError):
-    """No room for another stream where it was to be created."""
+    """The prefix has reached its maximum number of streams."""
 
     code = "TOO_MANY_STREAMS"
 
 
 class NotFound(TailraceError):
-    """No such route."""
+    """The route does not exist."""
 
     code = "NOT_FOUND"
 
@@ -205,7 +205,7 @@ class MethodNotAllowed(TailraceError):
     code = "METHOD_NOT_ALLOWED"
 
     def __init__(self, method: str, allowed: str) -> None:
-        super().__init__(f"{method} is not supported here; use one of {allowed}")
+        super().__init__(f"{method} is not allowed here; use one of {allowed}")
         self.allowed = allowed
 
 
@@ -224,7 +224,7 @@ class StreamGone(TailraceError):
 
 
 class SlotTrimmed(TailraceError):
-    """What a store says of a slot that is no longer kept; the first one kept is `earliest`."""
+    """A slot is no longer retained; `earliest` is the first one that is."""
 
     code = "SLOT_TRIMMED"
 
@@ -239,11 +239,11 @@ class OffsetTrimmed(TailraceError):
     def __init__(self, earliest: str) -> None:
         super().__init__(f"data before offset {earliest} is no longer retained")
         self.earliest = earliest
-        """The token of the first slot that is."""
+        """The offset of the first slot that is retained."""
 
 
 class StreamConflict(TailraceError):
-    """A PUT that does not match what is at the path already."""
+    """A PUT does not match the stream that exists at the path."""
 
     code = "STREAM_CONFLICT"
 
@@ -259,7 +259,7 @@ class StreamClosed(TailraceError):
     code = "STREAM_CLOSED"
 
     def __init__(self, next_offset: str) -> None:
-        super().__init__("the stream is closed; it takes no more appends")
+        super().__init__("the stream is closed and accepts no more appends")
         self.next_offset = next_offset
 
 

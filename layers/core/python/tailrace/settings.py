@@ -1,8 +1,8 @@
-"""Every setting of Tailrace, once, in groups by component.
+"""All settings, in groups by component.
 
-A setting is a field of `Settings`. Its environment variable is `TAILRACE_` and the field's name in
-capitals, its command line flag is the name with dashes; both are derived, never written down twice.
-`docs/settings.md` lists them all, and a test fails when it does not.
+A setting is a field of `Settings`. Its environment variable is `TAILRACE_` and the name in
+capitals, its command line flag is the name with dashes; both are derived from the field.
+`docs/settings.md` lists all settings, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -31,156 +31,181 @@ def setting(
     check: Callable[[Any], object] | None = None,
     serve: bool = True,
     secret: bool = False,
-    also: str = "",
+    fallback: str = "",
 ) -> Any:
-    """One setting: its default, the sentence the docs and `--help` show, and what it may be.
+    """Define a setting: its default, its sentence in the docs and in `--help`, and valid values.
 
-    `check` raises `BadSetting` for what it may not be.
+    `least`, `most`: bounds of a number.
+    `check` raises `BadSetting` for an invalid value; its message follows the setting's name.
     `serve`: whether `tailrace serve` has a flag for it; the others are for Lambda functions.
-    `secret`: its value is shown nowhere, and it has no flag, for every user of a machine can read
-    the command lines of all.
-    `also`: another variable that counts where its own is not given."""
+    `secret`: the value is never shown, and has no flag, because every user of a machine can read
+    the command lines of its processes.
+    `fallback`: a variable to use if the setting's own is not set."""
     metadata = {
         "doc": doc, "least": least, "most": most, "choices": choices, "check": check,
-        "serve": serve and not secret, "secret": secret, "also": also,
+        "serve": serve and not secret, "secret": secret, "fallback": fallback,
     }  # fmt: skip
     return field(default=default, metadata=metadata, repr=not secret)
 
 
 def check_route(path: str) -> None:
+    """Raise BadSetting unless the text is empty or a path such as /cable."""
     if path and not _ROUTE.fullmatch(path):
-        raise BadSetting(f"a path of a route is such as /cable, not {path!r}")
+        raise BadSetting(f"must be empty or a path such as /cable, not {path!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """The local server, and what HTTP and its clients get."""
+    """The HTTP server."""
 
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(4437, "Port to listen on; 0 picks a free one.", least=0, most=65535)
     public_url: str = setting(
-        "", "Base URL clients reach the server at, for `Location`; empty: the request's Host."
+        "",
+        "Base URL at which clients reach the server, used for `Location`; empty: taken from "
+        "`Host`.",
     )
     long_poll_timeout: float = setting(
-        25.0, "Seconds a long-poll waits for data before it answers 204.", least=0.01, most=3600
+        25.0,
+        "How long a long-poll waits for data before it is answered with 204, in seconds.",
+        least=0.01,
+        most=3600,
     )
     sse_lifetime: float = setting(
         60.0,
-        "Seconds after which an SSE response ends so that caches can collapse readers.",
+        "How long an SSE response lasts, in seconds; its client then reconnects, so that "
+        "caches can collapse readers.",
         least=0.1,
         most=3600,
     )
     sse_keep_alive: float = setting(
         15.0,
-        "Seconds of silence after which an SSE response gets a comment line.",
+        "How long an SSE response may be silent before a comment is sent to keep it alive, in "
+        "seconds.",
         least=0.1,
         most=3600,
     )
     chunk_bytes: int = setting(
         1 << 20,
-        "A catch-up response ends at the first entry past a multiple of this many bytes.",
+        "Chunk size: a catch-up response ends after the first entry that passes a multiple of "
+        "it, in bytes.",
         least=1024,
         most=1 << 30,
     )
     cold_max_age: int = setting(
         86_400,
-        "Seconds that caches may keep a chunk of history; less than 60 is taken for 60.",
+        "How long caches may keep a chunk of history, in seconds; values below 60 count as 60.",
         least=0,
         most=31_536_000,
     )
     max_body_bytes: int = setting(
-        32 << 20, "Largest request body; more gets 413.", least=1024, most=1 << 30
+        32 << 20, "Largest request body, in bytes; a larger one gets 413.", least=1024, most=1 << 30
     )
     body_memory: int = setting(
         256 << 20,
-        "Memory for request bodies under way, of all clients together; beyond it they get 503.",
+        "Memory for the request bodies in progress, over all clients, in bytes; when it is "
+        "used up, requests get 503.",
         least=1 << 20,
     )
     append_rate: float = setting(
         0.0,
-        "Appends and creations a second that one client may send, in bursts twice that; 0: any.",
+        "Appends and creations per second that one client may send, with bursts of twice that;"
+        " 0: unlimited.",
         least=0,
         most=1_000_000,
     )
     live_connections: int = setting(
-        0, "Long-polls and SSE responses that one client may have at once; 0: any.", least=0
+        0,
+        "Long-polls and SSE responses that one client may have open at once; 0: unlimited.",
+        least=0,
     )
     streams_per_prefix: str = setting(
         "",
-        "How many streams there may be below prefixes, such as users/*/=100; chat/=5000.",
+        "Maximum number of streams below a prefix, as rules such as users/*/=100; chat/=5000.",
     )
     compress_bytes: int = setting(
-        1024, "Smallest response body that is compressed; 0 turns compression off.", least=0
+        1024, "Smallest response body to compress, in bytes; 0 turns compression off.", least=0
     )
     shutdown_grace: float = setting(
-        5.0, "Seconds that requests under way get to finish after SIGTERM.", least=0, most=3600
+        5.0,
+        "How long requests in progress may take to finish after SIGTERM, in seconds.",
+        least=0,
+        most=3600,
     )
     read_only: bool = setting(
-        False, "Only read: writes get 405, nothing is swept, and no read renews a TTL."
+        False, "Serve reads only: writes get 405, nothing is swept, and reads do not renew a TTL."
     )
     log_level: str = setting(
         "info",
-        "How much the log says: debug, info, warning or error.",
+        "Log level: debug, info, warning or error.",
         choices=("debug", "info", "warning", "error"),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreSettings:
-    """Where the log lives."""
+    """Storage of the log."""
 
-    data: str = setting("./data", "Directory of the embedded store; created when missing.")
+    data: str = setting("./data", "Directory of the embedded store; created if missing.")
     store: str = setting(
         "sqlite",
-        "Where the log lives: sqlite (embedded) or dynamodb.",
+        "Storage backend: sqlite (embedded) or dynamodb.",
         choices=("sqlite", "dynamodb"),
     )
-    table: str = setting("tailrace", "DynamoDB table of the log.")
+    table: str = setting("tailrace", "DynamoDB table that holds the log.")
     bucket: str = setting(
         "",
-        "S3 bucket of large bodies; empty: none, or `tailrace` when the endpoint is local.",
+        "S3 bucket for large bodies; empty: none, or `tailrace` if the endpoint is local.",
     )
     endpoint_url: str = setting(
-        "", "Endpoint of DynamoDB and S3; empty: as every AWS SDK finds it."
+        "", "Endpoint of DynamoDB and S3; empty: resolved as every AWS SDK does."
     )
     create_table: bool = setting(
-        False, "Create the table and the bucket when missing; on a local endpoint always done."
+        False,
+        "Create the table and the bucket if they are missing; always done on a local endpoint.",
     )
     check_table: bool = setting(
         True,
-        "Look at the table when starting: that it is there, and made for Tailrace.",
+        "Check at startup that the table exists and was created for Tailrace.",
         serve=False,
     )
     connections: int = setting(
-        64, "Most connections to DynamoDB, and so calls under way at once.", least=1, most=4096
+        64,
+        "Maximum number of connections to DynamoDB, and so of concurrent calls.",
+        least=1,
+        most=4096,
     )
     poll_fastest: float = setting(
         0.05,
-        "Seconds between two looks at DynamoDB for a waiting reader, right after activity.",
+        "Interval at which DynamoDB is polled for a waiting reader right after activity, in "
+        "seconds.",
         least=0.005,
         most=60,
     )
     poll_slowest: float = setting(
         0.5,
-        "Seconds between two looks at DynamoDB for a waiting reader of an idle stream.",
+        "Interval at which DynamoDB is polled for a waiting reader of an idle stream, in seconds.",
         least=0.005,
         most=60,
     )
     hot_bytes: int = setting(
-        128 << 20, "Memory for the newest entries of all streams, kept ready to send.", least=0
+        128 << 20,
+        "Memory for the newest entries of all streams, kept ready to send, in bytes.",
+        least=0,
     )
     open_streams: int = setting(
-        100_000, "Streams whose tail is kept in memory between requests.", least=16
+        100_000, "Number of streams whose tail is kept in memory between requests.", least=16
     )
     inline_bytes: int = setting(
         64 << 10,
-        "Bodies larger than this get a file, or an S3 object, of their own beside the database.",
+        "Largest body stored in the database, in bytes; a larger one gets its own file or S3 "
+        "object.",
         least=1024,
         most=1 << 30,
     )
     sweep_interval: float = setting(
         30.0,
-        "Seconds between two sweeps for expired streams and orphaned files; 0: never.",
+        "How often expired streams and orphaned files are removed, in seconds; 0: never.",
         least=0,
         most=86_400,
     )
@@ -188,120 +213,132 @@ class StoreSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentSettings:
-    """How older entries move to segments, and how long they are kept."""
+    """Segments of older entries, and retention."""
 
     trim_grace: int = setting(
         86_400,
-        "Seconds that slots are kept in DynamoDB after they were archived or deleted.",
+        "How long slots stay in DynamoDB after they are archived or deleted, in seconds.",
         least=120,
         most=31_536_000,
     )
     compact_interval: float = setting(
         3600.0,
-        "Seconds between two compactions: full segments leave the database for files; 0: never.",
+        "How often full segments are moved from the database into files, in seconds; 0: never.",
         least=0,
         most=31_536_000,
     )
     segment_max_messages: int = setting(
         1000,
-        "Entries of a stream that make a segment; fewer stay in the database.",
+        "Number of entries that fill a segment; fewer stay in the database.",
         least=1,
         most=10_000,
     )
     segment_max_bytes: int = setting(
         4 << 20,
-        "Bytes of a stream that make a segment, even of fewer entries.",
+        "Number of bytes that fill a segment, even with fewer entries.",
         least=1024,
         most=64 << 20,
     )
     segment_target_bytes: int = setting(
         32 << 20,
-        "Bytes up to which segments of a stream are merged into one.",
+        "Size up to which a stream's segments are merged, in bytes.",
         least=1024,
         most=256 << 20,
     )
     retention: str = setting(
         "",
-        "What streams keep, by rules such as logs/*=7d,1GB; **=90d. Empty: all, forever.",
+        "What streams retain, as rules such as logs/*=7d,1GB; **=90d. Empty: everything, forever.",
     )
     index_slots: int = setting(
         1_000_000,
-        "Entries whose place in segments is kept in memory, at 24 bytes each.",
+        "Number of entries whose position in segments is kept in memory, at 24 bytes each.",
         least=0,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuthSettings:
-    """Who may do what."""
+    """Authorization."""
 
     access: str = setting(
         "auto",
-        "Who may do what: open is everybody everything, closed is as credentials say. auto: closed"
-        " once a secret, a jwt setting or public streams are given.",
+        "Access control: open allows everyone everything, closed requires credentials. auto: "
+        "closed as soon as a secret, a JWT setting or public streams are configured.",
         choices=("auto", "open", "closed"),
     )
     secret: str = setting(
-        "", "Secret that the more special ones are taken from when they are not given.", secret=True
+        "", "Secret for every purpose that has no secret of its own.", secret=True
     )
     streams_secret: str = setting(
-        "", "Secret of signed stream names; empty: TAILRACE_SECRET.", secret=True
+        "", "Secret for signed stream names; empty: TAILRACE_SECRET.", secret=True
     )
     turbo_streams_secret: str = setting(
-        "", "Secret of Turbo's signed stream names; empty: TAILRACE_STREAMS_SECRET.", secret=True
+        "", "Secret for Turbo's signed stream names; empty: TAILRACE_STREAMS_SECRET.", secret=True
     )
     cable_ready_secret: str = setting(
-        "", "Secret of CableReady's signed names; empty: TAILRACE_STREAMS_SECRET.", secret=True
+        "", "Secret for CableReady's signed names; empty: TAILRACE_STREAMS_SECRET.", secret=True
     )
     public_streams: str = setting(
-        "", "Streams that everybody may read: true for all, or patterns such as news/*, status/**."
+        "", "Streams that anyone may read: true for all, or patterns such as news/*, status/**."
     )
     jwt_secret: str = setting(
-        "", "Secret of tokens, HS256 to HS512; empty: TAILRACE_SECRET.", secret=True
+        "",
+        "Secret for tokens signed with HS256, HS384 or HS512; empty: TAILRACE_SECRET.",
+        secret=True,
     )
     jwt_algorithm: str = setting(
         "HS256",
-        "The one algorithm of bearer tokens; RS256, ES256 and EdDSA need TAILRACE_JWKS.",
+        "The only algorithm accepted for bearer tokens; RS256, ES256 and EdDSA need TAILRACE_JWKS.",
         choices=("HS256", "HS384", "HS512", "RS256", "ES256", "EdDSA"),
     )
     jwks: str = setting(
         "",
-        "Public keys of bearer tokens: an https URL of a JWK set, or a file.",
+        "Public keys for bearer tokens: the https URL of a JWK set, or a file.",
     )
-    jwt_audience: str = setting("", "The `aud` that bearer tokens must have; empty: none at all.")
-    jwt_issuer: str = setting("", "The `iss` that bearer tokens must have; empty: none at all.")
+    jwt_audience: str = setting(
+        "",
+        "Audience (`aud`) that bearer tokens must have; empty: tokens with an audience are "
+        "refused.",
+    )
+    jwt_issuer: str = setting(
+        "", "Issuer (`iss`) that bearer tokens must have; empty: tokens with an issuer are refused."
+    )
     jwt_max_age: int = setting(
         2_592_000,
-        "Seconds that the `exp` of a bearer token may be ahead.",
+        "How far ahead the `exp` of a bearer token may be, in seconds.",
         least=60,
         most=315_360_000,
     )
     jwt_param: str = setting(
         "jid",
-        "Query parameter of identification tokens; their header is X- and this.",
+        "Query parameter of identification tokens; their header is X- followed by this name.",
     )
     enforce_jwt: bool = setting(
-        False, "Reading also takes an identification token, or a bearer token."
+        False,
+        "Readers must also identify themselves, with an identification token or a bearer token.",
     )
     skip_auth: bool = setting(
-        False, "Identification tokens are neither needed nor looked at; streams stay as they are."
+        False,
+        "Neither require nor check identification tokens; which streams may be read stays the "
+        "same.",
     )
     allowed_hosts: str = setting(
         "",
-        "Names, besides those of loopback, by which a server that is open only because it listens"
-        " on loopback may be asked, such as mybox.local, *.test; `*`: any.",
+        "Host names, besides those of loopback, accepted by a server that is open only because"
+        " it listens on loopback, such as mybox.local, *.test; `*`: any.",
     )
     trusted_proxies: str = setting(
         "",
-        "Addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are"
-        " believed, such as 10.0.0.0/8; empty: none.",
+        "Addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are "
+        "trusted, such as 10.0.0.0/8; empty: none.",
     )
     allowed_origins: str = setting(
         "",
-        "Origins whose pages may use it, such as https://a.example, *.b.example; empty: all.",
+        "Origins whose pages may use the server, such as https://a.example, *.b.example; "
+        "empty: all.",
     )
     broadcast_key: str = setting(
-        "", "Key of POST /_broadcast; empty: derived from TAILRACE_SECRET.", secret=True
+        "", "Key for POST /_broadcast; empty: derived from TAILRACE_SECRET.", secret=True
     )
 
 
@@ -310,49 +347,64 @@ class CableSettings:
     """Action Cable."""
 
     cable_path: str = setting(
-        "/cable", "Path of Action Cable's WebSocket; empty: none.", check=check_route
+        "/cable", "Path of the Action Cable WebSocket; empty: disabled.", check=check_route
     )
     broadcast_path: str = setting(
-        "/_broadcast", "Path that applications post broadcasts to; empty: none.", check=check_route
+        "/_broadcast",
+        "Path to which applications post broadcasts; empty: disabled.",
+        check=check_route,
     )
     events_path: str = setting(
         "",
-        "Path of cable messages as server-sent events, such as /events; empty: none.",
+        "Path that serves cable messages as server-sent events, such as /events; empty: disabled.",
         check=check_route,
     )
     events_lifetime: float = setting(
         0.0,
-        "Seconds after which an answer with cable messages ends; its client comes back. 0: never.",
+        "How long a response with cable messages lasts, in seconds; its client then "
+        "reconnects. 0: unlimited.",
         least=0,
         most=3600,
     )
-    turbo_streams: bool = setting(False, "Turbo::StreamsChannel takes Turbo's signed stream names.")
-    cable_ready: bool = setting(False, "CableReady::Stream takes CableReady's signed names.")
+    turbo_streams: bool = setting(
+        False, "Accept Turbo's signed stream names on Turbo::StreamsChannel."
+    )
+    cable_ready: bool = setting(False, "Accept CableReady's signed names on CableReady::Stream.")
     streams_whisper: bool = setting(
-        False, "Subscribers of signed streams may whisper; those of public ones always may."
+        False,
+        "Let subscribers of signed streams whisper; subscribers of public streams always may.",
     )
     whisper_rate: float = setting(
         50.0,
-        "Whispers a second that one cable client may send, in bursts twice that; 0: any.",
+        "Whispers per second that one cable client may send, with bursts of twice that; 0: "
+        "unlimited.",
         least=0,
         most=1_000_000,
     )
-    streams_presence: bool = setting(True, "Subscribers of streams may say that they are there.")
+    streams_presence: bool = setting(True, "Let subscribers of streams join their presence lists.")
     ping_interval: float = setting(
         3.0,
-        "Seconds between two pings on a cable; clients give up after twice 3.",
+        "Interval between pings to cable clients, in seconds; they reconnect after 6 seconds "
+        "without one.",
         least=0.1,
         most=3600,
     )
     sessions_ttl: int = setting(
-        300, "Seconds after a drop in which a cable client may resume.", least=0, most=86_400
+        300,
+        "How long a cable client that dropped may resume its session, in seconds.",
+        least=0,
+        most=86_400,
     )
     presence_ttl: int = setting(
-        15, "Seconds that who dropped without leaving still counts as there.", least=0, most=86_400
+        15,
+        "How long a client that dropped without leaving stays in the presence list, in seconds.",
+        least=0,
+        most=86_400,
     )
     cable_ttl: int = setting(
         0,
-        "Seconds without use after which streams that broadcasts have created expire; 0: never.",
+        "How long a stream created by a broadcast may go unused before it expires, in seconds;"
+        " 0: forever.",
         least=0,
         most=31_536_000,
     )
@@ -364,78 +416,79 @@ class AvisoSettings:
 
     aviso_schema: str = setting(
         "",
-        "Event types of Aviso: a YAML file, or s3://bucket/key; empty: those that come along.",
-        also="AVISOSERVER_CONFIG_FILE",
+        "Event types of Aviso: a YAML file or s3://bucket/key; empty: the built-in ones.",
+        fallback="AVISOSERVER_CONFIG_FILE",
     )
     aviso_heartbeat: float = setting(
         30.0,
-        "Seconds between two heartbeats of a watch.",
+        "Interval between heartbeats on a watch, in seconds.",
         least=0.1,
         most=3600,
-        also="AVISOSERVER_WATCH_ENDPOINT__SSE_HEARTBEAT_INTERVAL_SEC",
+        fallback="AVISOSERVER_WATCH_ENDPOINT__SSE_HEARTBEAT_INTERVAL_SEC",
     )
     aviso_max_duration: float = setting(
         3600.0,
-        "Seconds after which a watch or replay ends and its client comes back.",
+        "How long a watch or replay lasts, in seconds; its client then reconnects.",
         least=0.1,
         most=86_400,
-        also="AVISOSERVER_WATCH_ENDPOINT__CONNECTION_MAX_DURATION_SEC",
+        fallback="AVISOSERVER_WATCH_ENDPOINT__CONNECTION_MAX_DURATION_SEC",
     )
     aviso_batch: int = setting(
         100,
-        "Notifications that a replay sends at once.",
+        "Number of notifications that a replay sends at once.",
         least=1,
         most=10_000,
-        also="AVISOSERVER_WATCH_ENDPOINT__REPLAY_BATCH_SIZE",
+        fallback="AVISOSERVER_WATCH_ENDPOINT__REPLAY_BATCH_SIZE",
     )
     aviso_replay_limit: int = setting(
         10_000,
-        "Most notifications of one replay; more end it with a limit frame.",
+        "Maximum number of notifications in one replay; one with more ends with a limit frame.",
         least=1,
-        also="AVISOSERVER_WATCH_ENDPOINT__MAX_HISTORICAL_NOTIFICATIONS",
+        fallback="AVISOSERVER_WATCH_ENDPOINT__MAX_HISTORICAL_NOTIFICATIONS",
     )
     aviso_base_url: str = setting(
         "",
         "The `source` of Aviso's events; empty: TAILRACE_PUBLIC_URL, or http://localhost.",
-        also="AVISOSERVER_APPLICATION__BASE_URL",
+        fallback="AVISOSERVER_APPLICATION__BASE_URL",
     )
     aviso_admin_roles: str = setting(
-        "", "Who may delete notifications, by realm and roles, such as ops=admin,lead; lab=*."
+        "", "Roles that may delete notifications, by realm, such as ops=admin,lead; lab=*."
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AwsSettings:
-    """What only Lambda functions are told, by their stacks."""
+    """Settings that the stacks pass to Lambda functions."""
 
     origin_secret: str = setting(
         "",
-        "What CloudFront has to show: the ARN of a secret in Secrets Manager, or the value itself.",
+        "Secret that CloudFront sends with every request: the ARN of a secret in Secrets "
+        "Manager, or the value itself.",
         serve=False,
         secret=True,
     )
     access_secret: str = setting(
         "",
-        "Who may do what: the ARN of a secret in Secrets Manager with a JSON object of access"
-        " settings, or that object.",
+        "Access settings as a JSON object: the ARN of a secret in Secrets Manager that holds "
+        "it, or the object itself.",
         serve=False,
         secret=True,
     )
     edge_keys: str = setting(
-        "", "ARN of the key-value store in which the edge finds its keys.", serve=False
+        "", "ARN of the key-value store from which the edge function reads its keys.", serve=False
     )
     distribution: str = setting(
         "",
-        "Id of the CloudFront distribution that forgets what it has of deleted streams.",
+        "Id of the CloudFront distribution whose cache is purged of deleted streams.",
         serve=False,
     )
     cable_endpoint: str = setting(
         "",
-        "Management URL of the WebSocket API whose clients get what is broadcast.",
+        "Management URL of the WebSocket API through which broadcasts are delivered.",
         serve=False,
     )
     heartbeat: str = setting(
-        "", "Name of the function that pings clients of that API.", serve=False
+        "", "Name of the function that pings the clients of that WebSocket API.", serve=False
     )
 
 
@@ -449,44 +502,48 @@ class Settings(
     StoreSettings,
     ServerSettings,
 ):
-    """All settings. A component takes the group that is its own."""
+    """All settings; each component takes its own group."""
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str] | None = None, **given: Any) -> Settings:
-        """Settings from the environment; what is `given` (and not None) wins."""
+    def from_env(cls, env: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+        """Read settings from the environment; `overrides` that are not None take precedence."""
         env = os.environ if env is None else env
         values: dict[str, Any] = {}
         for setting in fields(cls):
-            value = given.get(setting.name)
+            value = overrides.get(setting.name)
             if value is None:
-                value = env.get(variable(setting), env.get(setting.metadata["also"]))
+                value = env.get(variable(setting), env.get(setting.metadata["fallback"]))
             if value is not None:
                 values[setting.name] = parse(setting, value)
         return cls(**values)
 
 
 def variable(setting: Field[Any]) -> str:
+    """The environment variable of a setting."""
     return PREFIX + setting.name.upper()
 
 
 def parse(setting: Field[Any], value: Any) -> Any:
-    """The setting's value from text, or `BadSetting` naming the setting and what it takes."""
-    given = "what was given" if setting.metadata["secret"] else repr(value)
+    """Parse a setting's value, or raise `BadSetting` with its name and what it must be."""
+    shown = "the given value" if setting.metadata["secret"] else repr(value)
     kind: type[Any] = type(setting.default)
     try:
         parsed = _SWITCH[str(value).lower()] if kind is bool else kind(value)
     except (KeyError, ValueError):
-        wanted = {bool: "true or false", int: "a whole number"}.get(kind, "a number")
-        raise BadSetting(f"{variable(setting)} must be {wanted}, not {given}") from None
+        expected = {bool: "true or false", int: "a whole number"}.get(kind, "a number")
+        raise BadSetting(f"{variable(setting)} must be {expected}, not {shown}") from None
     choices = setting.metadata["choices"]
     if choices and parsed not in choices:
-        raise BadSetting(f"{variable(setting)} must be one of {', '.join(choices)}, not {given}")
+        raise BadSetting(f"{variable(setting)} must be one of {', '.join(choices)}, not {shown}")
     least, most = setting.metadata["least"], setting.metadata["most"]
     if least is not None and not parsed >= least:
-        raise BadSetting(f"{variable(setting)} must be at least {least}, not {given}")
+        raise BadSetting(f"{variable(setting)} must be at least {least}, not {shown}")
     if most is not None and not parsed <= most:
-        raise BadSetting(f"{variable(setting)} must be at most {most}, not {given}")
+        raise BadSetting(f"{variable(setting)} must be at most {most}, not {shown}")
     check = setting.metadata["check"]
     if check is not None:
-        check(parsed)
+        try:
+            check(parsed)
+        except BadSetting as error:
+            raise BadSetting(f"{variable(setting)} {error}") from None
     return parsed

@@ -1,1 +1,1 @@
-"""The authorizer: what a request shows, whether it is genuine, and what it allows."""
+"""Authorization: the credentials of a request, whether they are valid, and what they permit."""

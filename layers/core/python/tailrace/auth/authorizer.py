@@ -1,4 +1,4 @@
-"""Who may do what: one table, and the authorizer that reads it.
+"""Authorization: one table of rules, and the authorizer that applies it.
 
 | operation | a bearer token's scope | for | a signed name | public | the broadcast key |
 |---|---|---|---|---|---|
@@ -12,13 +12,13 @@
 | BROADCAST | write | the path | no | no | yes |
 | ADMIN | admin | all below the prefix | no | no | no |
 
-A fork takes CREATE of its path and READ of its source: whoever may create must not copy what they
-may not read. Who reads has to be identified, too, where `enforce_jwt` says so: by an identification
-token or by a bearer token.
+A fork needs CREATE for its path and READ for its source: otherwise a client could copy a stream
+that it may not read. With `enforce_jwt`, reading also requires an identification token or a bearer
+token.
 
-Every credential that is shown must be good, needed or not: who gets through with a forged one would
-not notice that it is. Whether a stream exists is never asked here, so who may not know does not
-learn it.
+Every credential in a request must be valid, needed or not: a client whose forged credential were
+ignored would never notice. Whether a stream exists plays no part in the decision, so a refusal does
+not reveal it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from tailrace.auth.credentials import Credentials
 from tailrace.auth.keys import Keys
-from tailrace.auth.signed_names import verified
-from tailrace.auth.tokens import Grant, Identity, Tokens
+from tailrace.auth.signed_names import verify_name
+from tailrace.auth.tokens import Grant, Identity, TokenVerifier
 from tailrace.errors import BadCredentials, BadSetting, CredentialsMissing, NotAllowed
-from tailrace.log.path_patterns import EVERYTHING, NOTHING, Patterns, spelled
+from tailrace.log.path_patterns import EVERYTHING, NOTHING, Patterns, encode_name
 from tailrace.settings import Settings
 
 
@@ -49,26 +49,26 @@ class Operation(Enum):
     ADMIN = auto()
 
 
-class Rule(NamedTuple):
+class AccessRule(NamedTuple):
     scope: str
-    """What a bearer token needs."""
+    """The scope that a bearer token must have."""
     below: bool = False
-    """The path is a prefix, and a bearer token must be for everything below it."""
+    """The path is a prefix, and a bearer token must cover everything below it."""
     signed: bool = False
-    """A signed name is enough."""
+    """A signed name is sufficient."""
     public: bool = False
-    """Nothing is needed where streams are public."""
+    """Public streams need no credentials."""
     key: bool = False
-    """The broadcast key is enough."""
+    """The broadcast key is sufficient."""
 
-    def admits(self, grant: Grant, path: str) -> bool:
+    def allows(self, grant: Grant, path: str) -> bool:
         if self.scope not in grant.scopes:
             return False
         return grant.streams.covers(path) if self.below else grant.streams.matches(path)
 
 
-_WRITE: Final = Rule("write")
-_READ: Final = Rule("read", signed=True, public=True)
+_WRITE: Final = AccessRule("write")
+_READ: Final = AccessRule("read", signed=True, public=True)
 
 TABLE: Final = {
     Operation.CREATE: _WRITE,
@@ -77,9 +77,9 @@ TABLE: Final = {
     Operation.DELETE: _WRITE,
     Operation.READ: _READ,
     Operation.HEAD: _READ,
-    Operation.LIST: Rule("read", below=True),
-    Operation.BROADCAST: Rule("write", key=True),
-    Operation.ADMIN: Rule("admin", below=True),
+    Operation.LIST: AccessRule("read", below=True),
+    Operation.BROADCAST: AccessRule("write", key=True),
+    Operation.ADMIN: AccessRule("admin", below=True),
 }
 
 CLOSING: Final = (
@@ -87,7 +87,7 @@ CLOSING: Final = (
     "public_streams", "jwt_secret", "jwt_algorithm", "jwks", "jwt_audience", "jwt_issuer",
     "jwt_max_age", "jwt_param", "enforce_jwt",
 )  # fmt: skip
-"""The settings that close the authorizer as soon as one of them is given."""
+"""Settings that require credentials, with `access=auto`, as soon as one of them is set."""
 
 _SWITCH: Final = {"true": EVERYTHING, "1": EVERYTHING, "yes": EVERYTHING, "": NOTHING,
                   "false": NOTHING, "0": NOTHING, "no": NOTHING}  # fmt: skip
@@ -95,132 +95,136 @@ _SWITCH: Final = {"true": EVERYTHING, "1": EVERYTHING, "yes": EVERYTHING, "": NO
 
 class Decision(NamedTuple):
     private: bool
-    """Whether a shared cache would show the answer to others who may not see it."""
+    """Whether a shared cache must not serve the response to others."""
     subject: str | None
-    """Who it is, if a token says so."""
+    """The client, if a token names it."""
     reason: str
-    """What was enough: open, public, bearer, signed or broadcast key."""
+    """The basis of the decision: open, public, bearer, signed or broadcast key."""
 
 
 class Authorizer:
+    """Authorizes requests by their credentials, without I/O except reading public keys."""
+
     def __init__(self, settings: Settings) -> None:
-        self.keys: Final = Keys.of(settings)
+        self.keys: Final = Keys.from_settings(settings)
         self.open: Final = is_open(settings)
-        """Whether everybody may do everything. Then credentials are not even looked at."""
+        """Whether everyone may do everything; credentials are then ignored."""
         self.jwt_param: Final = settings.jwt_param
-        """Where a request shows who it is from."""
-        self._tokens = Tokens(settings, self.keys)
-        self._public = public_streams(settings)
+        """The query parameter of identification tokens."""
+        self._tokens = TokenVerifier(settings, self.keys)
+        self._public = parse_public_streams(settings)
         self._identifies = not settings.skip_auth
         self._enforced = settings.enforce_jwt and self._identifies
         self._reading: asyncio.Task[None] | None = None
         if self._enforced and not self._tokens.usable:
             raise BadSetting(
-                "TAILRACE_ENFORCE_JWT needs something to check tokens with: TAILRACE_JWT_SECRET,"
+                "TAILRACE_ENFORCE_JWT needs a key to verify tokens with: set TAILRACE_JWT_SECRET,"
                 " TAILRACE_SECRET or TAILRACE_JWKS"
             )
 
-    def decide(
+    def authorize(
         self, operation: Operation, path: str, credentials: Credentials, now: int
     ) -> Decision:
-        """Lets pass, or raises CredentialsMissing, BadCredentials, TokenExpired or NotAllowed;
-        KeysUnavailable while nobody can tell.
+        """Authorize an operation, or raise CredentialsMissing, BadCredentials, TokenExpired,
+        NotAllowed, or KeysUnavailable if the token cannot be verified at the moment.
 
-        `path` is in its canonical spelling, of LIST and ADMIN a prefix; `now` is in milliseconds.
-        May have to read public keys and wait for it, unless `prepare` was called just before."""
+        `path` is in its canonical form, a prefix for LIST and ADMIN; `now` is in milliseconds.
+        Blocks while it reads public keys, unless `prepare` was called just before."""
         if self.open:
             return Decision(False, None, "open")
         if credentials.fault is not None:
             raise BadCredentials(credentials.fault)
         rule = TABLE[operation]
-        named = credentials.signed is not None and self._names(credentials.signed, path)
+        has_signed_name = credentials.signed is not None
+        if credentials.signed is not None:
+            self._verify_signed_name(credentials.signed, path)
         subject = None
         if credentials.jid is not None and self._identifies:
-            subject = self._tokens.identity(credentials.jid, now).name
+            subject = self._tokens.verify_identity(credentials.jid, now).name
         identified = subject is not None or credentials.bearer is not None
         grant = None
         if credentials.bearer is not None:
-            if rule.key and self.keys.broadcasts(credentials.bearer):
+            if rule.key and self.keys.is_broadcast_key(credentials.bearer):
                 return Decision(True, subject, "broadcast key")
-            grant = self._tokens.grant(credentials.bearer, now)
+            grant = self._tokens.verify_bearer(credentials.bearer, now)
             subject = subject if grant.subject is None else grant.subject
         if rule.public and self._enforced and not identified:
-            raise CredentialsMissing("reading takes a token that says who you are")
+            raise CredentialsMissing("reading requires an identification token or a bearer token")
         if rule.public and self._public.matches(path):
             return Decision(self._enforced, subject, "public")
-        if grant is not None and rule.admits(grant, path):
+        if grant is not None and rule.allows(grant, path):
             return Decision(True, subject, "bearer")
-        if named and rule.signed:
+        if has_signed_name and rule.signed:
             return Decision(True, subject, "signed")
-        if grant is None and not named:
-            raise CredentialsMissing(f"this takes {_wanted(rule)}")
-        raise NotAllowed(f"this takes {_wanted(rule)}")
+        if grant is None and not has_signed_name:
+            raise CredentialsMissing(f"this requires {_describe(rule)}")
+        raise NotAllowed(f"this requires {_describe(rule)}")
 
     def identify(self, credentials: Credentials, now: int) -> Identity | None:
-        """Whom an identification token names; None: there is none, and none is needed.
+        """Verify the identification token; None if there is none and none is required.
 
-        Raises CredentialsMissing, BadCredentials or TokenExpired. It allows nothing by itself."""
+        Raises CredentialsMissing, BadCredentials or TokenExpired. An identity permits nothing by
+        itself."""
         if self.open or not self._identifies:
             return None
         if credentials.fault is not None:
             raise BadCredentials(credentials.fault)
         if credentials.jid is not None:
-            return self._tokens.identity(credentials.jid, now)
+            return self._tokens.verify_identity(credentials.jid, now)
         if self._enforced:
-            raise CredentialsMissing("connecting takes a token that says who you are")
+            raise CredentialsMissing("connecting requires an identification token")
         return None
 
     def is_public(self, path: str) -> bool:
-        """Whether everybody may read the stream at a path."""
+        """Whether anyone may read the stream at a path."""
         return self.open or self._public.matches(path)
 
-    def claims(self, credentials: Credentials, now: int) -> Mapping[str, Any] | None:
-        """All that the bearer token says, once it is verified; None: there is none to look at.
+    def verify_claims(self, credentials: Credentials, now: int) -> Mapping[str, Any] | None:
+        """All claims of the bearer token, verified; None if there is none or the server is open.
 
-        For protocols that know roles. Raises as `decide` does."""
+        For protocols with roles. Raises the same errors as `authorize`."""
         if self.open:
             return None
         if credentials.fault is not None:
             raise BadCredentials(credentials.fault)
         if credentials.bearer is None:
             return None
-        return self._tokens.judged(credentials.bearer, now)[1]
+        return self._tokens.verify_bearer_claims(credentials.bearer, now)[1]
 
     async def prepare(self, credentials: Credentials, now: int) -> None:
-        """Reads public keys off the event loop, if a decision about the credentials needs them."""
+        """Read public keys off the event loop if authorizing the credentials needs them."""
         if self.open or credentials.bearer is None:
             return
-        unread = self._tokens.unread_keys(credentials.bearer, now)
-        if unread is None:
+        outdated = self._tokens.outdated_keys(credentials.bearer, now)
+        if outdated is None:
             return
         if self._reading is None:
-            jwks, jws = unread
-            self._reading = asyncio.create_task(asyncio.to_thread(jwks.read, jws, now))
-            self._reading.add_done_callback(self._have_read)
-        # One reads for all who wait, and goes on when one of them leaves.
+            jwks, jws = outdated
+            self._reading = asyncio.create_task(asyncio.to_thread(jwks.refresh, jws, now))
+            self._reading.add_done_callback(self._clear_reading)
+        # One read serves all waiting requests, and continues if one of them is cancelled.
         await asyncio.shield(self._reading)
 
-    def _have_read(self, _: asyncio.Task[None]) -> None:
+    def _clear_reading(self, _: asyncio.Task[None]) -> None:
         self._reading = None
 
-    def _names(self, signed: str, path: str) -> bool:
-        name = verified(signed, self.keys.streams)
+    def _verify_signed_name(self, signed: str, path: str) -> None:
+        name = verify_name(signed, self.keys.streams)
         if name is None:
-            raise BadCredentials("the signed name does not verify")
-        # Not the other way round: two paths may decode to the same name, but a name has one path.
-        if spelled(name) != path:
-            raise BadCredentials("the signed name is another stream's")
-        return True
+            raise BadCredentials("the signature of the signed name is not valid")
+        # Encode the name instead of decoding the path: two paths may decode to the same name.
+        if encode_name(name) != path:
+            raise BadCredentials("the signed name is that of another stream")
 
 
 class PolicyProvider(Protocol):
-    """Who knows the authorizer, which may be another one after its keys have changed."""
+    """Provides the current authorizer, which is replaced when keys change."""
 
     async def current(self) -> Authorizer: ...
 
 
 class StaticPolicy:
-    """The authorizer that the settings say."""
+    """Provides one authorizer that never changes."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
@@ -230,19 +234,23 @@ class StaticPolicy:
 
 
 def is_open(settings: Settings) -> bool:
+    """Whether everyone may do everything under these settings."""
     if settings.access != "auto":
         return settings.access == "open"
     default = type(settings)()
     return all(getattr(settings, name) == getattr(default, name) for name in CLOSING)
 
 
-def public_streams(settings: Settings) -> Patterns:
+def parse_public_streams(settings: Settings) -> Patterns:
+    """The patterns of public streams; a switch stands for all streams or none."""
     text = settings.public_streams
-    switched = _SWITCH.get(text.strip().lower())
-    return Patterns.parse(text) if switched is None else switched
+    patterns = _SWITCH.get(text.strip().lower())
+    return Patterns.parse(text) if patterns is None else patterns
 
 
-def _wanted(rule: Rule) -> str:
-    reach = "everything below the prefix" if rule.below else "the stream"
-    token = f"a bearer token with the scope {rule.scope} for {reach}"
+def _describe(rule: AccessRule) -> str:
+    target = "everything below the prefix" if rule.below else "the stream"
+    token = f"a bearer token with the scope {rule.scope} for {target}"
+    if rule.key:
+        return f"{token}, or the broadcast key"
     return f"{token}, or its signed name" if rule.signed else token

@@ -1,7 +1,7 @@
-"""Hosts and origins that a server takes requests from when it is open to this machine alone.
+"""Hosts and origins accepted by a server that is open only to this machine.
 
-A page of any site can make its reader's browser send requests to loopback, and a name of that site
-may resolve to it (DNS rebinding). Such requests name the site in `Host` or `Origin`.
+A page of any site can make a browser send requests to loopback, and a name of that site may resolve
+to it (DNS rebinding). Such requests name the site in `Host` or `Origin`.
 """
 
 from __future__ import annotations
@@ -14,75 +14,76 @@ from tailrace.auth.origins import Origins
 from tailrace.errors import BadSetting, NotAllowed
 
 _NAME = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
-_PLACE = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?")
 
 
 class LocalHosts:
-    """Loopback by any of its names and ports, hosts that a setting adds, and allowed origins."""
+    """Accepts loopback by any of its names and ports, configured hosts, and allowed origins."""
 
     def __init__(self, allowed_hosts: str, allowed_origins: str) -> None:
-        self._any, self._added = _parsed(allowed_hosts)
+        self._any, self._allowed = _parse_hosts(allowed_hosts)
         origins = Origins(allowed_origins)
-        self._origins = None if origins.any else origins
+        self._origins = None if origins.allow_all else origins
 
     def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise NotAllowed for a request that a page of another site may have made."""
+        """Raise NotAllowed for a request that a page of another site may have sent."""
         self.check_host(headers)
         self.check_page(headers)
 
     def check_page(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise NotAllowed for a request of a page of another site."""
-        if not self.takes_page(headers):
+        """Raise NotAllowed for a request from a page of another site."""
+        if not self.allows_page(headers):
             raise NotAllowed(
-                "this server is open to this machine alone, and the page is of another; name its"
-                " origin in TAILRACE_ALLOWED_ORIGINS, or its host in TAILRACE_ALLOWED_HOSTS"
+                "this server is open only to this machine, and the page is from another site; add"
+                " its origin to TAILRACE_ALLOWED_ORIGINS, or its host to TAILRACE_ALLOWED_HOSTS"
             )
 
     def check_host(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise NotAllowed for a request by a name that is not this machine's."""
+        """Raise NotAllowed for a request whose `Host` is not this machine."""
         host = headers.get(b"host")
-        if host is not None and not self._is_ours(host.decode("latin-1")):
+        if host is not None and not self._is_local(host.decode("latin-1")):
             raise NotAllowed(
-                "this server is open to this machine alone, and Host names another; ask for"
-                " localhost, or name the host in TAILRACE_ALLOWED_HOSTS"
+                "this server is open only to this machine, and Host names another; use localhost,"
+                " or add the host to TAILRACE_ALLOWED_HOSTS"
             )
 
-    def takes_page(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether a request comes from no page at all, or from one that may send it."""
-        given = headers.get(b"origin")
-        if given is None:
+    def allows_page(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether a request comes from a program, or from a page that may send it."""
+        header = headers.get(b"origin")
+        if header is None:
             return True
-        origin = given.decode("latin-1")
-        if self._origins is not None and self._origins.allow(origin):
+        origin = header.decode("latin-1")
+        if self._origins is not None and self._origins.allows(origin):
             return True
-        scheme, _, place = origin.partition("://")
-        return scheme.lower() in ("http", "https") and self._is_ours(place)
+        scheme, _, host_and_port = origin.partition("://")
+        return scheme.lower() in ("http", "https") and self._is_local(host_and_port)
 
-    def _is_ours(self, place: str) -> bool:
-        """Whether `host` or `host:port` is a name of this machine."""
+    def _is_local(self, host_and_port: str) -> bool:
+        """Whether `host` or `host:port` is this machine or an allowed host."""
         if self._any:
             return True
-        found = _PLACE.fullmatch(place.strip().lower())
-        if found is None:
+        match = _HOST_AND_PORT.fullmatch(host_and_port.strip().lower())
+        if match is None:
             return False
-        name = found[1].removesuffix(".")
+        name = match[1].removesuffix(".")
         return _is_loopback(name) or any(
             name == each or (each.startswith("*.") and name.endswith(each[1:]))
-            for each in self._added
+            for each in self._allowed
         )
 
 
 def check_hosts(text: str) -> None:
-    _parsed(text)
+    """Raise BadSetting unless the text lists host names."""
+    _parse_hosts(text)
 
 
-def _parsed(text: str) -> tuple[bool, tuple[str, ...]]:
+def _parse_hosts(text: str) -> tuple[bool, tuple[str, ...]]:
     entries = tuple(text.lower().replace(",", " ").split())
     for each in entries:
         if each != "*" and not _NAME.fullmatch(each) and not _is_address(each):
             raise BadSetting(
-                "TAILRACE_ALLOWED_HOSTS takes names without ports such as mybox.local or *.test,"
-                f" or *; not {each!r}"
+                "TAILRACE_ALLOWED_HOSTS must list host names without ports, such as mybox.local or"
+                f" *.test, or be *; it has {each!r}"
             )
     return "*" in entries, entries
 

@@ -1,8 +1,8 @@
-"""The public keys that bearer tokens are signed with: a JWK set behind a URL, or in a file.
+"""Public keys for bearer tokens: a JWK set at a URL, or in a file.
 
-It is read when the first token comes, every ten minutes, and when a token names a key that is not
-in it, but not more than once a minute: strangers can name any key. While it cannot be read, the
-keys of before count for a day.
+The set is read for the first token, every ten minutes, and when a token names an unknown key, but
+then at most once a minute: anyone can name any key. While it cannot be read, the previous keys stay
+valid for a day.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from tailrace.auth.jws import Jws
 from tailrace.errors import BadSetting, KeysUnavailable
 from tailrace.limits import JWKS_BYTES, JWKS_SECONDS
 
-KEEP: Final = 600_000
-"""Milliseconds after which keys are read again: a retired one is gone after that."""
+REFRESH_INTERVAL: Final = 600_000
+"""Milliseconds after which keys are read again, so that a retired key is no longer accepted."""
 
-PAUSE: Final = 60_000
-"""Least milliseconds between two looks because of a key that is not known."""
+UNKNOWN_KEY_INTERVAL: Final = 60_000
+"""Minimum milliseconds between two reads because of unknown keys."""
 
-RETRY: Final = 10_000
-"""Least milliseconds between two looks when the first one failed."""
+RETRY_INTERVAL: Final = 10_000
+"""Minimum milliseconds between a failed read and the next."""
 
-STALE: Final = 86_400_000
-"""Milliseconds that keys count while no newer ones can be read."""
+MAX_STALENESS: Final = 86_400_000
+"""Milliseconds that keys stay valid while no newer ones can be read."""
 
-RSA_BITS: Final = 2048
-MOST_KEYS: Final = 64
+MIN_RSA_BITS: Final = 2048
+MAX_KEYS: Final = 64
 
 KINDS: Final = {"RS256": ("RSA", None), "ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519")}
 """The key type and curve of each algorithm."""
@@ -43,64 +43,69 @@ KINDS: Final = {"RS256": ("RSA", None), "ES256": ("EC", "P-256"), "EdDSA": ("OKP
 logger = logging.getLogger(__name__)
 
 
-class NotRead(Exception):
-    """Why a JWK set could not be read."""
+class JwksUnreadable(Exception):
+    """A JWK set could not be read; the message says why."""
 
 
-class Key(NamedTuple):
+class PublicKey(NamedTuple):
     kid: str | None
     public: Any
 
 
 class Jwks:
+    """A JWK set that is read again when necessary; thread-safe."""
+
     def __init__(self, source: str, algorithm: str) -> None:
         self._source = source
         self._algorithm = algorithm
-        self._keys: Sequence[Key] = ()
-        self._read = 0
-        self._tried: int | None = None
+        self._keys: Sequence[PublicKey] = ()
+        self._read_at = 0
+        self._attempted_at: int | None = None
         self._failed = False
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
-    def wants(self, jws: Jws, now: int) -> bool:
-        """Whether the set has to be read before this token can be judged."""
-        if self._tried is not None:
-            pause = RETRY if self._failed else PAUSE
-            # Requests overtake each other a little; a clock may be set back by much.
-            if abs(now - self._tried) < pause:
+    def needs_refresh(self, jws: Jws, now: int) -> bool:
+        """Whether the set has to be read before this token can be verified."""
+        if self._attempted_at is not None:
+            interval = RETRY_INTERVAL if self._failed else UNKNOWN_KEY_INTERVAL
+            # Absolute: requests may arrive slightly out of order, and a clock may be set back.
+            if abs(now - self._attempted_at) < interval:
                 return False
-        return not (self._candidates(jws) and abs(now - self._read) < KEEP)
+        return not (self._candidates(jws) and abs(now - self._read_at) < REFRESH_INTERVAL)
 
-    def read(self, jws: Jws, now: int) -> None:
-        """Reads the set if that is still wanted; the keys of before stay when it cannot be read."""
-        with self._turn:
-            if not self.wants(jws, now):
+    def refresh(self, jws: Jws, now: int) -> None:
+        """Read the set if still necessary; if that fails, the previous keys stay."""
+        with self._lock:
+            if not self.needs_refresh(jws, now):
                 return
             try:
-                found = _keys(_within_time(partial(_content, self._source)), self._algorithm)
-            except NotRead as error:
+                content = _run_with_timeout(partial(_read_source, self._source))
+                keys = _parse_keys(content, self._algorithm)
+            except JwksUnreadable as error:
                 self._failed = True
-                logger.warning("the keys of TAILRACE_JWKS cannot be read: %s", error)
+                logger.warning("the public keys of TAILRACE_JWKS cannot be read: %s", error)
             else:
-                self._keys, self._read, self._failed = found, now, False
-            self._tried = now
+                self._keys, self._read_at, self._failed = keys, now, False
+            self._attempted_at = now
 
-    def signed(self, jws: Jws, now: int) -> bool:
-        """Whether one of the keys signed it."""
-        if self.wants(jws, now):
-            self.read(jws, now)
-        if not self._keys or now - self._read >= STALE:
-            raise KeysUnavailable("the keys to check the token with cannot be read; try again")
+    def verify(self, jws: Jws, now: int) -> bool:
+        """Whether one of the keys signed the token."""
+        if self.needs_refresh(jws, now):
+            self.refresh(jws, now)
+        if not self._keys or now - self._read_at >= MAX_STALENESS:
+            raise KeysUnavailable(
+                "the public keys to verify the token with cannot be read at the moment; try again"
+            )
         return any(self._verifies(key, jws) for key in self._candidates(jws))
 
-    def _candidates(self, jws: Jws) -> Sequence[Key]:
+    def _candidates(self, jws: Jws) -> Sequence[PublicKey]:
         kid = jws.header.get("kid")
         if kid is None:
-            # Without a name there is no telling which of several was meant.
+            # A token without a key id is ambiguous unless there is only one key.
             return self._keys if len(self._keys) == 1 else ()
         return [key for key in self._keys if key.kid == kid]
 
-    def _verifies(self, key: Key, jws: Jws) -> bool:
+    def _verifies(self, key: PublicKey, jws: Jws) -> bool:
         import jwt
 
         with suppress(jwt.PyJWTError):
@@ -110,7 +115,7 @@ class Jwks:
 
 
 def check_source(source: str) -> None:
-    """A URL that nobody on the way can change the answer of, or a path."""
+    """Raise BadSetting unless it is a path, or a URL whose response cannot be tampered with."""
     if "://" not in source:
         return
     try:
@@ -121,8 +126,8 @@ def check_source(source: str) -> None:
         usable = False
     if not (usable and source.isascii() and source.isprintable() and " " not in source):
         raise BadSetting(
-            "TAILRACE_JWKS must be an https URL without a user name (http only to this machine), or"
-            " the path of a file"
+            "TAILRACE_JWKS must be an https URL without a user name (http only for this machine),"
+            " or the path of a file"
         )
 
 
@@ -137,92 +142,97 @@ def _is_loopback(host: str | None) -> bool:
         return False
 
 
-def _keys(content: bytes, algorithm: str) -> list[Key]:
+def _parse_keys(content: bytes, algorithm: str) -> list[PublicKey]:
     try:
-        found = orjson.loads(content)["keys"]
-        described = [each for each in found[:MOST_KEYS] if isinstance(each, dict)]
+        items = orjson.loads(content)["keys"]
+        jwks = [item for item in items[:MAX_KEYS] if isinstance(item, dict)]
     except (ValueError, TypeError, KeyError):
-        raise NotRead("what is there is not a JWK set") from None
-    keys = [key for each in described if (key := _key(each, algorithm)) is not None]
+        raise JwksUnreadable("the content is not a JWK set") from None
+    keys = [key for jwk in jwks if (key := _parse_key(jwk, algorithm)) is not None]
     if not keys:
-        raise NotRead(f"there is no key for {algorithm} in it")
+        raise JwksUnreadable(f"it contains no usable key for {algorithm}")
     return keys
 
 
-def _key(described: dict[str, Any], algorithm: str) -> Key | None:
-    """None: a key for something else, or one that is not safe."""
+def _parse_key(jwk: dict[str, Any], algorithm: str) -> PublicKey | None:
+    """Parse one key; None if it is for something else, or not safe."""
     import jwt
 
     kind, curve = KINDS[algorithm]
-    kid, uses = described.get("kid"), described.get("key_ops", ["verify"])
-    fits = (
-        described.get("kty") == kind
-        and described.get("crv") == curve
-        and described.get("use", "sig") == "sig"
-        and described.get("alg", algorithm) in (algorithm, curve)
-        and isinstance(uses, list)
-        and "verify" in uses
-        and "d" not in described
+    kid, operations = jwk.get("kid"), jwk.get("key_ops", ["verify"])
+    usable = (
+        jwk.get("kty") == kind
+        and jwk.get("crv") == curve
+        and jwk.get("use", "sig") == "sig"
+        and jwk.get("alg", algorithm) in (algorithm, curve)
+        and isinstance(operations, list)
+        and "verify" in operations
+        and "d" not in jwk
         and (kid is None or isinstance(kid, str))
     )
-    if not fits:
+    if not usable:
         return None
     try:
-        public = jwt.PyJWK(described, algorithm).key
+        public = jwt.PyJWK(jwk, algorithm).key
     except (jwt.PyJWTError, ValueError, TypeError):
         return None
-    if kind == "RSA" and public.key_size < RSA_BITS:
-        logger.warning("a key of TAILRACE_JWKS has less than %d bits and is left out", RSA_BITS)
+    if kind == "RSA" and public.key_size < MIN_RSA_BITS:
+        logger.warning(
+            "ignoring a key of TAILRACE_JWKS with less than %d bits; publish a longer one",
+            MIN_RSA_BITS,
+        )
         return None
-    return Key(kid, public)
+    return PublicKey(kid, public)
 
 
-def _within_time(read: Callable[[], bytes]) -> bytes:
-    """What it reads. Time-outs of sockets are for each packet, and none is for looking up a name;
-    so the time is taken here, and a thread that comes too late is left to itself."""
-    answers: list[bytes | NotRead] = []
+def _run_with_timeout(read: Callable[[], bytes]) -> bytes:
+    """Read in a thread, and give up after a while.
 
-    def answer() -> None:
+    Socket timeouts apply to each packet, and name resolution has none, so a thread that takes too
+    long is abandoned."""
+    results: list[bytes | JwksUnreadable] = []
+
+    def run() -> None:
         try:
-            answers.append(read())
-        except NotRead as error:
-            answers.append(error)
+            results.append(read())
+        except JwksUnreadable as error:
+            results.append(error)
 
-    thread = threading.Thread(target=answer, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(JWKS_SECONDS)
-    if not answers:
-        raise NotRead(f"no answer within {JWKS_SECONDS} seconds")
-    if isinstance(answers[0], NotRead):
-        raise answers[0]
-    return answers[0]
+    if not results:
+        raise JwksUnreadable(f"no response within {JWKS_SECONDS} seconds")
+    if isinstance(results[0], JwksUnreadable):
+        raise results[0]
+    return results[0]
 
 
-def _content(source: str) -> bytes:
+def _read_source(source: str) -> bytes:
     try:
-        content = _fetched(source) if "://" in source else _from_file(source)
+        content = _fetch(source) if "://" in source else _read_file(source)
     except (OSError, ValueError) as error:
-        raise NotRead(str(error)) from None
+        raise JwksUnreadable(str(error)) from None
     if len(content) > JWKS_BYTES:
-        raise NotRead(f"it has more than {JWKS_BYTES} bytes")
+        raise JwksUnreadable(f"the content has more than {JWKS_BYTES} bytes")
     return content
 
 
-def _from_file(path: str) -> bytes:
+def _read_file(path: str) -> bytes:
     with Path(path).open("rb") as file:
         return file.read(JWKS_BYTES + 1)
 
 
-def _fetched(url: str) -> bytes:
+def _fetch(url: str) -> bytes:
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
     class NoRedirect(HTTPRedirectHandler):
         def redirect_request(self, *_: Any) -> None:
-            """Whoever redirects could choose the keys, and the address need not be a safe one."""
+            """Refuse: a redirect could choose the keys, and lead to an unsafe address."""
 
-    # The machine itself is not reached through a proxy.
+    # A proxy cannot reach the loopback of this machine.
     direct = [ProxyHandler({})] if url.startswith("http:") else []
     opener = build_opener(NoRedirect, *direct)
     request = Request(url, headers={"Accept": "application/jwk-set+json, application/json"})  # noqa: S310
@@ -232,6 +242,6 @@ def _fetched(url: str) -> bytes:
             return content
     except HTTPError as error:
         error.close()
-        raise NotRead(f"the answer is {error.code}") from None
+        raise JwksUnreadable(f"the response is {error.code}") from None
     except HTTPException as error:
-        raise NotRead(f"the answer is not HTTP: {error}") from None
+        raise JwksUnreadable(f"the response is not HTTP: {error}") from None

@@ -1,4 +1,4 @@
-"""Which web pages may use the server, by the origin that their browser names."""
+"""Allowed origins: which web pages may use the server, by the `Origin` of their browser."""
 
 from __future__ import annotations
 
@@ -12,44 +12,49 @@ _ENTRY: Final = re.compile(r"(?:(https?)://)?((?:\*\.)?[a-z0-9._-]+|\[[0-9a-f:.]
 
 
 class Origins:
-    """Origins such as `https://a.example`, `*.b.example` or `localhost:3000`: without a scheme
-    both count, and a star stands for any number of subdomains. None at all, or `*`: every page."""
+    """Origins such as `https://a.example`, `*.b.example` or `localhost:3000`.
+
+    Without a scheme both http and https match, and a star matches any number of subdomains. An
+    empty list, or `*`, allows every page."""
 
     def __init__(self, text: str) -> None:
         entries = tuple(filter(None, _BETWEEN.split(text.lower())))
-        self.any: Final = not entries or "*" in entries
-        self._entries = () if self.any else tuple(map(_parsed, entries))
+        self.allow_all: Final = not entries or "*" in entries
+        self._entries = () if self.allow_all else tuple(map(_parse_entry, entries))
 
-    def listed(self) -> list[str]:
-        """All of them with their schemes; a star for any."""
-        if self.any:
+    def expand(self) -> list[str]:
+        """All origins with their schemes; a star if every page is allowed."""
+        if self.allow_all:
             return ["*"]
         return [
             f"{scheme}://{host}"
-            for wanted, host in self._entries
-            for scheme in ([wanted] if wanted else ["http", "https"])
+            for required, host in self._entries
+            for scheme in ([required] if required else ["http", "https"])
         ]
 
-    def allow(self, origin: str) -> bool:
-        if self.any:
+    def allows(self, origin: str) -> bool:
+        if self.allow_all:
             return True
-        scheme, mark, place = origin.lower().partition("://")
-        return bool(mark) and any(
-            wanted in ("", scheme)
-            and (place == host or (host.startswith("*") and place.endswith(host[1:])))
-            for wanted, host in self._entries
+        scheme, separator, host_and_port = origin.lower().partition("://")
+        return bool(separator) and any(
+            required in ("", scheme)
+            and (
+                host_and_port == host or (host.startswith("*") and host_and_port.endswith(host[1:]))
+            )
+            for required, host in self._entries
         )
 
 
 def check_origins(text: str) -> None:
+    """Raise BadSetting unless the text lists origins."""
     Origins(text)
 
 
-def _parsed(entry: str) -> tuple[str, str]:
-    found = _ENTRY.fullmatch(entry)
-    if found is None:
+def _parse_entry(entry: str) -> tuple[str, str]:
+    match = _ENTRY.fullmatch(entry)
+    if match is None:
         raise BadSetting(
-            "TAILRACE_ALLOWED_ORIGINS takes origins such as https://a.example, *.b.example or *;"
-            f" not {entry!r}"
+            "TAILRACE_ALLOWED_ORIGINS must list origins such as https://a.example or *.b.example,"
+            f" or be *; it has {entry!r}"
         )
-    return found[1] or "", f"{found[2]}{found[3] or ''}"
+    return match[1] or "", f"{match[2]}{match[3] or ''}"

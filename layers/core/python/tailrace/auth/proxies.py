@@ -1,4 +1,4 @@
-"""Client addresses as trusted proxies report them."""
+"""Trusted proxies: the client address and the scheme that they report."""
 
 from __future__ import annotations
 
@@ -12,48 +12,50 @@ FORWARDED_PROTO = b"x-forwarded-proto"
 
 
 class Proxies:
-    """Proxies whose word counts: addresses and networks, with commas or spaces between."""
+    """Trusted addresses and networks, separated by commas or spaces."""
 
     def __init__(self, text: str) -> None:
         try:
             self._networks = [ip_network(each) for each in text.replace(",", " ").split()]
         except ValueError as error:
             raise BadSetting(
-                f"TAILRACE_TRUSTED_PROXIES takes addresses and networks such as 10.0.0.0/8: {error}"
+                "TAILRACE_TRUSTED_PROXIES must list addresses and networks such as 10.0.0.0/8:"
+                f" {error}"
             ) from None
 
     def __bool__(self) -> bool:
         return bool(self._networks)
 
-    def client(self, peer: str, headers: Mapping[bytes, bytes]) -> str:
-        """The address of the client: the last one in the list that is no trusted proxy's."""
-        found = peer
+    def client_address(self, peer: str, headers: Mapping[bytes, bytes]) -> str:
+        """The address of the client: the last one reported that is not a trusted proxy."""
+        address = peer
         reported = headers.get(FORWARDED_FOR, b"").decode("latin-1").split(",")
-        while self._trusts(found) and reported:
-            before = _address(reported.pop())
-            if before is None:
+        while self._trusts(address) and reported:
+            previous = _parse_address(reported.pop())
+            if previous is None:
                 break
-            found = str(before)
-        return found
+            address = str(previous)
+        return address
 
-    def scheme(self, peer: str, headers: Mapping[bytes, bytes], used: str) -> str:
-        """The scheme that the client used, where a trusted proxy says so."""
+    def client_scheme(self, peer: str, headers: Mapping[bytes, bytes], scheme: str) -> str:
+        """The scheme that the client used: the reported one if the peer is a trusted proxy."""
         reported = headers.get(FORWARDED_PROTO, b"").decode("latin-1").strip().lower()
-        return reported if reported in ("http", "https") and self._trusts(peer) else used
+        return reported if reported in ("http", "https") and self._trusts(peer) else scheme
 
     def _trusts(self, text: str) -> bool:
-        address = _address(text)
+        address = _parse_address(text)
         if address is None:
             return False
         return any(address in network for network in self._networks)
 
 
 def check_proxies(text: str) -> None:
+    """Raise BadSetting unless the text lists addresses and networks."""
     Proxies(text)
 
 
-def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """An address, with or without a port; an IPv4 address inside of IPv6 counts as that."""
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    """Parse an address with or without a port; an IPv4-mapped IPv6 address becomes IPv4."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]

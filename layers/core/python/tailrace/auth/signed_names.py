@@ -1,9 +1,9 @@
-"""Signed stream names: a name that an application has put its secret under, as Rails does it.
+"""Signed stream names: a name with an HMAC under the application's secret, as in Rails.
 
     base64 of the JSON string, "--", HMAC-SHA256 of that base64 in hexadecimal digits
 
-JSON has several spellings for one name, and every language has its own favourite. So a signed name
-is checked as it came, and never made anew to compare.
+JSON can write one name in several ways, and languages differ in which they use. So a signed name is
+verified as received, and never signed again to compare.
 """
 
 from __future__ import annotations
@@ -26,35 +26,37 @@ _SIGNED: Final = re.compile(
 
 
 def sign(name: str, secret: str | bytes) -> str:
-    """The signed form of a stream's name, such as `chat/room-1`."""
+    """Sign the name of a stream, such as `chat/room-1`."""
     if not name:
-        raise CannotSign("a stream's name must not be empty")
+        raise CannotSign("the name of a stream must not be empty")
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise CannotSign("a stream's name must be text that UTF-8 can encode") from None
+        raise CannotSign("the name of a stream must be text that can be encoded as UTF-8") from None
     if not secret:
-        raise CannotSign("the secret is empty: what it signs would be refused")
+        raise CannotSign("the secret is empty, so the signed name would be refused")
     encoded = b64encode(json.dumps(name).encode())
-    return f"{encoded.decode()}--{_mac(encoded, _bytes(secret))}"
+    return f"{encoded.decode()}--{_mac(encoded, _to_bytes(secret))}"
 
 
-def verified(token: str, secrets: Sequence[str | bytes]) -> str | None:
-    """The name that was signed with one of the secrets; None: with none of them."""
+def verify_name(token: str, secrets: Sequence[str | bytes]) -> str | None:
+    """The name if it was signed with one of the secrets, or None."""
     if len(token) > TOKEN_BYTES:
         return None
-    shape = _SIGNED.fullmatch(token)
-    if shape is None:
+    match = _SIGNED.fullmatch(token)
+    if match is None:
         return None
-    encoded, shown = shape[1].encode(), shape[2]
-    # Every secret is tried: how long that takes tells nothing about any of them.
-    matches = [hmac.compare_digest(_mac(encoded, _bytes(each)), shown) for each in secrets if each]
-    return _name(encoded) if any(matches) else None
+    encoded, signature = match[1].encode(), match[2]
+    # Try every secret, so that the time taken reveals nothing about any of them.
+    matches = [
+        hmac.compare_digest(_mac(encoded, _to_bytes(each)), signature) for each in secrets if each
+    ]
+    return _decode(encoded) if any(matches) else None
 
 
-def _name(encoded: bytes) -> str | None:
+def _decode(encoded: bytes) -> str | None:
     try:
-        # Unlike `json.loads`, it takes no lone surrogate, which no path could hold.
+        # Unlike `json.loads`, orjson refuses a lone surrogate, which no path can hold.
         name = orjson.loads(b64decode(encoded))
     except ValueError:
         return None
@@ -65,5 +67,5 @@ def _mac(encoded: bytes, secret: bytes) -> str:
     return hmac.digest(secret, encoded, "sha256").hex()
 
 
-def _bytes(secret: str | bytes) -> bytes:
+def _to_bytes(secret: str | bytes) -> bytes:
     return secret if isinstance(secret, bytes) else secret.encode(errors="surrogateescape")

@@ -1,17 +1,17 @@
-"""JSON Web Tokens: what bearer tokens allow, and whom identification tokens name.
+"""JSON Web Tokens: what bearer tokens permit, and whom identification tokens name.
 
 | claim | bearer token | identification token |
 |---|---|---|
-| `scope` | `read`, `write`, `admin` with spaces between them; `admin` is all three | |
-| `streams` | a pattern of paths, or a list of them; left out: none, for `admin` all | |
-| `sub` | who it is, for logs and limits | |
-| `ext` | | who it is, any text; needed |
-| `exp` | needed; at most `jwt_max_age` ahead | may be left out |
+| `scope` | `read`, `write`, `admin`, separated by spaces; `admin` includes the others | |
+| `streams` | a pattern of paths, or a list of them; if absent: none, for `admin` all | |
+| `sub` | the client, for logs and limits | |
+| `ext` | | the client, any text; required |
+| `exp` | required; at most `jwt_max_age` ahead | optional |
 | `nbf` | not before | not before |
 | `iat` | not in the future | |
-| `aud`, `iss` | exactly as in the settings: both there and the same, or on neither side | |
+| `aud`, `iss` | must match the settings; must be absent if the setting is empty | |
 
-Identification tokens are AnyCable's. They are always of the HMAC family.
+Identification tokens are those of AnyCable, and always signed with an HMAC.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from tailrace.settings import Settings
 SCOPES: Final = frozenset(("read", "write", "admin"))
 
 SKEW: Final = 30
-"""Seconds that the clock of whoever made a bearer token may be ahead of ours. It never makes a
-token last longer."""
+"""Seconds that the issuer's clock may be ahead of ours. It never extends the life of a token."""
 
 
 class Grant(NamedTuple):
-    """What a bearer token allows."""
+    """The permissions of a bearer token."""
 
     subject: str | None
     scopes: frozenset[str]
@@ -43,131 +42,134 @@ class Grant(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What an identification token says."""
+    """The client that an identification token names."""
 
     name: str
-    """The claim `ext`, as it is."""
+    """The claim `ext`, unchanged."""
     expires: int | None = None
-    """When the token ends, in milliseconds; None: never."""
+    """When the token expires, in milliseconds; None: never."""
 
 
-class Tokens:
+class TokenVerifier:
+    """Verifies bearer tokens and identification tokens."""
+
     def __init__(self, settings: Settings, keys: Keys) -> None:
         self._settings = settings
         self._secrets = keys.jwt
         self._algorithm = settings.jwt_algorithm
-        self._jwks = _jwks(settings)
+        self._jwks = _create_jwks(settings)
 
     @property
     def usable(self) -> bool:
-        """Whether there is anything to check a token with."""
+        """Whether there is any key to verify a token with."""
         return bool(self._jwks or self._secrets)
 
-    def unread_keys(self, bearer: str, now: int) -> tuple[Jwks, Jws] | None:
-        """The keys that have to be read before the token can be judged, if there are such."""
+    def outdated_keys(self, bearer: str, now: int) -> tuple[Jwks, Jws] | None:
+        """The keys to read before the token can be verified, or None if none have to be."""
         if self._jwks is None:
             return None
         try:
             jws = Jws.parse(bearer, (self._algorithm,))
         except BadCredentials:
             return None
-        return (self._jwks, jws) if self._jwks.wants(jws, now) else None
+        return (self._jwks, jws) if self._jwks.needs_refresh(jws, now) else None
 
-    def grant(self, bearer: str, now: int) -> Grant:
-        """What a bearer token allows at a time, in milliseconds."""
-        return self.judged(bearer, now)[0]
+    def verify_bearer(self, bearer: str, now: int) -> Grant:
+        """Verify a bearer token at a time in milliseconds, and return what it permits."""
+        return self.verify_bearer_claims(bearer, now)[0]
 
-    def judged(self, bearer: str, now: int) -> tuple[Grant, Mapping[str, Any]]:
-        """What a bearer token allows, and all that it says."""
+    def verify_bearer_claims(self, bearer: str, now: int) -> tuple[Grant, Mapping[str, Any]]:
+        """Verify a bearer token, and return what it permits and all its claims."""
         jws = Jws.parse(bearer, (self._algorithm,))
         jwks = self._jwks
-        good = jws.signed_with(self._secrets) if jwks is None else jwks.signed(jws, now)
-        _require(good, "signature does not verify")
-        claims, seconds = jws.claims(), now / 1000
-        _require_ours(claims, self._settings.jwt_audience, self._settings.jwt_issuer)
-        expires = _instant(claims, "exp")
+        valid = jws.signed_with(self._secrets) if jwks is None else jwks.verify(jws, now)
+        _require(valid, "signature is not valid")
+        claims, seconds = jws.parse_claims(), now / 1000
+        _require_audience_and_issuer(claims, self._settings.jwt_audience, self._settings.jwt_issuer)
+        expires = _parse_time(claims, "exp")
         if expires is None:
-            raise BadCredentials("the token's exp is missing")
-        _require(expires <= seconds + self._settings.jwt_max_age, "exp is too far ahead")
+            raise BadCredentials("the token has no exp")
+        max_age = self._settings.jwt_max_age
+        _require(expires <= seconds + max_age, f"exp is too far ahead: at most {max_age} seconds")
         for name in ("nbf", "iat"):
-            _require((_instant(claims, name) or 0) <= seconds + SKEW, f"{name} is in the future")
-        granted = _granted(claims)
+            _require((_parse_time(claims, name) or 0) <= seconds + SKEW, f"{name} is in the future")
+        grant = _parse_grant(claims)
         _check_expiry(expires, seconds)
-        return granted, claims
+        return grant, claims
 
-    def identity(self, token: str, now: int) -> Identity:
-        """Whom an identification token names, and until when."""
+    def verify_identity(self, token: str, now: int) -> Identity:
+        """Verify an identification token, and return whom it names and until when."""
         jws = Jws.parse(token, HASHES)
-        _require(jws.signed_with(self._secrets), "signature does not verify")
-        claims, seconds = jws.claims(), now / 1000
-        expires, begins = _instant(claims, "exp"), _instant(claims, "nbf")
+        _require(jws.signed_with(self._secrets), "signature is not valid")
+        claims, seconds = jws.parse_claims(), now / 1000
+        expires, begins = _parse_time(claims, "exp"), _parse_time(claims, "nbf")
         _require(begins is None or begins <= seconds, "nbf is in the future")
         _check_expiry(expires, seconds)
-        who = claims.get("ext")
-        if not isinstance(who, str):
-            raise BadCredentials("the token's ext is missing or no text")
-        return Identity(who, None if expires is None else int(min(expires * 1000, MAX_INTEGER)))
+        name = claims.get("ext")
+        if not isinstance(name, str):
+            raise BadCredentials("the token's ext is missing or not a string")
+        return Identity(name, None if expires is None else int(min(expires * 1000, MAX_INTEGER)))
 
 
-def _jwks(settings: Settings) -> Jwks | None:
+def _create_jwks(settings: Settings) -> Jwks | None:
     public = settings.jwt_algorithm in KINDS
     if public and not settings.jwks:
         raise BadSetting(
-            f"TAILRACE_JWT_ALGORITHM {settings.jwt_algorithm} needs TAILRACE_JWKS: the URL or the"
-            " file of the public keys"
+            f"TAILRACE_JWT_ALGORITHM {settings.jwt_algorithm} needs TAILRACE_JWKS: set it to the"
+            " URL or the file of the public keys"
         )
     if settings.jwks and not public:
         raise BadSetting(
-            f"TAILRACE_JWKS is of no use with TAILRACE_JWT_ALGORITHM {settings.jwt_algorithm}; set"
-            f" that to one of {', '.join(KINDS)}"
+            f"TAILRACE_JWKS is not used with TAILRACE_JWT_ALGORITHM {settings.jwt_algorithm}; set"
+            f" the algorithm to one of {', '.join(KINDS)}"
         )
     return Jwks(settings.jwks, settings.jwt_algorithm) if public else None
 
 
-def _granted(claims: Mapping[str, Any]) -> Grant:
+def _parse_grant(claims: Mapping[str, Any]) -> Grant:
     subject, scope = claims.get("sub"), claims.get("scope", "")
-    _require(subject is None or isinstance(subject, str), "sub is no text")
-    _require(isinstance(scope, str), "scope is no text")
+    _require(subject is None or isinstance(subject, str), "sub is not a string")
+    _require(isinstance(scope, str), "scope is not a string")
     scopes = SCOPES.intersection(scope.split())
     if "admin" in scopes:
         scopes = SCOPES
     if "streams" not in claims:
         return Grant(subject, scopes, EVERYTHING if "admin" in scopes else NOTHING)
     streams = claims["streams"]
-    # A text is one pattern, never several: a part of it may be the name of a user.
+    # Never split a string into several patterns: part of it may be a name chosen by a user.
     patterns = [streams] if isinstance(streams, str) else streams
-    _require(_are_texts(patterns), "streams is neither a pattern nor a list of patterns")
+    _require(_is_list_of_strings(patterns), "streams is neither a pattern nor a list of patterns")
     return Grant(subject, scopes, Patterns(tuple(patterns)))
 
 
-def _require_ours(claims: Mapping[str, Any], audience: str, issuer: str) -> None:
-    named = claims.get("aud", [])
-    audiences = [named] if isinstance(named, str) else named
-    _require(_are_texts(audiences), "aud is neither text nor a list of texts")
-    ours = audience in audiences if audience else not audiences
-    _require(ours, "aud is not TAILRACE_JWT_AUDIENCE")
-    _require(claims.get("iss", "") == issuer, "iss is not TAILRACE_JWT_ISSUER")
+def _require_audience_and_issuer(claims: Mapping[str, Any], audience: str, issuer: str) -> None:
+    claim = claims.get("aud", [])
+    audiences = [claim] if isinstance(claim, str) else claim
+    _require(_is_list_of_strings(audiences), "aud is neither a string nor a list of strings")
+    matches = audience in audiences if audience else not audiences
+    _require(matches, "aud does not match TAILRACE_JWT_AUDIENCE")
+    _require(claims.get("iss", "") == issuer, "iss does not match TAILRACE_JWT_ISSUER")
 
 
-def _are_texts(values: object) -> bool:
+def _is_list_of_strings(values: object) -> bool:
     return isinstance(values, list) and all(isinstance(each, str) for each in values)
 
 
-def _instant(claims: Mapping[str, Any], name: str) -> float | None:
-    """Seconds since 1970; None: there is no such claim."""
+def _parse_time(claims: Mapping[str, Any], name: str) -> float | None:
+    """A claim in seconds since 1970, or None if it is absent."""
     if name not in claims:
         return None
     value = claims[name]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadCredentials(f"the token's {name} is no number")
+        raise BadCredentials(f"the token's {name} is not a number")
     return value
 
 
 def _check_expiry(expires: float | None, seconds: float) -> None:
     if expires is not None and expires <= seconds:
-        raise TokenExpired("the token has expired; get a new one")
+        raise TokenExpired("the token has expired; request a new one")
 
 
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise BadCredentials(f"the token's {what}")
+def _require(condition: bool, fault: str) -> None:
+    if not condition:
+        raise BadCredentials(f"the token's {fault}")

@@ -1,9 +1,10 @@
-"""The command line `tailrace`: `serve` is the server, `sign` and `token` make credentials for one,
-`compact` works on the data of one that is stopped, `glue` on the table and bucket of a deployment,
-everything else is a client of one.
+"""The command line `tailrace`.
 
-A command's module is imported when the command is called, and httpx only when a request is made:
-what a command does not need must not slow its start.
+`serve` runs the server, `sign` and `token` create credentials, `compact` works on the data of a
+stopped server, `glue` on the table and bucket of a deployment; every other command is a client.
+
+The module of a command is imported when the command runs, and httpx when a request is sent, to keep
+the start fast.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import click
 
 from tailrace import __version__
 from tailrace.cli.failures import Exit, Failure, report
-from tailrace.cli.output import release_stdout
+from tailrace.cli.options import release_stdout
 
 COMMANDS: Final = {
     "serve": "serve:serve",
@@ -36,11 +37,11 @@ COMMANDS: Final = {
     "compact": "commands.compact:compact",
     "glue": "commands.glue:glue",
 }
-"""Each command and where it is: module below `tailrace.cli`, then the name in it."""
+"""The location of each command: a module below `tailrace.cli`, and a name in it."""
 
 
 class Tailrace(click.Group):
-    """Imports commands late, and ends every failure with one line and a code that means it."""
+    """Imports commands lazily, and reports every failure as one line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -87,15 +88,15 @@ class Tailrace(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        given = list(sys.argv[1:] if args is None else args)
+        arguments = list(sys.argv[1:] if args is None else args)
         try:
-            code = super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
+            code = super().main(arguments, prog_name, complete_var, standalone_mode=False, **extra)
             if not standalone_mode:
                 return code
         except (Failure, click.ClickException) as error:
             if not standalone_mode:
                 raise
-            code = report(error, as_json="--json" in given)
+            code = report(error, as_json="--json" in arguments)
         except click.Abort:
             code = Exit.INTERRUPTED
         sys.exit(code or Exit.OK)

@@ -1,4 +1,4 @@
-"""Where a stream is: a path below the server's `/v1/stream/`, or a full URL."""
+"""Stream addresses: a path below the server's `/v1/stream/`, or a full URL."""
 
 from __future__ import annotations
 
@@ -11,49 +11,51 @@ import click
 STREAMS: Final = "/v1/stream/"
 LISTING: Final = "/v1/streams"
 _UNESCAPED: Final = "!$&'()*+,;=:@~"
-"""What a path segment may hold as it is (RFC 3986): also how servers list their paths."""
+"""Characters that a path segment holds unencoded (RFC 3986), as in the paths that servers list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamAddress:
+    """The name of a stream on the command line, and its URL."""
+
     name: str
     url: str
 
     @property
     def origin(self) -> str:
-        return origin(self.url)
+        return parse_origin(self.url)
 
     @property
     def path(self) -> str:
-        """The percent-encoded path component of the URL, as fork headers want it."""
+        """The percent-encoded path of the URL, as in fork headers."""
         return urlsplit(self.url).path
 
 
-def locate(given: str, server: str) -> Stream:
-    """The stream that a command names; a full URL is taken as it is."""
-    if given.startswith(("http://", "https://")):
-        return Stream(given, checked(given))
-    path = given.lstrip("/")
+def locate(argument: str, server: str) -> StreamAddress:
+    """The stream that an argument names; a full URL is used unchanged."""
+    if argument.startswith(("http://", "https://")):
+        return StreamAddress(argument, check_url(argument))
+    path = argument.lstrip("/")
     if not path or {".", ".."} & set(path.split("/")):
-        raise click.BadParameter(f"'{given}' is not the path of a stream, such as chat/room-1")
-    return at(encoded(path), server, path)
+        raise click.BadParameter(f"'{argument}' is not the path of a stream, such as chat/room-1")
+    return address_of(encode_path(path), server, path)
 
 
-def at(path: str, server: str, name: str = "") -> Stream:
-    """The stream at an encoded path; named such that naming it so finds it again."""
+def address_of(path: str, server: str, name: str = "") -> StreamAddress:
+    """The address of the stream at an encoded path, with a name that `locate` resolves to it."""
     url = server.rstrip("/") + STREAMS + path
     if not name:
         name = unquote(path, errors="surrogateescape")
-        name = name if encoded(name) == path else url
-    return Stream(name, url)
+        name = name if encode_path(name) == path else url
+    return StreamAddress(name, url)
 
 
-def encoded(path: str) -> str:
+def encode_path(path: str) -> str:
     return quote(path, safe=f"/{_UNESCAPED}", errors="surrogateescape")
 
 
-def checked(url: str) -> str:
-    """A URL that a request can be sent to, or a usage error."""
+def check_url(url: str) -> str:
+    """Return the URL if a request can be sent to it, or raise a usage error."""
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -64,6 +66,7 @@ def checked(url: str) -> str:
     return url
 
 
-def origin(url: str) -> str:
+def parse_origin(url: str) -> str:
+    """Scheme, host and port of a URL, without credentials."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

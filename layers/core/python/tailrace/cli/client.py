@@ -1,4 +1,4 @@
-"""Requests to a server: retried while that can help, and failures that say what to do."""
+"""The HTTP client of the commands: retries, and failures that say what to do."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from typing import Final, Self
 import httpx
 
 from tailrace import __version__
-from tailrace.cli.address import Stream, locate, origin
+from tailrace.cli.address import StreamAddress, locate, parse_origin
 from tailrace.cli.failures import BY_STATUS, Exit, Failure
 
-RETRIED: Final = frozenset({429, 500, 502, 503, 504})
-FIRST_WAIT: Final = 0.1
-LONGEST_WAIT: Final = 15.0
-LONGEST_RETRY_AFTER: Final = 60.0
-SILENT_WAIT: Final = 1.0
-"""Waits up to this long are not worth telling about."""
+RETRIED_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
+INITIAL_WAIT: Final = 0.1
+MAX_WAIT: Final = 15.0
+MAX_RETRY_AFTER: Final = 60.0
+UNREPORTED_WAIT: Final = 1.0
+"""Waits up to this many seconds are not reported."""
 
 TIMEOUT: Final = httpx.Timeout(30.0, connect=10.0)
 LIVE_TIMEOUT: Final = httpx.Timeout(90.0, connect=10.0)
 
 
-class Client:
-    """A connection to one server. Every request it sends may be repeated without harm."""
+class CommandClient:
+    """Sends requests to one server, each of which can be repeated safely."""
 
     def __init__(
         self, server: str, token: str | None = None, *, on_wait: Callable[[str], None] = print
@@ -55,28 +55,29 @@ class Client:
         for http in self._http.values():
             http.close()
 
-    def stream(self, given: str) -> Stream:
-        return locate(given, self.server)
+    def locate(self, argument: str) -> StreamAddress:
+        """The stream that an argument names."""
+        return locate(argument, self.server)
 
     def send(
         self,
         method: str,
-        target: Stream,
+        target: StreamAddress,
         *,
-        doing: str,
-        missing: Stream | None = None,
+        action: str,
+        missing: StreamAddress | None = None,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
         timeout: httpx.Timeout = TIMEOUT,
     ) -> httpx.Response:
-        """The answer to a request that succeeded, or the `Failure` that the last attempt met.
+        """Send a request, and return the response; raises `Failure` for that of the last attempt.
 
-        What a 404 says is `missing` is the target, unless another stream is given.
+        `action` completes "cannot …"; a 404 is reported for `missing`, by default the target.
         """
         attempt = 0
         while True:
-            asked: float | None = None
+            retry_after: float | None = None
             try:
                 url = httpx.URL(target.url)
                 response = self._connection(url.scheme).request(
@@ -89,41 +90,41 @@ class Client:
             except httpx.InvalidURL as error:
                 raise Failure(f"'{target.url}' is not a URL: {error}", Exit.USAGE) from None
             except (httpx.TransportError, httpx.DecodingError) as error:
-                failure = unreachable(target, error)
+                failure = connection_failure(target, error)
             else:
                 if response.is_success:
                     return response
-                failure = refused(response, target, missing or target, doing)
-                if response.status_code not in RETRIED:
+                failure = response_failure(response, target, missing or target, action)
+                if response.status_code not in RETRIED_STATUSES:
                     raise failure
-                asked = retry_after(response)
+                retry_after = parse_retry_after(response)
             if self.retries is not None and attempt >= self.retries:
                 raise failure
-            self._wait(attempt, asked, failure)
+            self._wait(attempt, retry_after, failure)
             attempt += 1
 
     def _connection(self, scheme: str) -> httpx.Client:
         if scheme not in self._http:
-            # Reading the system's certificates takes longer than most commands do; a context
-            # without any fails closed should plain HTTP ever lead to TLS.
+            # Loading the system's certificates takes longer than most commands, so plain HTTP uses
+            # a context without any: it would refuse every TLS connection.
             bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             self._http[scheme] = httpx.Client(
                 headers=self._headers, verify=True if scheme == "https" else bare
             )
         return self._http[scheme]
 
-    def _wait(self, attempt: int, asked: float | None, failure: Failure) -> None:
+    def _wait(self, attempt: int, retry_after: float | None, failure: Failure) -> None:
         jitter = random.uniform(0.5, 1.0)  # noqa: S311
-        wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt, 16)) * jitter
-        wait = max(wait, min(asked or 0.0, LONGEST_RETRY_AFTER))
-        if wait > SILENT_WAIT:
+        wait = min(MAX_WAIT, INITIAL_WAIT * 2 ** min(attempt, 16)) * jitter
+        wait = max(wait, min(retry_after or 0.0, MAX_RETRY_AFTER))
+        if wait > UNREPORTED_WAIT:
             reason = failure.message.partition(";")[0]
-            self._on_wait(f"tailrace: {reason}; trying again in {wait:.0f} s")
+            self._on_wait(f"tailrace: {reason}; retrying in {wait:.0f} s")
         time.sleep(wait)
 
 
-def retry_after(response: httpx.Response) -> float | None:
-    """Seconds the server asks to be left alone for, given as such or as a date."""
+def parse_retry_after(response: httpx.Response) -> float | None:
+    """Seconds to wait before a retry, from a number or a date."""
     value = response.headers.get("Retry-After", "")
     try:
         if value.isdigit():
@@ -133,45 +134,49 @@ def retry_after(response: httpx.Response) -> float | None:
         return None
 
 
-def unreachable(target: Stream, error: httpx.RequestError) -> Failure:
+def connection_failure(target: StreamAddress, error: httpx.RequestError) -> Failure:
     if isinstance(error, httpx.TimeoutException):
-        reason = "no answer in time"
+        reason = "no response in time"
     else:
         reason = str(error).partition("] ")[2] or str(error) or type(error).__name__
     return Failure(
-        f"cannot reach {origin(target.url)}: {reason}; start a server with 'tailrace serve' or set"
-        " --url",
+        f"cannot reach {parse_origin(target.url)}: {reason}; start a server with 'tailrace serve'"
+        " or set --url",
         Exit.UNREACHABLE,
     )
 
 
-def refused(response: httpx.Response, target: Stream, missing: Stream, doing: str) -> Failure:
-    """What an answer other than success means, with the way out where there is one."""
+def response_failure(
+    response: httpx.Response, target: StreamAddress, missing: StreamAddress, action: str
+) -> Failure:
+    """Build the failure for an error response, with the fix where there is one."""
     status = response.status_code
-    code, said = server_error(response)
+    code, reason = parse_error(response)
     exit_code = BY_STATUS.get(status, Exit.UNEXPECTED)
     closed = response.headers.get("Stream-Closed", "").lower() == "true"
     if status == 404 and missing.name:
         fix = f"create it with 'tailrace create {shlex.quote(missing.name)}'"
-        message = f"cannot {doing}: no stream at '{missing.name}'; see 'tailrace ls' or {fix}"
+        message = f"cannot {action}: no stream at '{missing.name}'; see 'tailrace ls' or {fix}"
     elif status == 409 and closed:
         end = response.headers.get("Stream-Next-Offset", "an unknown offset")
-        message = f"cannot {doing}: the stream is closed at {end} and takes no more appends"
+        message = f"cannot {action}: the stream is closed at {end} and accepts no more appends"
     elif status == 409 and response.request.method == "PUT":
-        message = f"cannot {doing}: {said}; compare with 'tailrace info {shlex.quote(target.name)}'"
+        message = (
+            f"cannot {action}: {reason}; compare with 'tailrace info {shlex.quote(target.name)}'"
+        )
     elif exit_code is Exit.REFUSED:
-        message = f"cannot {doing}: {said}; give a token with --token or TAILRACE_TOKEN"
+        message = f"cannot {action}: {reason}; pass a token with --token or TAILRACE_TOKEN"
     elif exit_code is Exit.TOO_LARGE:
-        message = f"cannot {doing}: {said}; append less at once, see --lines and --batch-bytes"
+        message = f"cannot {action}: {reason}; append less at a time with --lines and --batch-bytes"
     elif exit_code is Exit.UNEXPECTED:
-        message = f"cannot {doing}: the server answered {status}: {said}"
+        message = f"cannot {action}: the server responded with {status}: {reason}"
     else:
-        message = f"cannot {doing}: {said}"
+        message = f"cannot {action}: {reason}"
     return Failure(message, exit_code, code=code, status=status)
 
 
-def server_error(response: httpx.Response) -> tuple[str, str]:
-    """Code and message of an error answer; other servers than ours may send plain text."""
+def parse_error(response: httpx.Response) -> tuple[str, str]:
+    """Code and message of an error response; other servers may send plain text."""
     try:
         error = response.json()["error"]
         return str(error["code"]), str(error["message"])

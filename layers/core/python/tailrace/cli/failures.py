@@ -1,14 +1,14 @@
-"""How a command ends: the exit codes, and one line that says what went wrong.
+"""Exit codes, and failures: one line that says what went wrong.
 
 | code | meaning |
 |---|---|
 | 0 | done |
-| 1 | the server failed, or something unexpected happened |
+| 1 | the server failed, or an unexpected error |
 | 2 | wrong usage or bad input (400) |
-| 3 | no such stream, or no longer there (404, 410) |
+| 3 | the stream does not exist, or was deleted (404, 410) |
 | 4 | conflict: closed, exists with other settings, sequence (409) |
 | 5 | the server cannot be reached |
-| 6 | refused (401, 403) |
+| 6 | not authorized (401, 403) |
 | 7 | too large (413) |
 | 130 | interrupted with Ctrl-C |
 """
@@ -45,7 +45,7 @@ BY_STATUS = {
 
 
 class Failure(Exception):
-    """An expected failure: a sentence for people, a `code` for machines, an exit code for both."""
+    """An expected failure: a sentence for people, a `code` for programs, and an exit code."""
 
     def __init__(
         self, message: str, exit_code: Exit, *, code: str = "", status: int | None = None
@@ -58,12 +58,12 @@ class Failure(Exception):
 
 
 def report(error: Failure | click.ClickException, *, as_json: bool) -> int:
-    """Say what went wrong on stderr; the exit code."""
+    """Print the failure to stderr, and return the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return error.exit_code
     if isinstance(error, click.ClickException):
-        error = _usage(error)
+        error = _usage_failure(error)
     message = " ".join(error.message.split())
     if as_json:
         fields = {"code": error.code, "message": message, "exit_code": int(error.exit_code)}
@@ -75,7 +75,7 @@ def report(error: Failure | click.ClickException, *, as_json: bool) -> int:
     return error.exit_code
 
 
-def _usage(error: click.ClickException) -> Failure:
+def _usage_failure(error: click.ClickException) -> Failure:
     message = error.format_message().rstrip(".")
     if isinstance(error, click.UsageError) and error.ctx is not None:
         message += f" (see '{error.ctx.command_path} --help')"

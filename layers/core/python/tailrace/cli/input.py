@@ -1,4 +1,4 @@
-"""What `append` sends: lines, messages or bytes, cut into the bodies of requests."""
+"""The input of `append`: lines, messages or bytes, batched into request bodies."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """The body of one request; `size` is its share of the input, `last` when nothing follows."""
+class Batch:
+    """The body of one request; `size` is its share of the input, `last` if no other follows."""
 
     body: bytes
     messages: int
@@ -29,51 +29,51 @@ class Piece:
     last: bool
 
 
-def whole(source: BinaryIO, mode: Mode, *, at_once: bool) -> Iterator[Piece]:
-    """All of the input: JSON is one text, anything else may go in blocks."""
+def read_blocks(source: BinaryIO, mode: Mode, *, at_once: bool) -> Iterator[Batch]:
+    """Read the whole input: JSON as one text, anything else in blocks unless `at_once`."""
     size = -1 if at_once or mode is Mode.JSON else BLOCK
     block = source.read(size)
     while block:
         following = source.read(size)
-        yield Piece(block, 1, len(block), last=not following)
+        yield Batch(block, 1, len(block), last=not following)
         block = following
 
 
-def given(messages: Iterable[bytes], mode: Mode, *, lines: bool) -> Iterator[Piece]:
-    """Messages of the command line, in one request: none is sent when one of them is no JSON."""
+def batch_messages(messages: Iterable[bytes], mode: Mode, *, lines: bool) -> Iterator[Batch]:
+    """Batch messages of the command line into one request; fails if one of them is not JSON."""
     texts = list(messages)
     if lines or mode is Mode.JSON:
-        yield _one_batch(texts, mode, "--message")
+        yield _join_texts(texts, mode, "--message")
     else:
         body = b"".join(texts)
-        yield Piece(body, len(texts), len(body), last=True)
+        yield Batch(body, len(texts), len(body), last=True)
 
 
-def lines_at_once(source: BinaryIO, mode: Mode, name: str) -> Iterator[Piece]:
-    """All lines in one request, for when there may be only one."""
+def batch_all_lines(source: BinaryIO, mode: Mode, name: str) -> Iterator[Batch]:
+    """Batch all lines into one request."""
     text = source.read().removesuffix(b"\n")
-    yield _one_batch(text.split(b"\n") if text else [], mode, f"{name} line")
+    yield _join_texts(text.split(b"\n") if text else [], mode, f"{name} line")
 
 
-def lines(
+def batch_lines(
     source: BinaryIO, mode: Mode, name: str, *, most_bytes: int, most_lines: int
-) -> Iterator[Piece]:
-    """The input's lines in batches: what is there, up to the limits, so that a pipe flows.
+) -> Iterator[Batch]:
+    """Batch lines as they arrive, up to the limits, so that a pipe is not delayed.
 
-    A line that is no JSON ends the input; what came before it is sent first.
+    A line that is not JSON ends the input, after the lines before it.
     """
 
-    def full(waiting: deque[_Line], size: int) -> bool:
-        """Whether a batch will leave something behind, and so is not the last."""
+    def is_full(waiting: deque[_Line], size: int) -> bool:
+        """Whether the next batch leaves some lines behind, and so is not the last one."""
         return len(waiting) > 1 and (size > most_bytes or len(waiting) > most_lines)
 
     waiting: deque[_Line] = deque()
     size = number = 0
     rest = b""
     ended = False
-    broken: Failure | None = None
+    failure: Failure | None = None
     while True:
-        while not ended and (not waiting or (not full(waiting, size) and _ready(source))):
+        while not ended and (not waiting or (not is_full(waiting, size) and _is_ready(source))):
             block = source.read1(BLOCK)  # type: ignore[attr-defined]
             ended = not block
             *texts, rest = (rest + block).split(b"\n")
@@ -86,26 +86,26 @@ def lines(
                     if line.item:
                         waiting.append(line)
                         size += len(line.item)
-            except Failure as failure:
-                ended, broken = True, failure
+            except Failure as error:
+                ended, failure = True, error
         batch: list[_Line] = []
-        room = most_bytes
+        capacity = most_bytes
         while waiting and len(batch) < most_lines:
-            if batch and len(waiting[0].item) > room:
+            if batch and len(waiting[0].item) > capacity:
                 break
             batch.append(waiting.popleft())
-            room -= len(batch[-1].item)
-        size -= most_bytes - room
+            capacity -= len(batch[-1].item)
+        size -= most_bytes - capacity
         if batch:
-            yield _together(batch, mode, last=ended and not waiting and broken is None)
+            yield _join_lines(batch, mode, last=ended and not waiting and failure is None)
         if ended and not waiting:
             break
-    if broken is not None:
-        raise broken
+    if failure is not None:
+        raise failure
 
 
 class _Line:
-    """A line as it goes into a body; blank ones are no JSON message, but part of a text."""
+    """One line of a body; a blank line is part of a text, but not a JSON message."""
 
     __slots__ = ("item", "size")
 
@@ -120,28 +120,28 @@ class _Line:
         try:
             flatten(self.item)
         except InvalidJson:
-            shown = self.item[:60].decode(errors="replace")
+            excerpt = self.item[:60].decode(errors="replace")
             raise Failure(
-                f"{name} {number} is not JSON: {shown}", Exit.USAGE, code=InvalidJson.code
+                f"{name} {number} is not JSON: {excerpt}", Exit.USAGE, code=InvalidJson.code
             ) from None
 
 
-def _one_batch(texts: Iterable[bytes], mode: Mode, name: str) -> Piece:
+def _join_texts(texts: Iterable[bytes], mode: Mode, name: str) -> Batch:
     batch = [_Line(text, number, mode, name) for number, text in enumerate(texts, 1)]
-    return _together([line for line in batch if line.item], mode, last=True)
+    return _join_lines([line for line in batch if line.item], mode, last=True)
 
 
-def _together(batch: list[_Line], mode: Mode, *, last: bool) -> Piece:
+def _join_lines(batch: list[_Line], mode: Mode, *, last: bool) -> Batch:
     items = [line.item for line in batch]
     if not items:
         body = b""
     else:
         body = b"[%b]" % b",".join(items) if mode is Mode.JSON else b"".join(items)
-    return Piece(body, len(items), sum(line.size for line in batch), last)
+    return Batch(body, len(items), sum(line.size for line in batch), last)
 
 
-def _ready(source: BinaryIO) -> bool:
-    """Whether reading would not wait; what cannot be asked is a buffer, and always ready."""
+def _is_ready(source: BinaryIO) -> bool:
+    """Whether reading would not block; a source that select does not support is a buffer."""
     try:
         return bool(select.select([source], [], [], 0)[0])
     except (OSError, ValueError):
@@ -149,7 +149,7 @@ def _ready(source: BinaryIO) -> bool:
 
 
 def regular_size(source: BinaryIO) -> int | None:
-    """How many bytes a file has; None for a pipe or a terminal."""
+    """The size of a file in bytes; None for a pipe or a terminal."""
     try:
         status = os.fstat(source.fileno())
     except (OSError, ValueError):

@@ -1,19 +1,75 @@
-"""Options and argument types that commands share."""
+"""Options and parameter types shared by the commands."""
 
 from __future__ import annotations
 
 import functools
+import json
+import os
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import click
 
-from tailrace.cli.address import checked
-from tailrace.cli.output import Output
+from tailrace.cli.address import check_url
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    as_json: bool
+
+    def result(self, sentence: str, **fields: object) -> None:
+        """Print the outcome of a command, as a sentence or as JSON."""
+        self.line(to_json_line(fields) if self.as_json else sentence)
+
+    def line(self, text: str) -> None:
+        # A name from the command line may contain bytes that are not UTF-8.
+        self.write(text.encode(errors="backslashreplace") + b"\n")
+
+    def write(self, data: bytes) -> None:
+        # Flush, so that a full disk or a closed pipe raises here and not at interpreter exit.
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    def note(self, sentence: str) -> None:
+        """Print a note to stderr, unless the output is JSON."""
+        if not self.as_json:
+            click.echo(sentence, err=True)
+
+
+def to_json_line(fields: object) -> str:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def format_table(rows: Sequence[Sequence[str]]) -> str:
+    """Format rows with aligned columns; control characters become `?`."""
+    clean = [["".join(c if c.isprintable() else "?" for c in cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*clean, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in clean
+    )
+
+
+def format_count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def release_stdout() -> None:
+    """Redirect a broken stdout to null, so that the last flush at exit does not fail."""
+    try:
+        target = sys.stdout.fileno()
+    except (OSError, ValueError, AttributeError):
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, target)
+    os.close(null)
+
 
 if TYPE_CHECKING:
-    from tailrace.cli.client import Client
+    from tailrace.cli.client import CommandClient
 
 P = ParamSpec("P")
 
@@ -22,7 +78,7 @@ _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class HeaderText(click.ParamType[str]):
-    """Text that can travel as the value of an HTTP header."""
+    """Text that is valid as the value of an HTTP header."""
 
     name = "text"
 
@@ -33,8 +89,8 @@ class HeaderText(click.ParamType[str]):
         return text
 
 
-class Seconds(click.ParamType[int]):
-    """A whole number of seconds, or of minutes, hours or days: 90, 15m, 12h, 7d."""
+class Duration(click.ParamType[int]):
+    """A number of seconds, minutes, hours or days: 90, 15m, 12h, 7d."""
 
     name = "duration"
 
@@ -46,20 +102,20 @@ class Seconds(click.ParamType[int]):
 
 
 def client_command(
-    command: Callable[Concatenate[Client, Output, P], None],
+    command: Callable[Concatenate[CommandClient, Output, P], None],
 ) -> Callable[..., None]:
-    """Give a command the options of every client command, and its connection and output."""
+    """Add the options that all client commands share, and pass a client and an output."""
 
     @functools.wraps(command)
     def run(*args: Any, url: str, token: str | None, as_json: bool, **rest: Any) -> None:
-        from tailrace.cli.client import Client
+        from tailrace.cli.client import CommandClient
 
         out = Output(as_json)
-        with Client(url, token, on_wait=out.note) as client:
+        with CommandClient(url, token, on_wait=out.note) as client:
             command(client, out, *args, **rest)
 
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON for machines."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
         click.option(
             "--token",
             type=HeaderText(),
@@ -69,13 +125,13 @@ def client_command(
         ),
         click.option(
             "--url",
-            type=checked,
+            type=check_url,
             metavar="URL",
             default=DEFAULT_URL,
             envvar="TAILRACE_URL",
             show_default=True,
             show_envvar=True,
-            help="Where the server is.",
+            help="URL of the server.",
         ),
     ):
         run = option(run)

@@ -16,13 +16,14 @@ from tailrace.settings import Settings, variable
 _METAVARS: Final = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 
 
-def settings_flags(command: Callable[..., None]) -> Callable[..., None]:
+def add_settings_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Add a flag for every setting of the server."""
     for setting in reversed(fields(Settings)):
         if not setting.metadata["serve"]:
             continue
         flag = f"--{setting.name.replace('_', '-')}"
         default = f"default: {setting.default}; " if setting.default != "" else ""
-        shape: dict[str, Any] = (
+        options: dict[str, Any] = (
             {"is_flag": True, "default": None}
             if type(setting.default) is bool
             else {"metavar": _METAVARS[type(setting.default)]}
@@ -31,17 +32,17 @@ def settings_flags(command: Callable[..., None]) -> Callable[..., None]:
             flag,
             setting.name,
             help=f"{setting.metadata['doc']}  [{default}env: {variable(setting)}]",
-            **shape,
+            **options,
         )(command)
     return command
 
 
 @click.command()
-@settings_flags
+@add_settings_flags
 def serve(**flags: Any) -> None:
     """Run the server.
 
-    It ends with Ctrl-C or SIGTERM, after the requests under way.
+    Ctrl-C or SIGTERM stops it after the requests in progress.
     """
     try:
         settings = load_settings(**flags)

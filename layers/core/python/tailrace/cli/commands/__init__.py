@@ -1,1 +1,1 @@
-"""The client commands, a module for each kind."""
+"""The commands, except `serve`."""

@@ -1,4 +1,4 @@
-"""`tailrace append`: content from a file, stdin or the command line, exactly once."""
+"""`tailrace append`: append a file, stdin or messages, exactly once."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from tailrace.cli.failures import Exit, Failure
-from tailrace.cli.options import HeaderText, client_command
-from tailrace.cli.output import Output, counted
+from tailrace.cli.options import HeaderText, Output, client_command, format_count
 
 if TYPE_CHECKING:
-    from tailrace.cli.address import Stream
-    from tailrace.cli.client import Client
-    from tailrace.cli.input import Piece
+    from tailrace.cli.address import StreamAddress
+    from tailrace.cli.client import CommandClient
+    from tailrace.cli.input import Batch
     from tailrace.log.content import Mode
 
 LONG_INPUT: Final = 1.0
-"""Seconds from which on a progress bar is worth showing."""
+"""Seconds after which a progress bar is shown."""
 
 
 class Appender:
-    """Sends pieces one after the other as one producer, so that a repeated request counts once."""
+    """Sends batches as one producer, so that a repeated request is appended once."""
 
     def __init__(
-        self, client: Client, target: Stream, content_type: str, seq: str | None, closing: bool
+        self,
+        client: CommandClient,
+        target: StreamAddress,
+        content_type: str,
+        seq: str | None,
+        closing: bool,
     ) -> None:
         self.appends = self.messages = self.bytes = 0
         self.next_offset: str | None = None
@@ -45,13 +49,13 @@ class Appender:
         if seq is not None:
             self._headers["Stream-Seq"] = seq
 
-    def send(self, piece: Piece) -> None:
-        self._post(piece.body, closing=self._closing and piece.last)
-        self.messages += piece.messages
-        self.bytes += len(piece.body)
+    def send(self, batch: Batch) -> None:
+        self._post(batch.body, closing=self._closing and batch.last)
+        self.messages += batch.messages
+        self.bytes += len(batch.body)
 
     def finish(self) -> None:
-        """Close what no last piece could close, for input whose end showed too late."""
+        """Close the stream if the last batch was not known to be the last one."""
         if self._closing and not self.closed:
             self._post(b"", closing=True)
 
@@ -62,7 +66,7 @@ class Appender:
         response = self._client.send(
             "POST",
             self._target,
-            doing=f"append to '{self._target.name}'",
+            action=f"append to '{self._target.name}'",
             headers=headers,
             content=body,
         )
@@ -80,41 +84,43 @@ class Appender:
     "messages",
     multiple=True,
     metavar="TEXT",
-    help="Append this text instead of a file; may be given several times.",
+    help="Append this text instead of a file; may be repeated.",
 )
 @click.option(
     "-l",
     "--lines",
     "by_lines",
     is_flag=True,
-    help="Each line is a message; in a JSON stream each line is a JSON value.",
+    help="Append each line as a message; in a JSON stream each line is a JSON value.",
 )
-@click.option("--seq", type=HeaderText(), help="Stream-Seq to send; everything goes in one append.")
+@click.option(
+    "--seq", type=HeaderText(), help="Stream-Seq to send; sends everything in one append."
+)
 @click.option("--close", is_flag=True, help="Close the stream with the last append.")
 @click.option(
     "--batch-bytes",
     type=click.IntRange(min=1),
     default=256 << 10,
     show_default=True,
-    help="With --lines: most bytes of one append.",
+    help="With --lines: maximum number of bytes per append.",
 )
 @click.option(
     "--batch-lines",
     type=click.IntRange(min=1),
     default=10_000,
     show_default=True,
-    help="With --lines: most lines of one append.",
+    help="With --lines: maximum number of lines per append.",
 )
 @click.option(
     "--retries",
     type=click.IntRange(min=0),
     default=8,
     show_default=True,
-    help="How often a failed request is repeated; what arrived is never appended twice.",
+    help="How often a failed request is repeated; nothing is appended twice.",
 )
 @client_command
 def append(
-    client: Client,
+    client: CommandClient,
     out: Output,
     stream: str,
     file: BinaryIO | None,
@@ -128,43 +134,43 @@ def append(
 ) -> None:
     """Append FILE, stdin or messages to STREAM.
 
-    Without --lines the input is one append; a stream that is not JSON gets it in blocks of 1 MiB.
+    Without --lines the input is one append, or one per MiB unless the stream is JSON.
     """
     from tailrace.log.content import DEFAULT_TYPE, mode
 
     if file and messages:
-        raise click.UsageError("give a FILE or --message, not both")
+        raise click.UsageError("pass a FILE or --message, not both")
     if not file and not messages:
         if sys.stdin.isatty():
-            raise click.UsageError("nothing to append; give a FILE, - for stdin, or --message")
+            raise click.UsageError("nothing to append; pass a FILE, - for stdin, or --message")
         file = sys.stdin.buffer
-    target = client.stream(stream)
-    head = client.send("HEAD", target, doing=f"append to '{target.name}'")
+    target = client.locate(stream)
+    head = client.send("HEAD", target, action=f"append to '{target.name}'")
     content_type = head.headers.get("Content-Type", DEFAULT_TYPE)
-    pieces = _pieces(
+    batches = _read_batches(
         file, messages, mode(content_type), by_lines, seq is not None, batch_bytes, batch_lines
     )
     client.retries = retries
     appender = Appender(client, target, content_type, seq, close)
     quiet = out.as_json or not sys.stderr.isatty()
-    begun = time.monotonic()
+    started = time.monotonic()
     try:
         with _progress(file) as bar:
-            for piece in pieces:
-                if piece.body:
-                    appender.send(piece)
-                bar.hidden = quiet or time.monotonic() - begun < LONG_INPUT
-                bar.update(piece.size if bar.length else piece.messages)
+            for batch in batches:
+                if batch.body:
+                    appender.send(batch)
+                bar.hidden = quiet or time.monotonic() - started < LONG_INPUT
+                bar.update(batch.size if bar.length else batch.messages)
             appender.finish()
     except Failure as failure:
-        failure.message += _already(appender)
+        failure.message += _describe_progress(appender)
         raise
     if not appender.appends and not by_lines:
         raise Failure("nothing to append: the input is empty", Exit.USAGE, code="EMPTY_BODY")
     _report(out, target, appender, counts=by_lines or bool(messages))
 
 
-def _pieces(
+def _read_batches(
     file: BinaryIO | None,
     messages: tuple[str, ...],
     mode: Mode,
@@ -172,22 +178,22 @@ def _pieces(
     at_once: bool,
     batch_bytes: int,
     batch_lines: int,
-) -> Iterator[Piece]:
+) -> Iterator[Batch]:
     from tailrace.cli import input as source
 
     if file is None:
         texts = [text.encode(errors="surrogateescape") for text in messages]
-        return source.given(texts, mode, lines=by_lines)
+        return source.batch_messages(texts, mode, lines=by_lines)
     if not by_lines:
-        return source.whole(file, mode, at_once=at_once)
+        return source.read_blocks(file, mode, at_once=at_once)
     name = getattr(file, "name", "the input")
     if at_once:
-        return source.lines_at_once(file, mode, name)
-    return source.lines(file, mode, name, most_bytes=batch_bytes, most_lines=batch_lines)
+        return source.batch_all_lines(file, mode, name)
+    return source.batch_lines(file, mode, name, most_bytes=batch_bytes, most_lines=batch_lines)
 
 
 def _progress(file: BinaryIO | None) -> Any:
-    """A bar on stderr: bytes of a file, or messages of a pipe whose end nobody knows."""
+    """A progress bar on stderr: bytes of a file, or messages of a pipe of unknown length."""
     from tailrace.cli.input import regular_size
 
     size = regular_size(file) if file else None
@@ -201,17 +207,17 @@ def _progress(file: BinaryIO | None) -> Any:
     )
 
 
-def _already(appender: Appender) -> str:
+def _describe_progress(appender: Appender) -> str:
     if not appender.appends:
         return ""
-    done = counted(appender.messages, "message")
-    return f"; {done} ({counted(appender.bytes, 'byte')}) before that were appended"
+    done = format_count(appender.messages, "message")
+    return f"; {done} ({format_count(appender.bytes, 'byte')}) were appended before"
 
 
-def _report(out: Output, target: Stream, appender: Appender, *, counts: bool) -> None:
-    size = counted(appender.bytes, "byte")
-    what = f"{counted(appender.messages, 'message')} ({size})" if counts else size
-    sentence = f"appended {what} to {target.name}"
+def _report(out: Output, target: StreamAddress, appender: Appender, *, counts: bool) -> None:
+    size = format_count(appender.bytes, "byte")
+    amount = f"{format_count(appender.messages, 'message')} ({size})" if counts else size
+    sentence = f"appended {amount} to {target.name}"
     if appender.next_offset:
         sentence += f", next offset {appender.next_offset}"
     out.result(

@@ -1,4 +1,4 @@
-"""`tailrace compact`: move older entries of the embedded store into segments."""
+"""`tailrace compact`: move older entries of the embedded store into segment files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tailrace.cli.failures import Exit, Failure
-from tailrace.cli.output import Output, counted
+from tailrace.cli.options import Output, format_count
 from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting, TailraceError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tailrace.store.base import Compacted
 
 PAUSE: Final = 1.0
-"""Seconds between two lines about how far it is."""
+"""Seconds between two progress lines."""
 
 
 @click.command()
@@ -29,11 +29,11 @@ PAUSE: Final = 1.0
     show_envvar=True,
     help="Directory of the embedded store.  [default: ./data]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compact(data: str | None, as_json: bool) -> None:
     """Move older entries from the database into segment files.
 
-    The server that uses the directory must not be running; it does the same by itself.
+    Stop the server that uses the directory first. A running server does the same by itself.
     """
     import asyncio
     from pathlib import Path
@@ -42,15 +42,17 @@ def compact(data: str | None, as_json: bool) -> None:
     try:
         settings = load_settings(data=data)
         if not Path(settings.data).is_dir():
-            raise Failure(f"there is no data directory '{settings.data}'", Exit.NOT_FOUND)
-        done, retained = asyncio.run(_compact(settings, _teller(out)))
+            raise Failure(
+                f"data directory '{settings.data}' does not exist; check --data", Exit.NOT_FOUND
+            )
+        done, retained = asyncio.run(_compact(settings, _report_progress(out)))
     except TailraceError as error:
         code = Exit.USAGE if isinstance(error, BadSetting) else Exit.UNEXPECTED
         raise Failure(str(error), code, code=error.code) from None
     if retained:
-        out.note(f"let go of {_entries(retained)} by TAILRACE_RETENTION")
+        out.note(f"removed {_entries(retained)} that TAILRACE_RETENTION does not keep")
     out.result(
-        f"moved {_amount(done)} into {counted(done.segments, 'segment')}"
+        f"moved {_amount(done)} into {format_count(done.segments, 'segment')}"
         if done.segments
         else "nothing to move",
         streams=done.streams,
@@ -66,38 +68,38 @@ def compact(data: str | None, as_json: bool) -> None:
 async def _compact(
     settings: Settings, progress: Callable[[Compacted], None]
 ) -> tuple[Compacted, int]:
-    """What was moved, and how many entries were let go of before that."""
+    """Apply retention, then compact; returns what was moved and how many entries were removed."""
     from tailrace.store.sqlite.store import SqliteStore
 
     store = SqliteStore(settings)
     await store.open()
     try:
-        retained = await store.retain()
+        retained = await store.maintenance.retain()
         done = await store.compact(progress)
-        # Nobody reads here who might still need them.
-        await store.remove_replaced()
+        # No reader can still be using the replaced files.
+        await store.maintenance.remove_replaced()
         await store.sweep()
     finally:
         await store.close()
     return done, retained
 
 
-def _teller(out: Output) -> Callable[[Compacted], None]:
+def _report_progress(out: Output) -> Callable[[Compacted], None]:
     last = time.monotonic()
 
-    def tell(done: Compacted) -> None:
+    def report(done: Compacted) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= PAUSE:
             last = now
             out.note(f"{_amount(done)} so far")
 
-    return tell
+    return report
 
 
 def _amount(done: Compacted) -> str:
     size = f"{_entries(done.entries)} ({done.bytes:,} bytes)"
-    return f"{size} of {counted(done.streams, 'stream')}"
+    return f"{size} of {format_count(done.streams, 'stream')}"
 
 
 def _entries(number: int) -> str:

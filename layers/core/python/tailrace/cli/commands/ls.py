@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tailrace.cli.address import LISTING, Stream, at, encoded
-from tailrace.cli.commands.manage import expiry
+from tailrace.cli.address import LISTING, StreamAddress, address_of, encode_path
+from tailrace.cli.commands.manage import format_expiry
 from tailrace.cli.failures import Exit, Failure
-from tailrace.cli.options import client_command
-from tailrace.cli.output import Output, as_line, table
+from tailrace.cli.options import Output, client_command, format_table, to_json_line
 
 if TYPE_CHECKING:
-    from tailrace.cli.client import Client
+    from tailrace.cli.client import CommandClient
 
 PAGE: Final = 1000
 HEADINGS: Final = ("STREAM", "TYPE", "NEXT OFFSET", "STATE", "CREATED", "EXPIRES")
@@ -23,34 +22,34 @@ HEADINGS: Final = ("STREAM", "TYPE", "NEXT OFFSET", "STATE", "CREATED", "EXPIRES
 @click.command()
 @click.argument("prefix", default="")
 @client_command
-def ls(client: Client, out: Output, prefix: str) -> None:
+def ls(client: CommandClient, out: Output, prefix: str) -> None:
     """List the streams whose path begins with PREFIX."""
     if out.as_json:
-        for stream in streams(client, prefix):
-            out.line(as_line(stream))
+        for stream in list_streams(client, prefix):
+            out.line(to_json_line(stream))
         return
-    rows = [_row(stream) for stream in streams(client, prefix)]
+    rows = [_row(stream) for stream in list_streams(client, prefix)]
     if rows:
-        out.line(table([HEADINGS, *rows]))
+        out.line(format_table([HEADINGS, *rows]))
     else:
         out.note(f"no streams below '{prefix}'" if prefix else "no streams")
 
 
-def streams(client: Client, prefix: str) -> Iterator[dict[str, Any]]:
-    """What the server lists, each with the name that the other commands take."""
-    listing = Stream("", client.server.rstrip("/") + LISTING)
-    params = {"limit": str(PAGE), "prefix": encoded(prefix.lstrip("/"))}
+def list_streams(client: CommandClient, prefix: str) -> Iterator[dict[str, Any]]:
+    """List the streams page by page, each with the name that other commands accept."""
+    listing = StreamAddress("", client.server.rstrip("/") + LISTING)
+    params = {"limit": str(PAGE), "prefix": encode_path(prefix.lstrip("/"))}
     while True:
-        response = client.send("GET", listing, doing="list the streams", params=params)
+        response = client.send("GET", listing, action="list the streams", params=params)
         try:
             page = response.json()
-            for listed in page["streams"]:
-                found = at(listed["path"], client.server)
-                yield {"stream": found.name, "url": found.url, **listed}
+            for item in page["streams"]:
+                address = address_of(item["path"], client.server)
+                yield {"stream": address.name, "url": address.url, **item}
             following = page["next"]
         except (ValueError, LookupError, TypeError):
             raise Failure(
-                f"{listing.url} did not answer with a list of streams", Exit.UNEXPECTED
+                f"{listing.url} did not return a list of streams; check --url", Exit.UNEXPECTED
             ) from None
         if following is None or following == params.get("after"):
             return
@@ -64,5 +63,5 @@ def _row(stream: dict[str, Any]) -> tuple[str, ...]:
         str(stream.get("next_offset")),
         "closed" if stream.get("closed") else "open",
         str(stream.get("created_at") or "-"),
-        expiry(stream.get("ttl"), stream.get("expires_at")),
+        format_expiry(stream.get("ttl"), stream.get("expires_at")),
     )

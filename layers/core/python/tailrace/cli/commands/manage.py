@@ -1,4 +1,4 @@
-"""Commands about a stream as a whole: create, info, fork, close, rm."""
+"""`tailrace create`, `info`, `fork`, `close` and `rm`: commands for a whole stream."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from tailrace.cli.options import HeaderText, Seconds, client_command
-from tailrace.cli.output import Output, table
+from tailrace.cli.options import Duration, HeaderText, Output, client_command, format_table
 
 if TYPE_CHECKING:
     import httpx
 
-    from tailrace.cli.address import Stream
-    from tailrace.cli.client import Client
+    from tailrace.cli.address import StreamAddress
+    from tailrace.cli.client import CommandClient
 
 
 @click.command()
@@ -22,16 +21,20 @@ if TYPE_CHECKING:
     "-t",
     "--content-type",
     type=HeaderText(),
-    help="Media type of the content; application/json makes a stream of JSON messages."
+    help="Media type of the content; application/json creates a stream of JSON messages."
     "  [default: application/octet-stream]",
 )
-@click.option("--ttl", type=Seconds(), help="Expire after this long without use: 90, 15m, 12h, 7d.")
+@click.option(
+    "--ttl", type=Duration(), help="Expire after this long without use: 90, 15m, 12h, 7d."
+)
 @click.option("--expires-at", type=HeaderText(), help="Expire at this time, in RFC 3339.")
-@click.option("--closed", is_flag=True, help="Create it closed: --body is all it will ever hold.")
-@click.option("--body", type=click.File("rb"), help="File with the first content, - for stdin.")
+@click.option(
+    "--closed", is_flag=True, help="Create the stream closed: --body is its entire content."
+)
+@click.option("--body", type=click.File("rb"), help="File with the initial content, - for stdin.")
 @client_command
 def create(
-    client: Client,
+    client: CommandClient,
     out: Output,
     stream: str,
     content_type: str | None,
@@ -42,11 +45,11 @@ def create(
 ) -> None:
     """Create STREAM.
 
-    Doing it again with the same settings changes nothing.
+    Creating a stream again with the same settings changes nothing.
     """
     if ttl is not None and expires_at is not None:
-        raise click.UsageError("give --ttl or --expires-at, not both")
-    target = client.stream(stream)
+        raise click.UsageError("pass --ttl or --expires-at, not both")
+    target = client.locate(stream)
     headers = {
         "Content-Type": content_type,
         "Stream-TTL": None if ttl is None else str(ttl),
@@ -56,11 +59,11 @@ def create(
     response = client.send(
         "PUT",
         target,
-        doing=f"create '{target.name}'",
+        action=f"create '{target.name}'",
         headers={name: value for name, value in headers.items() if value is not None},
         content=body.read() if body else None,
     )
-    _created(out, target, response)
+    _report_created(out, target, response)
 
 
 @click.command()
@@ -70,19 +73,24 @@ def create(
 @click.option(
     "--sub-offset",
     type=click.IntRange(min=0),
-    help="Messages (JSON) or bytes of the append after that offset to take along.",
+    help="Messages (JSON) or bytes of the append after that offset to include.",
 )
 @client_command
 def fork(
-    client: Client, out: Output, source: str, target: str, at: str | None, sub_offset: int | None
+    client: CommandClient,
+    out: Output,
+    source: str,
+    target: str,
+    at: str | None,
+    sub_offset: int | None,
 ) -> None:
     """Create TARGET as a fork of SOURCE.
 
-    It begins with the content of SOURCE, shared and not copied, and then goes its own way.
+    TARGET shares the content of SOURCE up to that offset; later appends are independent.
     """
-    origin, branch = client.stream(source), client.stream(target)
+    origin, branch = client.locate(source), client.locate(target)
     if origin.origin != branch.origin:
-        raise click.UsageError("a stream and its fork are on the same server")
+        raise click.UsageError("a stream and its fork must be on the same server")
     headers = {"Stream-Forked-From": origin.path}
     if at is not None:
         headers["Stream-Fork-Offset"] = at
@@ -91,24 +99,24 @@ def fork(
     response = client.send(
         "PUT",
         branch,
-        doing=f"fork '{origin.name}' to '{branch.name}'",
+        action=f"fork '{origin.name}' to '{branch.name}'",
         missing=origin,
         headers=headers,
     )
-    _created(out, branch, response)
+    _report_created(out, branch, response)
 
 
 @click.command()
 @click.argument("stream")
 @client_command
-def info(client: Client, out: Output, stream: str) -> None:
+def info(client: CommandClient, out: Output, stream: str) -> None:
     """Show the metadata of STREAM.
 
-    Its content type, its end, whether it is closed and when it expires.
+    Its content type, next offset, state and expiry.
     """
-    target = client.stream(stream)
-    response = client.send("HEAD", target, doing=f"look at '{target.name}'")
-    fields = metadata(target, response)
+    target = client.locate(stream)
+    response = client.send("HEAD", target, action=f"show '{target.name}'")
+    fields = parse_metadata(target, response)
     ttl, expires_at = fields["ttl"], fields["expires_at"]
     rows = [
         ("stream", target.name),
@@ -116,22 +124,22 @@ def info(client: Client, out: Output, stream: str) -> None:
         ("content type", str(fields["content_type"])),
         ("next offset", str(fields["next_offset"])),
         ("state", "closed" if fields["closed"] else "open"),
-        ("expires", expiry(ttl, expires_at)),
+        ("expires", format_expiry(ttl, expires_at)),
     ]
-    out.result(table(rows), **fields)
+    out.result(format_table(rows), **fields)
 
 
 @click.command()
 @click.argument("stream")
 @client_command
-def close(client: Client, out: Output, stream: str) -> None:
-    """Close STREAM for good.
+def close(client: CommandClient, out: Output, stream: str) -> None:
+    """Close STREAM permanently.
 
-    Readers see its end, and nothing can be appended any more.
+    Readers see its end, and it accepts no more appends.
     """
-    target = client.stream(stream)
+    target = client.locate(stream)
     response = client.send(
-        "POST", target, doing=f"close '{target.name}'", headers={"Stream-Closed": "true"}
+        "POST", target, action=f"close '{target.name}'", headers={"Stream-Closed": "true"}
     )
     end = response.headers.get("Stream-Next-Offset")
     out.result(
@@ -146,14 +154,14 @@ def close(client: Client, out: Output, stream: str) -> None:
 @click.command()
 @click.argument("stream")
 @client_command
-def rm(client: Client, out: Output, stream: str) -> None:
+def rm(client: CommandClient, out: Output, stream: str) -> None:
     """Delete STREAM and its content."""
-    target = client.stream(stream)
-    client.send("DELETE", target, doing=f"delete '{target.name}'")
+    target = client.locate(stream)
+    client.send("DELETE", target, action=f"delete '{target.name}'")
     out.result(f"deleted {target.name}", stream=target.name, url=target.url, deleted=True)
 
 
-def metadata(target: Stream, response: httpx.Response) -> dict[str, object]:
+def parse_metadata(target: StreamAddress, response: httpx.Response) -> dict[str, object]:
     headers = response.headers
     ttl = headers.get("Stream-TTL", "")
     return {
@@ -167,20 +175,20 @@ def metadata(target: Stream, response: httpx.Response) -> dict[str, object]:
     }
 
 
-def expiry(ttl: object, expires_at: object) -> str:
+def format_expiry(ttl: object, expires_at: object) -> str:
     if ttl is not None:
         return f"after {ttl} s without use"
     return str(expires_at) if expires_at else "never"
 
 
-def _created(out: Output, target: Stream, response: httpx.Response) -> None:
+def _report_created(out: Output, target: StreamAddress, response: httpx.Response) -> None:
     new = response.status_code == 201
-    fields = metadata(target, response)
+    fields = parse_metadata(target, response)
     kind = fields["content_type"]
     out.result(
         f"created {target.name} ({kind})"
         if new
-        else f"{target.name} is already there with the same settings",
+        else f"{target.name} already exists with the same settings",
         created=new,
         **fields,
     )

@@ -1,4 +1,4 @@
-"""`tailrace read` and `tailrace tail`: a stream's content on stdout."""
+"""`tailrace read` and `tailrace tail`: print the content of a stream."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tailrace.cli.options import HeaderText, client_command
-from tailrace.cli.output import Output
+from tailrace.cli.options import HeaderText, Output, client_command
 
 if TYPE_CHECKING:
-    from tailrace.cli.client import Client
+    from tailrace.cli.client import CommandClient
 
 
 @click.command()
@@ -20,19 +19,21 @@ if TYPE_CHECKING:
     type=HeaderText(),
     default="-1",
     show_default="the beginning",
-    help="Read from this offset on.",
+    help="Start at this offset.",
 )
-@click.option("--raw", is_flag=True, help="JSON streams: the arrays as the server sends them.")
+@click.option(
+    "--raw", is_flag=True, help="JSON streams: print the arrays as the server sends them."
+)
 @client_command
-def read(client: Client, out: Output, stream: str, offset: str, raw: bool) -> None:
+def read(client: CommandClient, out: Output, stream: str, offset: str, raw: bool) -> None:
     """Print the content of STREAM.
 
-    Bytes come as they are, a JSON stream comes as one message per line.
+    Bytes are printed unchanged, a JSON stream as one message per line.
     """
-    from tailrace.cli.reading import catch_up, printed
+    from tailrace.cli.reading import catch_up, format_chunk
 
-    for chunk in catch_up(client, client.stream(stream), offset):
-        out.write(printed(chunk, raw=raw, as_json=out.as_json))
+    for chunk in catch_up(client, client.locate(stream), offset):
+        out.write(format_chunk(chunk, raw=raw, as_json=out.as_json))
 
 
 @click.command()
@@ -40,33 +41,35 @@ def read(client: Client, out: Output, stream: str, offset: str, raw: bool) -> No
 @click.option(
     "--offset",
     type=HeaderText(),
-    help="Start here: an offset, -1 for the beginning, now for the end.  [default: now]",
+    help="Start at this offset: -1 is the beginning, now the end.  [default: now]",
 )
 @click.option(
     "-n",
     "--last",
     type=click.IntRange(min=1),
     metavar="N",
-    help="First print the last N messages (JSON) or lines; reads the stream from --offset or the"
-    " beginning to find them.",
+    help="Print the last N messages (JSON) or lines first; finds them by reading the stream from"
+    " --offset or the beginning.",
 )
-@click.option("--raw", is_flag=True, help="JSON streams: the arrays as the server sends them.")
+@click.option(
+    "--raw", is_flag=True, help="JSON streams: print the arrays as the server sends them."
+)
 @client_command
 def tail(
-    client: Client, out: Output, stream: str, offset: str | None, last: int | None, raw: bool
+    client: CommandClient, out: Output, stream: str, offset: str | None, last: int | None, raw: bool
 ) -> None:
-    """Follow STREAM and print what is appended.
+    """Follow STREAM and print new data.
 
-    Ends when the stream is closed; survives a restart of the server.
+    Ends when the stream is closed, and reconnects after a restart of the server.
     """
-    from tailrace.cli.reading import catch_up, follow, newest, printed
+    from tailrace.cli.reading import catch_up, follow, format_chunk, take_last
 
-    target = client.stream(stream)
+    target = client.locate(stream)
     start = offset or ("-1" if last else "now")
     chunks = catch_up(client, target, start)
-    for reached in [newest(chunks, last)] if last else chunks:
+    for chunk in [take_last(chunks, last)] if last else chunks:
         if start != "now" or out.as_json:
-            out.write(printed(reached, raw=raw, as_json=out.as_json))
+            out.write(format_chunk(chunk, raw=raw, as_json=out.as_json))
     client.retries = None
-    for chunk in follow(client, target, reached):
-        out.write(printed(chunk, raw=raw, as_json=out.as_json))
+    for new_chunk in follow(client, target, chunk):
+        out.write(format_chunk(new_chunk, raw=raw, as_json=out.as_json))

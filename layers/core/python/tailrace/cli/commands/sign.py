@@ -1,4 +1,4 @@
-"""`tailrace sign` and `tailrace token`: credentials, made with the secrets that a server has."""
+"""`tailrace sign` and `tailrace token`: create credentials with the secrets of a server."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 from tailrace.cli.failures import Exit, Failure
-from tailrace.cli.options import Seconds
-from tailrace.cli.output import Output
+from tailrace.cli.options import Duration, Output
 from tailrace.configuration import load_settings
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ SCOPES: Final = ("read", "write", "admin")
 
 
 class Scopes(click.ParamType[tuple[str, ...]]):
-    """Scopes with spaces between them, as a token has them."""
+    """Scopes separated by spaces, as in a token."""
 
     name = "|".join(SCOPES)
 
@@ -35,9 +34,9 @@ secret_file = click.option(
     "--secret-file",
     type=click.File("r"),
     metavar="FILE",
-    help="File with the secret, - for stdin; without it the environment has the secret.",
+    help="File with the secret, - for stdin; by default it is read from the environment.",
 )
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command()
@@ -45,17 +44,17 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for m
 @secret_file
 @as_json
 def sign(name: str, secret_file: IO[str] | None, as_json: bool) -> None:
-    """Sign NAME, so that whoever has the result may read that stream.
+    """Sign NAME: the result permits reading the stream of that name.
 
-    The secret is TAILRACE_STREAMS_SECRET or else TAILRACE_SECRET; of several the first.
+    The secret is TAILRACE_STREAMS_SECRET, or else TAILRACE_SECRET; the first one if it has several.
     """
-    from tailrace.auth.signed_names import sign as signed
+    from tailrace.auth.signed_names import sign as sign_name
     from tailrace.errors import CannotSign
 
-    _, keys = _given()
-    secret = _secret(secret_file, keys.streams, "TAILRACE_STREAMS_SECRET")
+    _, keys = _load_keys()
+    secret = _read_secret(secret_file, keys.streams, "TAILRACE_STREAMS_SECRET")
     try:
-        token = signed(name, secret)
+        token = sign_name(name, secret)
     except CannotSign as error:
         raise Failure(f"cannot sign: {error}", Exit.USAGE, code=error.code) from None
     Output(as_json).result(token, name=name, signed=token)
@@ -69,22 +68,22 @@ def sign(name: str, secret_file: IO[str] | None, as_json: bool) -> None:
     metavar="[read|write|admin]",
     multiple=True,
     required=True,
-    help="What it allows; may be given several times, or as 'read write'.",
+    help="What the token permits; may be repeated, or given as 'read write'.",
 )
 @click.option(
     "--streams",
     multiple=True,
     metavar="PATTERN",
-    help="Which streams it is for, such as 'chat/*' or 'logs/**'; may be given several times.",
+    help="Streams that the token is for, such as 'chat/*' or 'logs/**'; may be repeated.",
 )
 @click.option(
     "--ttl",
-    type=Seconds(),
+    type=Duration(),
     default="1h",
     show_default=True,
-    help="How long it is good: 90 (seconds), 15m, 12h, 7d.",
+    help="How long the token is valid: 90 (seconds), 15m, 12h, 7d.",
 )
-@click.option("--subject", metavar="TEXT", help="Who it is for: the claim sub.")
+@click.option("--subject", metavar="TEXT", help="The client that the token is for: the claim sub.")
 @secret_file
 @as_json
 def token(
@@ -95,55 +94,60 @@ def token(
     secret_file: IO[str] | None,
     as_json: bool,
 ) -> None:
-    """Make a bearer token for --token, or for any client.
+    """Create a bearer token, for --token or for any client.
 
-    The secret is TAILRACE_JWT_SECRET or else TAILRACE_SECRET; of several the first.
+    The secret is TAILRACE_JWT_SECRET, or else TAILRACE_SECRET; the first one if it has several.
     """
-    from tailrace.auth.jws import HASHES, made
+    from tailrace.auth.jws import HASHES, sign_token
 
-    settings, keys = _given()
-    allowed = dict.fromkeys(chain.from_iterable(scopes))
+    settings, keys = _load_keys()
+    unique_scopes = dict.fromkeys(chain.from_iterable(scopes))
     algorithm = settings.jwt_algorithm
     if algorithm not in HASHES:
         raise Failure(
-            f"tokens of {algorithm} are made by whoever has the private key, not here", Exit.USAGE
+            f"cannot create a token: TAILRACE_JWT_ALGORITHM {algorithm} needs the private key;"
+            " create tokens where that key is",
+            Exit.USAGE,
         )
-    if not streams and "admin" not in allowed:
-        raise click.UsageError("name the streams that it is for with --streams, such as 'chat/*'")
+    if not streams and "admin" not in unique_scopes:
+        raise click.UsageError(
+            "name the streams that the token is for with --streams, such as 'chat/*'"
+        )
     if not 0 < ttl <= settings.jwt_max_age:
         raise click.UsageError(
-            f"--ttl is at least a second and at most TAILRACE_JWT_MAX_AGE, {settings.jwt_max_age}"
+            "--ttl must be at least 1 second and at most TAILRACE_JWT_MAX_AGE,"
+            f" {settings.jwt_max_age}"
         )
-    secret = _secret(secret_file, keys.jwt, "TAILRACE_JWT_SECRET")
+    secret = _read_secret(secret_file, keys.jwt, "TAILRACE_JWT_SECRET")
     now = int(time.time())
-    given = {
+    optional_claims = {
         "sub": subject,
         "aud": settings.jwt_audience,
         "iss": settings.jwt_issuer,
-        "scope": " ".join(allowed),
+        "scope": " ".join(unique_scopes),
         "streams": list(streams),
         "iat": now,
         "exp": now + ttl,
     }
-    claims = {name: value for name, value in given.items() if value}
-    made_token = made(claims, secret, algorithm)
-    Output(as_json).result(made_token, token=made_token, claims=claims)
+    claims = {name: value for name, value in optional_claims.items() if value}
+    signed = sign_token(claims, secret, algorithm)
+    Output(as_json).result(signed, token=signed, claims=claims)
 
 
-def _given() -> tuple[Settings, Keys]:
+def _load_keys() -> tuple[Settings, Keys]:
     from tailrace.auth.keys import Keys
     from tailrace.errors import BadSetting
 
     try:
         settings = load_settings()
-        return settings, Keys.of(settings)
+        return settings, Keys.from_settings(settings)
     except BadSetting as error:
         raise Failure(str(error), Exit.USAGE, code=error.code) from None
 
 
-def _secret(file: IO[str] | None, keys: tuple[bytes, ...], variable: str) -> bytes:
-    found = tuple(each.encode() for each in file.read().split()) if file else keys
-    if not found:
-        where = f"'{file.name}' is empty" if file else f"set {variable} or TAILRACE_SECRET"
-        raise Failure(f"no secret to sign with: {where}", Exit.USAGE)
-    return found[0]
+def _read_secret(file: IO[str] | None, keys: tuple[bytes, ...], variable: str) -> bytes:
+    secrets = tuple(each.encode() for each in file.read().split()) if file else keys
+    if not secrets:
+        fix = f"'{file.name}' is empty" if file else f"set {variable} or TAILRACE_SECRET"
+        raise Failure(f"no secret to sign with: {fix}", Exit.USAGE)
+    return secrets[0]
