@@ -1,11 +1,11 @@
-"""What clients say on a WebSocket, as API Gateway tells it."""
+"""Handles events of the WebSocket API: connections, messages, disconnections."""
 
 from typing import Any
 
-from tailrace.aws.handlers.websocket import Cable
+from tailrace.aws.handlers.websocket import WebSocketHandler
 
-cable = Cable()
+websocket = WebSocketHandler()
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    return cable(event, context)
+    return websocket(event, context)

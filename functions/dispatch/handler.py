@@ -1,10 +1,10 @@
-"""What has to follow a change of the log: it comes through the table's stream."""
+"""Handles records of the table's stream: delivers new entries, purges deleted streams."""
 
 from typing import Any
 
-from tailrace.aws.handlers.table_stream import Dispatch
+from tailrace.aws.handlers.table_stream import TableStreamHandler
 
-dispatch = Dispatch()
+dispatch = TableStreamHandler()
 
 
 def handler(event: dict[str, Any], _: object) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""What the edge knows of the access secret: brought up to date every minute."""
+"""Copies keys from the secrets to the edge, every minute."""
 
 from typing import Any
 
-from tailrace.aws.handlers.edge_keys import EdgeStore
+from tailrace.aws.handlers.edge_keys import EdgeKeysHandler
 
-store = EdgeStore()
+edge_keys = EdgeKeysHandler()
 
 
 def handler(_event: dict[str, Any], _: object) -> None:
-    store()
+    edge_keys()

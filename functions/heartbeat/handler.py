@@ -1,4 +1,4 @@
-"""What is done by the clock: pings, and what is due."""
+"""Sends pings to WebSockets and expires connections."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Answers that go on: reads of streams as server-sent events. It may only read."""
+"""Streams responses: reads of streams as server-sent events. It may only read."""
 
-from tailrace.aws.handlers.application import Function
+from tailrace.aws.handlers.application import FunctionApplication
 
-app = Function("live", read_only=True)
+app = FunctionApplication("live", read_only=True)

@@ -1,10 +1,10 @@
-"""A new secret between CloudFront and the functions, in the four steps of Secrets Manager."""
+"""Rotates the origin secret, in the four steps of Secrets Manager."""
 
 from typing import Any
 
-from tailrace.aws.handlers.rotate_secret import Rotation
+from tailrace.aws.handlers.rotate_secret import RotateSecretHandler
 
-rotation = Rotation()
+rotation = RotateSecretHandler()
 
 
 def handler(event: dict[str, Any], _: object) -> None:

@@ -1,4 +1,4 @@
-"""Any ASGI application on AWS Lambda with streamed responses: a loop for the Lambda Runtime API.
+"""Serves any ASGI application on AWS Lambda with streamed responses, by the Lambda Runtime API.
 
-The standard library is all it needs, and little of that, for every import is paid at a cold start.
+It imports little, and only from the standard library, since every import slows down cold starts.
 """

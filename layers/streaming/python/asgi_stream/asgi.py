@@ -1,4 +1,4 @@
-"""The shapes of ASGI 3."""
+"""The types of ASGI 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 to the Runtime API, one exchange at a time."""
+"""An HTTP/1.1 connection to the Runtime API, with one exchange at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 BROKEN = (OSError, EOFError)
-"""What a connection that ends too early raises."""
+"""The exceptions of a connection that breaks."""
 
 
 class Answer(NamedTuple):
@@ -20,9 +20,9 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """Opened when it is needed, kept alive, and opened anew when it turns out to be dead.
+    """A persistent connection, opened on demand and reopened if it is found closed.
 
-    asyncio turns TCP_NODELAY on, so that what is sent leaves at once.
+    asyncio enables TCP_NODELAY, so data is sent without delay.
     """
 
     def __init__(self, address: str) -> None:
@@ -34,19 +34,19 @@ class Connection:
     ) -> Answer:
         fields = {**(headers or {}), "Content-Length": str(len(body))}
         while True:
-            kept = self._is_open()
+            reused = self._is_open()
             try:
                 await self.begin(method, path, fields, body)
                 return await self.answer()
             except BROKEN:
                 self.close()
-                if not kept:
+                if not reused:
                     raise
 
     async def begin(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
     ) -> None:
-        """Sends a request, or with a chunked body its beginning."""
+        """Send a request, or the head of one with a chunked body."""
         if not self._is_open():
             self.close()
             host, _, port = self._address.rpartition(":")
@@ -81,7 +81,7 @@ class Connection:
         return Answer(int(first.split(" ")[1]), headers, body)
 
     def close(self) -> None:
-        """At once: what was not sent yet is dropped."""
+        """Close immediately, and discard unsent data."""
         if self._streams is not None:
             self._streams[1].transport.abort()
             self._streams = None

@@ -1,4 +1,4 @@
-"""What the platform says about an invocation."""
+"""The context of an invocation, from the headers of the Runtime API."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 
 class Context:
-    """In the scope as `aws.context`; the names are those of AWS's own Python runtime."""
+    """`aws.context` in the scope; its attributes are those of AWS's own Python runtime."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self.aws_request_id = headers["lambda-runtime-aws-request-id"]
         self.invocation_id = headers.get("lambda-runtime-invocation-id")
-        """To be sent back with the answer, where the platform gives one."""
+        """To be sent back with the response, if the platform sends one."""
         self.deadline = int(headers["lambda-runtime-deadline-ms"]) / 1000
         """In seconds since 1970."""
         self.invoked_function_arn = headers.get("lambda-runtime-invoked-function-arn", "")

@@ -1,5 +1,5 @@
-"""A function URL's event, payload format 2.0, as an ASGI request. API Gateway's HTTP APIs send the
-same format."""
+"""Converts events of function URLs, payload format 2.0, to ASGI requests. API Gateway's HTTP APIs
+send the same format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 def read_request(raw: bytes) -> tuple[Scope, bytes]:
-    """The scope of a request, and its body."""
+    """Return the scope and the body of a request."""
     try:
         event = json.loads(raw)
         return _scope(event), _body(event)
@@ -31,8 +31,8 @@ def _scope(event: Any) -> Scope:
     server = about.get("domainName")
     return {
         "type": "http",
-        # Not 2.4: there, Starlette no longer asks whether the client has left, and would not hear
-        # that the deadline is near.
+        # Not 2.4: with that, Starlette no longer waits for `http.disconnect`, and would not notice
+        # the deadline.
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": str(http.get("protocol", "HTTP/1.1")).rpartition("/")[2],
         "method": _get(event, "requestContext.http.method", str).upper(),

@@ -1,4 +1,4 @@
-"""What goes wrong, and how it is told: to the platform as JSON, to the log with its whole trace."""
+"""Errors, and how they are reported: to the platform as JSON, to the log with a traceback."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import traceback
 
 MESSAGE_CHARS = 8_000
 FRAMES = 50
-"""What is told to the platform goes into a header where a stream has begun, so it stays small."""
+"""Limits of a report, which is sent in a trailer if the response has started."""
 
 
 class Fault(Exception):
-    """Found by the runtime rather than raised by the app. The class names are what is reported,
-    and those that AWS's own runtime has too mean the same there."""
+    """An error of the runtime, not of the app. Class names are reported to the platform; those that
+    AWS's own runtime also has mean the same."""
 
 
 class MalformedHandlerName(Fault):
@@ -49,17 +49,17 @@ class DeadlineExceeded(Fault):
 
 
 class RuntimeApiError(Fault):
-    """The Runtime API does not hand out invocations; nothing is left to be done."""
+    """The Runtime API returns no invocations; the process has to exit."""
 
 
 def kind(error: BaseException) -> str:
-    """The error's type as the platform wants it, a category and a reason."""
+    """The error's type in the platform's format, a category and a reason."""
     name = type(error).__name__.encode("ascii", "replace").decode()
     return f"{'Runtime' if isinstance(error, Fault) else 'Function'}.{name}"
 
 
 def report(error: BaseException) -> bytes:
-    """The error as the JSON that AWS's own runtime would send."""
+    """The error as JSON, in the format of AWS's own runtime."""
     origin = error.__cause__ if isinstance(error, Fault) and error.__cause__ else error
     body = {
         "errorType": kind(error) if isinstance(error, Fault) else type(error).__name__,

@@ -1,4 +1,4 @@
-"""The app that `_HANDLER` names."""
+"""Imports the app that `_HANDLER` names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from asgi_stream.faults import HandlerNotFound, ImportModuleError, MalformedHand
 
 
 def load(handler: str) -> App:
-    """`module.attribute`, where the module may be given as a path, `package/module.attribute`."""
+    """Import `module.attribute`; the module may also be a path, `package/module.attribute`."""
     name, _, attribute = handler.replace("/", ".").rpartition(".")
     if not name:
         raise MalformedHandlerName(f"the handler {handler!r} is not of the form module.attribute")
@@ -20,5 +20,5 @@ def load(handler: str) -> App:
     app = getattr(module, attribute, None)
     if not callable(app):
         raise HandlerNotFound(f"module {name!r} has no callable {attribute!r}")
-    found: App = app
-    return found
+    loaded: App = app
+    return loaded

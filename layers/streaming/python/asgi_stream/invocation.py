@@ -1,4 +1,4 @@
-"""One request on its way through the app."""
+"""Runs the app for one request."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from asgi_stream.faults import (
 from asgi_stream.response import Response
 
 LEAVE_SECONDS = 0.5
-"""Before the deadline the app is told that its client has left. At the deadline itself the platform
-would break the response off and throw the environment away."""
+"""How long before the deadline `receive` returns `http.disconnect`. At the deadline the platform
+would abort the response and discard the environment."""
 
 CANCEL_SECONDS = 0.25
-"""Before the deadline an app that has not ended is cancelled. What is left is for the end of the
-response to be sent and taken, in a small function with little of the processor."""
+"""How long before the deadline an unfinished app is cancelled. The rest is for sending the end of
+the response, which may be slow in a small function."""
 
 CLEAN_UP_SECONDS = 0.1
-"""For a cancelled app to end; one that does not is left behind."""
+"""How long a cancelled app may take to end; then it is abandoned."""
 
 
 class Invocation:
@@ -34,10 +34,10 @@ class Invocation:
         self._connection = connection
         self._context = context
         self._path = f"/invocation/{context.aws_request_id}"
-        given = context.invocation_id
-        self._echo = {"Lambda-Runtime-Invocation-Id": given} if given else {}
+        invocation_id = context.invocation_id
+        self._echo = {"Lambda-Runtime-Invocation-Id": invocation_id} if invocation_id else {}
         self._over = asyncio.Event()
-        """Nothing that the app sends from now on is read, as far as it is concerned."""
+        """Set when `receive` should return `http.disconnect`."""
         self._late = False
         self._concluded = False
         self._body: bytes | None = None
@@ -61,7 +61,7 @@ class Invocation:
         await self._conclude(self._verdict(task))
 
     async def fail(self, error: BaseException) -> None:
-        """Reports the error; the response has not begun."""
+        """Report an error before the response has started."""
         log(f"request {self._context.aws_request_id} failed", error)
         headers = {**self._echo, "Lambda-Runtime-Function-Error-Type": kind(error)}
         try:
@@ -104,7 +104,7 @@ class Invocation:
                 raise RuntimeError(f"{other!r} is not expected here")
 
     def _verdict(self, task: asyncio.Task[None]) -> BaseException | None:
-        """What went wrong, if anything did."""
+        """The error, if there was one."""
         response = self._response
         if task.done() and not task.cancelled() and (error := task.exception()):
             return error
@@ -132,7 +132,7 @@ class Invocation:
             return
         try:
             async with asyncio.timeout(self._context.seconds_left()):
-                # A stream that its deadline ends is no failure: clients connect again.
+                # A stream that ends at the deadline is no failure: clients reconnect.
                 await response.end(None if self._late else error)
         except BROKEN as broken:
             log(f"the response could not be ended: {broken!r}")

@@ -1,4 +1,4 @@
-"""The app's lifespan: startup belongs to the environment's init, shutdown to SIGTERM."""
+"""The app's lifespan: startup during the environment's init, shutdown on SIGTERM."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from asgi_stream.faults import StartupFailed, log
 
 
 class Lifespan:
-    """As under uvicorn, an app that does not know lifespan is served all the same, and `state` is
-    what each request gets a copy of."""
+    """As with uvicorn, an app without lifespan support is served nevertheless, and each request
+    gets a copy of `state`."""
 
     def __init__(self, app: App) -> None:
         self.state: dict[str, Any] = {}
@@ -49,7 +49,7 @@ class Lifespan:
     async def _send(self, message: Message) -> None:
         kind = message["type"]
         if kind == "lifespan.startup.failed":
-            self._failure = message.get("message") or "the app does not say why"
+            self._failure = message.get("message") or "the app gave no reason"
         if kind == "lifespan.shutdown.failed":
             log(f"the app's shutdown failed: {message.get('message')}")
         (self._started if "startup" in kind else self._stopped).set()

@@ -1,4 +1,4 @@
-"""A response on its way to the Runtime API: a prelude, eight NUL, and the body piece by piece."""
+"""Streams a response to the Runtime API: a prelude, eight NUL, and the body in chunks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from asgi_stream.connection import BROKEN, Answer, Connection
 from asgi_stream.faults import kind, log, report
 
 FILLER = b"\n"
-"""Sent where the app sends no body: a function URL may never end a stream that has no byte."""
+"""Sent if the app sends no body: a function URL may never end a stream without a byte."""
 
 DROPPED = ("connection", "content-length", "transfer-encoding")
-"""They are about a connection that is not the client's, and a filler would make a length wrong."""
+"""Headers of a connection that is not the client's; padding would also make a length wrong."""
 
 EVENT_ENDS = (b"\n\n", b"\r\r", b"\n\r\n", b"\r\r\n")
-"""A blank line, and the end of the line before it: what ends a server-sent event."""
+"""The ends of a server-sent event: a line end and a blank line."""
 
 _TRAILERS = ("Lambda-Runtime-Function-Error-Type", "Lambda-Runtime-Function-Error-Body")
 
@@ -26,11 +26,11 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 class Response:
     def __init__(self, connection: Connection, padding: int, on_end: Callable[[], None]) -> None:
-        """`on_end` is called when the Runtime API has all of it, or wants no more."""
+        """`on_end` is called when the Runtime API has the whole response, or has aborted it."""
         self.started = False
         self.ended = False
         self.lost = False
-        """The Runtime API broke off."""
+        """The Runtime API aborted the response."""
         self._connection = connection
         self._padding = b":%b\n\n" % (b" " * (padding - 3)) if padding else b""
         self._on_end = on_end
@@ -40,7 +40,7 @@ class Response:
     async def start(
         self, path: str, echo: Mapping[str, str], status: int, headers: Headers
     ) -> None:
-        """Sends the prelude, at once: a client that waits for events must know that it may."""
+        """Send the prelude immediately: clients wait for it before they expect events."""
         fields, cookies = _fields(headers)
         if not _can_be_padded(fields):
             self._padding = b""
@@ -65,8 +65,8 @@ class Response:
         self._pad()
 
     async def write(self, piece: bytes, *, more: bool) -> None:
-        """Returns when there is room for another piece: what has not left yet stays small."""
-        self._refuse_if_lost()
+        """Send a piece; return when the buffer has room for another."""
+        self._raise_if_lost()
         if piece:
             self._empty = False
             self._connection.write(_chunk(piece))
@@ -76,8 +76,8 @@ class Response:
         await self._connection.drain()
 
     async def end(self, error: BaseException | None = None) -> None:
-        """Returns when the Runtime API has taken the whole response."""
-        self._refuse_if_lost()
+        """End the response; return when the Runtime API has accepted it."""
+        self._raise_if_lost()
         self.ended = True
         try:
             if self._empty:
@@ -91,7 +91,7 @@ class Response:
             log(f"the Runtime API refused the response: {answer}")
 
     def _pad(self) -> None:
-        """The platform may hold a small piece back until another comes: so here is another."""
+        """Send padding: the platform may hold back a small piece until the next one."""
         if self._padding:
             self._empty = False
             self._connection.write(_chunk(self._padding))
@@ -100,16 +100,16 @@ class Response:
         if not self.ended and not task.cancelled():
             self.lost = True
             self._connection.close()
-            log(f"the Runtime API broke the response off: {task.exception() or task.result()}")
+            log(f"the Runtime API aborted the response: {task.exception() or task.result()}")
         self._on_end()
 
-    def _refuse_if_lost(self) -> None:
+    def _raise_if_lost(self) -> None:
         if self.lost:
-            raise ConnectionResetError("the Runtime API broke the response off")
+            raise ConnectionResetError("the Runtime API aborted the response")
 
 
 def _fields(headers: Headers) -> tuple[dict[str, str], list[str]]:
-    """Each header once, as the prelude has no lists, and the cookies, which cannot be joined."""
+    """Join repeated headers, since the prelude has no lists; cookies cannot be joined."""
     fields: dict[str, str] = {}
     cookies: list[str] = []
     for raw_name, raw_value in headers:
@@ -123,7 +123,7 @@ def _fields(headers: Headers) -> tuple[dict[str, str], list[str]]:
 
 
 def _can_be_padded(fields: Mapping[str, str]) -> bool:
-    """Only where a comment may stand: not in what is compressed."""
+    """Whether comments can be inserted: only in uncompressed event streams."""
     kind_of_body = fields["content-type"].partition(";")[0].strip().lower()
     return kind_of_body == "text/event-stream" and "content-encoding" not in fields
 

@@ -1,4 +1,4 @@
-"""The loop: init, and then one invocation after the other."""
+"""The runtime loop: init, then one invocation after another."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from asgi_stream.invocation import Invocation
 from asgi_stream.lifespan import Lifespan
 
 PADDING = 64
-"""Bytes of a comment after each server-sent event, where ASGI_STREAM_PADDING does not say."""
+"""Default of ASGI_STREAM_PADDING: bytes of a comment after each server-sent event."""
 
 
 def main() -> int:
-    """The exit status; returns when SIGTERM came, or when there is no way to go on."""
+    """Run until SIGTERM or a fatal error; return the exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # It is a pipe: what the app prints would stay in it while the environment is frozen.
+        # A pipe: unflushed output would be stuck while the environment is frozen.
         sys.stdout.reconfigure(line_buffering=True)
     address = os.environ["AWS_LAMBDA_RUNTIME_API"]
     try:
-        # While no event loop runs: some apps run one of their own when they are imported.
+        # Before an event loop runs: some apps run one of their own when they are imported.
         loop = Loop(load(os.environ.get("_HANDLER", "")), address)
     except Exception as error:  # noqa: BLE001 - whatever the app's modules raise
         asyncio.run(fail_init(address, error))
@@ -82,19 +82,21 @@ class Loop:
             except BROKEN as broken:
                 raise RuntimeApiError(f"no invocation from {self._address}") from broken
             if answer.status != 200:
-                raise RuntimeApiError(f"instead of an invocation came {answer}")
+                raise RuntimeApiError(f"the Runtime API returned no invocation: {answer}")
             await self._serve(connection, answer, state)
 
-    async def _serve(self, connection: Connection, given: Answer, state: dict[str, Any]) -> None:
-        context = Context(given.headers)
+    async def _serve(
+        self, connection: Connection, invocation_answer: Answer, state: dict[str, Any]
+    ) -> None:
+        context = Context(invocation_answer.headers)
         if self._pollers == 1:
-            # There is one environment for all that runs at once.
+            # The variable is per process, so it is only set if there is one invocation at a time.
             os.environ.pop("_X_AMZN_TRACE_ID", None)
             if context.xray_trace_id:
                 os.environ["_X_AMZN_TRACE_ID"] = context.xray_trace_id
         invocation = Invocation(connection, context, self._padding)
         try:
-            scope, body = read_request(given.body)
+            scope, body = read_request(invocation_answer.body)
         except MalformedEvent as error:
             await invocation.fail(error)
             return

@@ -1,1 +1,1 @@
-"""Clients of AWS services: endpoint, credentials, signatures, connections and calls."""
+"""Clients of AWS services: endpoints, credentials, signatures, connections and calls."""

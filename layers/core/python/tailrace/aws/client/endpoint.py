@@ -1,7 +1,7 @@
-"""How AWS is reached: endpoint, region, credentials and retries, as botocore's chain finds them.
+"""Endpoint, region, credentials and retries of AWS services, resolved by botocore.
 
-boto3 and botocore are imported only when they are used: the import alone costs a cold start more
-than everything else that is done before the first call.
+boto3 and botocore are imported only when they are needed: in a cold start the import takes longer
+than everything else before the first call.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from tailrace.errors import BadSetting
-from tailrace.limits import CALL_ATTEMPTS, CONNECT_SECONDS
+from tailrace.limits import AWS_CALL_ATTEMPTS, AWS_CONNECT_SECONDS
 from tailrace.settings import Settings
 
 LOCAL_REGION: Final = "us-east-1"
 LOCAL_KEY: Final = "local"
-"""Stands for both keys: emulators take any, and some keep one table set per access key."""
+"""Both keys for emulators: they accept any, and some have separate tables per access key."""
 
 READ_SECONDS: Final = 20
-"""Silence after which boto3 gives up a request: enough for a slow S3, or the control plane."""
+"""Read timeout of boto3: enough for slow responses of S3 or of a control plane."""
 
 _NO_REGION: Final = (
     "no AWS region was found: set AWS_DEFAULT_REGION or AWS_REGION, or `region` in the profile that"
@@ -35,7 +35,7 @@ _NO_CREDENTIALS: Final = (
 
 
 class CredentialsUnavailable(Exception):
-    """Temporary credentials ran out and newer ones could not be had."""
+    """Temporary credentials expired and could not be refreshed."""
 
 
 class Credentials(NamedTuple):
@@ -48,68 +48,68 @@ def _nothing() -> None:
     pass
 
 
-class Access(NamedTuple):
+class ServiceAccess(NamedTuple):
     endpoint: str
     region: str
     attempts: int
-    """Tries per call, the first included."""
+    """Maximum attempts per call, including the first."""
     ca_bundle: str | None
     credentials: Callable[[], Awaitable[Credentials]]
-    """Cheap unless they have to be refreshed; that is done in a thread."""
+    """Returns cached credentials, or refreshes them in a thread."""
     local: bool
-    """The endpoint is on this machine."""
+    """Whether the endpoint is on this machine."""
     renew: Callable[[], None] = _nothing
-    """The credentials were refused as expired: look for newer ones when next asked for any."""
+    """Call it after credentials were refused as expired: `credentials` then refreshes them."""
 
 
-def resolve(settings: Settings, service: str = "dynamodb") -> Access:
-    """How a service is reached; `BadSetting` says what is missing."""
-    found = _find(service, settings)
-    keys = _Keys(found.credentials, lambda: _credentials(_session(), found.local))
-    return Access(
-        endpoint=found.endpoint or _default_endpoint(found.session, service, found.region),
-        region=found.region,
-        attempts=found.attempts,
-        ca_bundle=found.session.get_config_variable("ca_bundle"),
-        credentials=keys.current,
-        local=found.local,
-        renew=keys.renew,
+def resolve_service_access(settings: Settings, service: str = "dynamodb") -> ServiceAccess:
+    """Resolve a service's endpoint and credentials; raise BadSetting if one is missing."""
+    config = _resolve(service, settings)
+    source = _CredentialsSource(config.credentials, lambda: _credentials(_session(), config.local))
+    return ServiceAccess(
+        endpoint=config.endpoint or _default_endpoint(config.session, service, config.region),
+        region=config.region,
+        attempts=config.attempts,
+        ca_bundle=config.session.get_config_variable("ca_bundle"),
+        credentials=source.current,
+        local=config.local,
+        renew=source.renew,
     )
 
 
 def boto_client(service: str, settings: Settings) -> Any:
-    """boto3's client, for all that is not a call per request; found as `resolve` finds it."""
+    """A boto3 client with the same configuration, for calls that are not on a request's path."""
     import boto3
     from botocore.config import Config
 
-    found = _find(service, settings)
+    config = _resolve(service, settings)
     keys = {}
-    if found.credentials is None:
+    if config.credentials is None:
         keys = {"aws_access_key_id": LOCAL_KEY, "aws_secret_access_key": LOCAL_KEY}
-    config = Config(
-        connect_timeout=CONNECT_SECONDS,
+    boto_config = Config(
+        connect_timeout=AWS_CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
-        retries={"mode": "standard", "total_max_attempts": found.attempts},
+        retries={"mode": "standard", "total_max_attempts": config.attempts},
         max_pool_connections=settings.connections,
-        s3={"addressing_style": "path"} if found.local else None,
+        s3={"addressing_style": "path"} if config.local else None,
     )
-    return boto3.Session(botocore_session=found.session).client(
-        service, region_name=found.region, endpoint_url=found.endpoint, config=config, **keys
+    return boto3.Session(botocore_session=config.session).client(
+        service, region_name=config.region, endpoint_url=config.endpoint, config=boto_config, **keys
     )
 
 
-class _Found(NamedTuple):
+class _ServiceConfig(NamedTuple):
     session: Any
     endpoint: str | None
-    """None: the one that AWS has in the region."""
+    """None: the service's own endpoint in the region."""
     region: str
     credentials: Any
-    """botocore's; None: there are none, and none are needed."""
+    """Of botocore; None: there are none, and a local endpoint needs none."""
     attempts: int
     local: bool
 
 
-def _find(service: str, settings: Settings) -> _Found:
+def _resolve(service: str, settings: Settings) -> _ServiceConfig:
     from botocore.exceptions import BotoCoreError
 
     session = _session()
@@ -122,7 +122,7 @@ def _find(service: str, settings: Settings) -> _Found:
         credentials = _credentials(session, local)
         if credentials is None and not local:
             raise BadSetting(_NO_CREDENTIALS)
-        return _Found(session, endpoint, region, credentials, _attempts(session), local)
+        return _ServiceConfig(session, endpoint, region, credentials, _attempts(session), local)
     except BotoCoreError as error:
         raise BadSetting(f"the AWS configuration cannot be used: {error}") from error
 
@@ -134,7 +134,7 @@ def _session() -> Any:
 
 
 def _region(session: Any) -> str | None:
-    # botocore reads only the first, most other SDKs only the second; Lambda sets both.
+    # botocore reads only the first variable, most other SDKs only the second; Lambda sets both.
     for variable in ("AWS_DEFAULT_REGION", "AWS_REGION"):
         if os.environ.get(variable):
             return os.environ[variable]
@@ -166,7 +166,7 @@ def _endpoint_in_profile(session: Any, service: str) -> str:
     if name is None:
         services = {}
     elif (services := session.full_config.get("services", {}).get(name)) is None:
-        raise BadSetting(f"the AWS profile names services {name!r}, but there is no such section")
+        raise BadSetting(f"the AWS profile names services {name!r}, but that section is missing")
     endpoint: str = services.get(service, {}).get("endpoint_url") or profile.get("endpoint_url", "")
     return endpoint
 
@@ -175,15 +175,15 @@ def _default_endpoint(session: Any, service: str, region: str) -> str:
     from botocore.loaders import create_loader
     from botocore.regions import EndpointResolver
 
-    found = EndpointResolver(create_loader().load_data("endpoints")).construct_endpoint(
+    endpoint = EndpointResolver(create_loader().load_data("endpoints")).construct_endpoint(
         service,
         region,
         use_dualstack_endpoint=session.get_config_variable("use_dualstack_endpoint") or False,
         use_fips_endpoint=session.get_config_variable("use_fips_endpoint") or False,
     )
-    if found is None:
+    if endpoint is None:
         raise BadSetting(f"no endpoint of {service} is known in the region {region!r}")
-    return f"https://{found['hostname']}"
+    return f"https://{endpoint['hostname']}"
 
 
 def is_loopback(endpoint: str) -> bool:
@@ -199,40 +199,40 @@ def _attempts(session: Any) -> int:
         attempts = session.get_config_variable("max_attempts")
     except ValueError:
         raise BadSetting("AWS_MAX_ATTEMPTS must be a whole number") from None
-    return CALL_ATTEMPTS if attempts is None else max(1, attempts)
+    return AWS_CALL_ATTEMPTS if attempts is None else max(1, attempts)
 
 
 def _credentials(session: Any, local: bool) -> Any:
     if local:
-        # The role of this machine is no use there, and to find that there is none takes seconds.
+        # A local endpoint does not need this machine's role, and looking for one takes seconds.
         session.get_component("credential_provider").remove("iam-role")
     return session.get_credentials()
 
 
-class _Keys:
-    """The credentials as of now."""
+class _CredentialsSource:
+    """Current credentials, refreshed when they expire or were refused."""
 
-    def __init__(self, found: Any, find: Callable[[], Any]) -> None:
-        self._found = found
-        self._find = find
-        self._refused = False
+    def __init__(self, credentials: Any, load: Callable[[], Any]) -> None:
+        self._credentials = credentials
+        self._load = load
+        self._expired = False
 
     def renew(self) -> None:
-        self._refused = True
+        self._expired = True
 
     async def current(self) -> Credentials:
         try:
-            if self._refused:
-                self._refused = False
-                self._found = await asyncio.to_thread(self._find) or self._found
-            found = self._found
-            if found is None:
+            if self._expired:
+                self._expired = False
+                self._credentials = await asyncio.to_thread(self._load) or self._credentials
+            credentials = self._credentials
+            if credentials is None:
                 return Credentials(LOCAL_KEY, LOCAL_KEY, None)
-            refresh_needed = getattr(found, "refresh_needed", None)
+            refresh_needed = getattr(credentials, "refresh_needed", None)
             if refresh_needed is not None and refresh_needed():
-                frozen = await asyncio.to_thread(found.get_frozen_credentials)
+                frozen = await asyncio.to_thread(credentials.get_frozen_credentials)
             else:
-                frozen = found.get_frozen_credentials()
+                frozen = credentials.get_frozen_credentials()
         except Exception as error:
             raise CredentialsUnavailable(f"no credentials: {type(error).__name__}") from error
         return Credentials(frozen.access_key, frozen.secret_key, frozen.token)

@@ -1,4 +1,4 @@
-"""How a call to DynamoDB can end other than well; one small error each."""
+"""Errors of calls to AWS services, one class per kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CallFailed(Exception):
 
 
 class ConditionFailed(CallFailed):
-    """The condition did not hold; `item` is what is there, if it was asked for and exists."""
+    """The condition did not hold; `item` is the existing item, if it was requested."""
 
     def __init__(self, operation: str, item: Item | None) -> None:
         super().__init__(operation, "the condition did not hold")
@@ -24,14 +24,14 @@ class ConditionFailed(CallFailed):
 
 
 class Reason(NamedTuple):
-    """Why one action of a transaction did not go through; code `None` for those that would have."""
+    """Why one action of a transaction failed; the code is `None` for actions that did not."""
 
     code: str
     item: Item | None
 
 
 class TransactionCanceled(CallFailed):
-    """A condition of the transaction did not hold; nothing of it was done."""
+    """A condition of the transaction did not hold; nothing was written."""
 
     def __init__(self, operation: str, reasons: tuple[Reason, ...]) -> None:
         codes = ", ".join(reason.code for reason in reasons)
@@ -40,9 +40,9 @@ class TransactionCanceled(CallFailed):
 
 
 class Throttled(CallFailed):
-    """Still refused for its rate after all retries; nothing was done.
+    """Still throttled after all retries; nothing was written.
 
-    `hot_key`: one key is asked for too often, rather than the table or the account."""
+    `hot_key`: the limit is that of one key, not of the table or the account."""
 
     def __init__(self, operation: str, code: str, *, hot_key: bool) -> None:
         super().__init__(operation, f"throttled ({code})")
@@ -50,9 +50,9 @@ class Throttled(CallFailed):
 
 
 class Unavailable(CallFailed):
-    """No answer after all retries.
+    """No response after all retries.
 
-    `unclear`: an attempt may have been carried out all the same."""
+    `unclear`: an attempt may have been carried out nevertheless."""
 
     def __init__(self, operation: str, message: str, *, unclear: bool) -> None:
         super().__init__(operation, message)
@@ -60,7 +60,7 @@ class Unavailable(CallFailed):
 
 
 class Refused(CallFailed):
-    """DynamoDB said no, and would say so again: no such table, no permission, a bad request."""
+    """An error that a retry would not change: no such table, no permission, an invalid request."""
 
     def __init__(self, operation: str, code: str, message: str) -> None:
         super().__init__(operation, f"{code}: {message}")

@@ -1,9 +1,9 @@
-"""The calls to DynamoDB that requests are made of, with a tenth of what boto3 spends on one.
+"""A client for AWS services with JSON protocols, such as DynamoDB, at a tenth of boto3's cost.
 
-A call is tried until it has a definite answer or its attempts are used up. Once the outcome of an
-attempt is unclear, the call never ends in an error that says nothing was done, with one exception:
-`ConditionFailed` is what DynamoDB found at last, and that may be the very item an earlier attempt
-of the same call has put there. Who writes on a condition has to recognise their own.
+A call is retried until it has a definite result or no attempts are left. Once the outcome of an
+attempt is unclear, the call never raises an error that says nothing was written. `ConditionFailed`
+is the exception: it reports the item that DynamoDB found, which an earlier attempt of the same call
+may have written. Callers of conditional writes have to recognize their own item.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from tailrace.aws.client.endpoint import Access, CredentialsUnavailable
+from tailrace.aws.client.endpoint import CredentialsUnavailable, ServiceAccess
 from tailrace.aws.client.failures import (
     CallFailed,
     ConditionFailed,
@@ -31,12 +31,50 @@ from tailrace.aws.client.failures import (
     TransactionCanceled,
     Unavailable,
 )
-from tailrace.aws.client.pool import Answer, Broken, Pool
-from tailrace.aws.client.sigv4 import DYNAMODB, Service, Signer
+from tailrace.aws.client.pool import Answer, ExchangeFailed, Pool
+from tailrace.aws.client.sigv4 import DYNAMODB, RestSigner, Service, Signer
 from tailrace.errors import BadSetting
 
+IDLE_SECONDS: Final = 10.0
+"""How long a connection may be idle: if the server closed it meanwhile, the request would be sent
+twice."""
+
+
+class RestClient:
+    def __init__(
+        self, access: ServiceAccess, service: str, connections: int, url: str | None = None
+    ) -> None:
+        """`url`: overrides the service's endpoint. A local engine has one address for everything,
+        and finds the resource by the Host header."""
+        target = urlsplit(url or access.endpoint)
+        address = urlsplit(access.endpoint) if access.local else target
+        secure = address.scheme == "https"
+        assert address.hostname is not None
+        port = address.port or (443 if secure else 80)
+        self._access = access
+        self._base = target.path.rstrip("/")
+        self._signer = RestSigner(target.netloc, access.region, service)
+        self._pool = Pool(
+            address.hostname,
+            port,
+            tls_context(access.ca_bundle) if secure else None,
+            connections,
+            IDLE_SECONDS,
+        )
+
+    async def send(self, method: str, path: str, body: bytes = b"", more: str = "") -> Answer:
+        """Raises `ExchangeFailed` and `CredentialsUnavailable`."""
+        credentials = await self._access.credentials()
+        full_path = f"{self._base}{path}"
+        request = self._signer.request(method, full_path, body, credentials, time.time(), more)
+        return await self._pool.exchange(request)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
 PAUSE: Final = 0.025
-"""Seconds that the first pause lasts at most; each next one doubles that."""
+"""Upper bound of the first pause in seconds; it doubles with each attempt."""
 THROTTLED_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 
@@ -64,7 +102,7 @@ _WIDER_LIMIT: Final = re.compile(r"AccountLimit|(?:Table|Index)(?:Read|Write)\w+
 
 
 class Call(NamedTuple):
-    """What one call came to; `outcome` is "ok" or one of `OUTCOMES`."""
+    """The result of one call; `outcome` is "ok" or one of `OUTCOMES`."""
 
     operation: str
     outcome: str
@@ -74,10 +112,10 @@ class Call(NamedTuple):
     write_units: float
 
 
-class Client:
+class JsonClient:
     def __init__(
         self,
-        access: Access,
+        access: ServiceAccess,
         connections: int,
         meter: Callable[[Call], None] | None = None,
         service: Service = DYNAMODB,
@@ -85,16 +123,20 @@ class Client:
         endpoint = urlsplit(access.endpoint)
         host = endpoint.hostname or ""
         secure = endpoint.scheme == "https"
-        usual = 443 if secure else 80
-        port = endpoint.port or usual
-        shown = f"[{host}]" if ":" in host else host
+        default_port = 443 if secure else 80
+        port = endpoint.port or default_port
+        authority = f"[{host}]" if ":" in host else host
+        if port != default_port:
+            authority = f"{authority}:{port}"
         self._access = access
         self._meter = meter
-        self._signer = Signer(shown if port == usual else f"{shown}:{port}", access.region, service)
-        self._pool = Pool(host, port, tls(access.ca_bundle) if secure else None, connections)
+        self._signer = Signer(authority, access.region, service)
+        self._pool = Pool(
+            host, port, tls_context(access.ca_bundle) if secure else None, connections
+        )
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What DynamoDB answers to `request`, or one of `failures`."""
+        """Return the service's response, or raise one of `failures`."""
         if operation == "TransactWriteItems" and "ClientRequestToken" not in request:
             request = {**request, "ClientRequestToken": secrets.token_hex(16)}
         meter = self._meter
@@ -124,30 +166,30 @@ class Client:
             run.attempts += 1
             try:
                 return await self._attempt(run)
-            except _Setback as setback:
+            except _Retryable as error:
                 if run.attempts >= self._access.attempts or self._pool.closed:
-                    raise run.given_up(setback.failure) from setback.__cause__
-                longest = min(LONGEST_PAUSE, setback.pause * 2 ** (run.attempts - 1))
+                    raise run.final_failure(error.failure) from error.__cause__
+                longest = min(LONGEST_PAUSE, error.pause * 2 ** (run.attempts - 1))
             await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
 
     async def _attempt(self, run: _Run) -> dict[str, Any]:
         try:
             credentials = await self._access.credentials()
             request = self._signer.request(run.operation, run.body, credentials, time.time())
-            answer = await self._pool.exchange(request)
+            response = await self._pool.exchange(request)
         except CredentialsUnavailable as error:
-            raise run.setback(str(error), unclear=False) from error
-        except Broken as broken:
-            raise run.setback(str(broken), unclear=broken.sent) from broken
-        run.unclear |= answer.resent
-        content = _content(answer)
+            raise run.retryable(str(error), unclear=False) from error
+        except ExchangeFailed as error:
+            raise run.retryable(str(error), unclear=error.sent) from error
+        run.unclear |= response.resent
+        content = _parse_content(response)
         if content is None:
-            raise run.setback(f"an answer that is no answer, status {answer.status}", unclear=True)
-        if answer.status == 200:
+            raise run.retryable(f"a damaged response, status {response.status}", unclear=True)
+        if response.status == 200:
             return content
-        code = str(content.get("__type", f"HTTP {answer.status}")).rpartition("#")[2]
-        if answer.status >= 500 or code == "TransactionInProgressException":
-            raise run.setback(f"{code}, status {answer.status}", unclear=True)
+        code = str(content.get("__type", f"HTTP {response.status}")).rpartition("#")[2]
+        if response.status >= 500 or code == "TransactionInProgressException":
+            raise run.retryable(f"{code}, status {response.status}", unclear=True)
         if code in _EXPIRED and not run.renewed:
             run.renewed = True
             self._access.renew()
@@ -155,8 +197,8 @@ class Client:
         raise run.refusal(code, content)
 
 
-class _Setback(Exception):
-    """An attempt that may be repeated; `failure` is what the call ends with if it may not."""
+class _Retryable(Exception):
+    """A failed attempt that may be retried; `failure` is raised if no attempts are left."""
 
     def __init__(self, failure: CallFailed, pause: float) -> None:
         self.failure = failure
@@ -164,7 +206,7 @@ class _Setback(Exception):
 
 
 class _Run:
-    """One call on its way, and what became of its attempts so far."""
+    """A call in progress, and the state of its attempts."""
 
     __slots__ = ("attempts", "body", "operation", "renewed", "unclear")
 
@@ -173,58 +215,62 @@ class _Run:
         self.body = body
         self.attempts = 0
         self.unclear = False
-        """An attempt may have been carried out without our knowing."""
+        """An attempt may have been carried out, but its result is unknown."""
         self.renewed = False
 
-    def setback(self, message: str, *, unclear: bool) -> _Setback:
+    def retryable(self, message: str, *, unclear: bool) -> _Retryable:
         self.unclear |= unclear
-        return _Setback(Unavailable(self.operation, message, unclear=self.unclear), PAUSE)
+        return _Retryable(Unavailable(self.operation, message, unclear=self.unclear), PAUSE)
 
-    def refusal(self, code: str, content: dict[str, Any]) -> CallFailed | _Setback:
-        """What an error that DynamoDB answered with comes to."""
+    def refusal(self, code: str, content: dict[str, Any]) -> CallFailed | _Retryable:
+        """Convert an error response to an exception."""
         operation = self.operation
         if code == "ConditionalCheckFailedException":
             return ConditionFailed(operation, content.get("Item"))
         if code == "TransactionCanceledException":
-            given = content.get("CancellationReasons") or ()
-            reasons = tuple(Reason(each.get("Code", "None"), each.get("Item")) for each in given)
+            cancellations = content.get("CancellationReasons") or ()
+            reasons = tuple(
+                Reason(each.get("Code", "None"), each.get("Item")) for each in cancellations
+            )
             codes = {reason.code for reason in reasons}
             if "ConditionalCheckFailed" in codes:
                 return TransactionCanceled(operation, reasons)
             if codes <= _PASSING_REASONS:
-                texts = [each.get("Message") for each in given]
+                texts = [each.get("Message") for each in cancellations]
                 hot_key = _is_hot_key(texts, by_default=bool(codes & _HOT_KEY_REASONS))
-                shown = ", ".join(sorted(codes - {"None"})) or code
-                return _Setback(Throttled(operation, shown, hot_key=hot_key), THROTTLED_PAUSE)
+                names = ", ".join(sorted(codes - {"None"})) or code
+                return _Retryable(Throttled(operation, names, hot_key=hot_key), THROTTLED_PAUSE)
         message = content.get("message") or content.get("Message") or ""
         if code in _THROTTLES:
             texts = [message, content.get("ThrottlingReasons"), content.get("throttlingReasons")]
             hot_key = _is_hot_key(texts, by_default=code in _HOT_KEY)
-            return _Setback(Throttled(operation, code, hot_key=hot_key), THROTTLED_PAUSE)
-        return self.given_up(Refused(operation, code, _without_secrets(message)))
+            return _Retryable(Throttled(operation, code, hot_key=hot_key), THROTTLED_PAUSE)
+        return self.final_failure(Refused(operation, code, _without_secrets(message)))
 
-    def given_up(self, failure: CallFailed) -> CallFailed:
-        """The failure, unless it would say that nothing was done when that is not known."""
+    def final_failure(self, failure: CallFailed) -> CallFailed:
+        """Return the failure, or `Unavailable` if an earlier attempt may have been carried out."""
         if self.unclear and self.operation in WRITES and not isinstance(failure, Unavailable):
             message = str(failure).removeprefix(f"{self.operation}: ")
-            return Unavailable(self.operation, f"{message}, after no answer", unclear=True)
+            return Unavailable(
+                self.operation, f"{message}, after an attempt without a response", unclear=True
+            )
         return failure
 
 
-def tls(ca_bundle: str | None) -> ssl.SSLContext:
+def tls_context(ca_bundle: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_bundle)
     except OSError as error:
         raise BadSetting(f"the CA bundle {ca_bundle!r} cannot be used: {error}") from error
 
 
-def _content(answer: Answer) -> dict[str, Any] | None:
-    """The answer's JSON object; None when it was damaged on the way, or is none."""
-    checksum = answer.checksum
-    if checksum is not None and checksum != b"%d" % zlib.crc32(answer.body):
+def _parse_content(response: Answer) -> dict[str, Any] | None:
+    """Parse the response; None if it was damaged on the way or is not a JSON object."""
+    checksum = response.checksum
+    if checksum is not None and checksum != b"%d" % zlib.crc32(response.body):
         return None
     try:
-        content = orjson.loads(answer.body)
+        content = orjson.loads(response.body)
     except orjson.JSONDecodeError:
         return None
     return content if isinstance(content, dict) else None
@@ -238,7 +284,7 @@ def _is_hot_key(texts: list[Any], *, by_default: bool) -> bool:
 
 
 def _without_secrets(message: str) -> str:
-    """What is safe to log: complaints about a signature quote the headers that were signed."""
+    """Make an error message safe to log: errors about signatures quote the signed headers."""
     return message.partition("\n")[0].partition("Authorization")[0].strip()
 
 

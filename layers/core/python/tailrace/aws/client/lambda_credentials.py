@@ -1,7 +1,7 @@
-"""How AWS is reached from inside a Lambda function, found without importing botocore.
+"""Endpoint and credentials inside a Lambda function, without importing botocore.
 
-There everything is in the environment, and the import alone would cost a cold start more than all
-the rest of it. Whatever is out of the ordinary is left to `access.resolve`.
+Lambda's environment has all of them, and in a cold start the import would take longer than all the
+rest. Unusual configurations are left to `endpoint.resolve_service_access`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ import os
 import re
 from typing import Final
 
-from tailrace.aws.client.endpoint import Access, Credentials, is_loopback, resolve
-from tailrace.limits import CALL_ATTEMPTS
+from tailrace.aws.client.endpoint import (
+    Credentials,
+    ServiceAccess,
+    is_loopback,
+    resolve_service_access,
+)
+from tailrace.limits import AWS_CALL_ATTEMPTS
 from tailrace.settings import Settings
 
 _ORDINARY_REGION: Final = re.compile(r"(?:af|ap|ca|eu|il|me|mx|sa|us)-[a-z]+-[0-9]+")
-"""Those whose endpoints end in amazonaws.com."""
+"""The regions whose endpoints end in amazonaws.com."""
 
 _UNUSUAL: Final = (
     "AWS_PROFILE",
@@ -28,24 +33,24 @@ _UNUSUAL: Final = (
 )
 
 
-async def find_access(settings: Settings, service: str = "dynamodb") -> Access:
-    """How a service is reached, from wherever this runs."""
-    found = function_access(settings, service)
-    if found is not None:
-        return found
-    # Importing botocore, and asking for credentials, would hold up everybody else.
-    return await asyncio.to_thread(resolve, settings, service)
+async def find_service_access(settings: Settings, service: str = "dynamodb") -> ServiceAccess:
+    """Find a service's endpoint and credentials, inside a function or elsewhere."""
+    access = lambda_service_access(settings, service)
+    if access is not None:
+        return access
+    # Importing botocore, and finding credentials, would block the event loop.
+    return await asyncio.to_thread(resolve_service_access, settings, service)
 
 
-def function_access(settings: Settings, service: str = "dynamodb") -> Access | None:
-    """None: not inside a function, or not in an ordinary one."""
+def lambda_service_access(settings: Settings, service: str = "dynamodb") -> ServiceAccess | None:
+    """None outside of Lambda, or if the configuration is unusual."""
     env = os.environ
     region = env.get("AWS_REGION", "")
     keys = env.get("AWS_ACCESS_KEY_ID"), env.get("AWS_SECRET_ACCESS_KEY")
-    attempts = env.get("AWS_MAX_ATTEMPTS") or str(CALL_ATTEMPTS)
+    attempts = env.get("AWS_MAX_ATTEMPTS") or str(AWS_CALL_ATTEMPTS)
     if (
         "AWS_LAMBDA_RUNTIME_API" not in env
-        # Restored from a snapshot, a function gets its keys elsewhere.
+        # A function restored from a snapshot has to fetch its keys.
         or not all(keys)
         or any(env.get(variable) for variable in _UNUSUAL)
         or not _ORDINARY_REGION.fullmatch(region)
@@ -66,7 +71,7 @@ def function_access(settings: Settings, service: str = "dynamodb") -> Access | N
     async def current() -> Credentials:
         return credentials
 
-    return Access(
+    return ServiceAccess(
         endpoint=endpoint.rstrip("/"),
         region=region,
         attempts=max(1, int(attempts)),

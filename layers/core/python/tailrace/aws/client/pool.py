@@ -1,8 +1,8 @@
-"""HTTP/1.1 connections to one server, kept alive and shared by a bounded pool.
+"""A bounded pool of persistent HTTP/1.1 connections to one server.
 
-A connection carries one exchange at a time: a whole request out, a whole answer in. Whatever goes
-wrong in between, a time-out and a cancelled caller included, ends the connection: what is left of
-the answer must not be read as the answer to the next request.
+A connection carries one exchange at a time: a request, then its whole response. Any failure in
+between, including a timeout and a cancelled caller, closes the connection: otherwise the rest of
+the response would be read as the response to the next request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, cast
 
 import httptools
 
-from tailrace.limits import CALL_SECONDS, CONNECT_SECONDS
+from tailrace.limits import AWS_CALL_SECONDS, AWS_CONNECT_SECONDS
 
 _CHECKSUM: Final = b"x-amz-crc32"
 
@@ -23,29 +23,29 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     checksum: bytes | None
-    """CRC-32 of the body, in decimal, as the server sent it."""
+    """The server's CRC-32 of the body, in decimal."""
     resent: bool = False
-    """The request had been sent before, on a connection that the server then closed."""
+    """The request was sent before on a connection that the server had closed."""
 
 
-class Broken(Exception):
-    """No whole answer came. `sent`: the request may have reached the server all the same."""
+class ExchangeFailed(Exception):
+    """No complete response. `sent`: the request may have reached the server nevertheless."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
 
 
-class Unheard(Broken):
-    """The server closed the connection without a single byte of an answer."""
+class ClosedWithoutResponse(ExchangeFailed):
+    """The server closed the connection without any byte of a response."""
 
 
 class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.ready = False
-        """Open, and no exchange under way."""
+        """Open, and without an exchange in progress."""
         self.used = 0.0
-        """When, by the wall's clock."""
+        """Wall-clock time of the last use."""
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self._parser = httptools.HttpResponseParser(self)
@@ -56,13 +56,13 @@ class Connection(asyncio.Protocol):
 
     async def exchange(self, request: bytes) -> Answer:
         if not self.ready or self._transport.is_closing():
-            raise Unheard("the connection was closed", sent=False)
+            raise ClosedWithoutResponse("the connection was closed", sent=False)
         self.ready = False
         self._received = False
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self._answer = answer
-        # A timer by hand: `asyncio.timeout` costs several times as much.
-        timer = self._loop.call_later(CALL_SECONDS, self._expire)
+        # `call_later` directly: `asyncio.timeout` costs several times as much.
+        timer = self._loop.call_later(AWS_CALL_SECONDS, self._expire)
         self._transport.write(request)
         try:
             return await answer
@@ -76,15 +76,15 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _expire(self) -> None:
-        self._fail(Broken(f"no answer within {CALL_SECONDS} s", sent=True))
+        self._fail(ExchangeFailed(f"no response within {AWS_CALL_SECONDS} s", sent=True))
 
-    def _fail(self, failure: Broken) -> None:
+    def _fail(self, failure: ExchangeFailed) -> None:
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             answer.set_exception(failure)
         self.abort()
 
-    # What the transport calls
+    # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -95,20 +95,20 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
-            self._fail(Broken("the answer is not HTTP/1.1", sent=True))
+            self._fail(ExchangeFailed("the response is not HTTP/1.1", sent=True))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        kind = Broken if self._received else Unheard
+        kind = ExchangeFailed if self._received else ClosedWithoutResponse
         reason = "the connection was closed" if exc is None else f"the connection broke: {exc}"
         self._fail(kind(reason, sent=True))
         if not self.lost.done():
             self.lost.set_result(None)
 
-    # What the parser calls
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         if self._answer is None:
-            # Nobody asked: the server answers twice, or says good-bye before it hangs up.
+            # Without a request: a second response, or a message before the server closes.
             self.abort()
         self._checksum = None
         self._body.clear()
@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
 
 
 class Pool:
-    """At most `size` connections; the one used last is used next, so that spare ones fall idle."""
+    """At most `size` connections; the last used is used next, so that spare ones expire."""
 
     def __init__(
         self,
@@ -141,8 +141,9 @@ class Pool:
         size: int,
         idle_seconds: float | None = None,
     ) -> None:
-        """`idle_seconds`: how long ago a connection may have been used last. By the wall's clock:
-        that of a frozen function stands still, and servers close meanwhile what is idle."""
+        """`idle_seconds`: how long a connection may be idle before it is replaced, in wall-clock
+        time: the monotonic clock may stop while a function is frozen, but servers close idle
+        connections meanwhile."""
         self.closed = False
         self._idle_seconds = idle_seconds
         self._host = host
@@ -156,16 +157,16 @@ class Pool:
         async with self._slots:
             idle = self._take_idle()
             if idle is None:
-                return await self._through(await self._connect(), request)
+                return await self._exchange_on(await self._connect(), request)
             try:
-                return await self._through(idle, request)
-            except Unheard as unheard:
-                # The server closes what was idle for long: no sign of trouble, so no wait either.
-                sent = unheard.sent
+                return await self._exchange_on(idle, request)
+            except ClosedWithoutResponse as closed:
+                # Servers close idle connections: that is no failure, so retry without a pause.
+                sent = closed.sent
             try:
-                answer = await self._through(await self._connect(), request)
-            except Broken as broken:
-                broken.sent |= sent
+                answer = await self._exchange_on(await self._connect(), request)
+            except ExchangeFailed as failure:
+                failure.sent |= sent
                 raise
             return answer._replace(resent=sent)
 
@@ -189,7 +190,7 @@ class Pool:
         longest = self._idle_seconds
         return longest is not None and time.time() - connection.used > longest
 
-    async def _through(self, connection: Connection, request: bytes) -> Answer:
+    async def _exchange_on(self, connection: Connection, request: bytes) -> Answer:
         try:
             return await connection.exchange(request)
         finally:
@@ -198,26 +199,28 @@ class Pool:
                 self._idle.append(connection)
 
     async def _connect(self) -> Connection:
-        self._refuse_if_closed()
+        self._check_open()
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(AWS_CONNECT_SECONDS):
                 _, connection = await loop.create_connection(
                     Connection, self._host, self._port, ssl=self._tls
                 )
         except TimeoutError:
-            raise Broken(f"no connection within {CONNECT_SECONDS} s", sent=False) from None
+            raise ExchangeFailed(
+                f"no connection within {AWS_CONNECT_SECONDS} s", sent=False
+            ) from None
         except OSError as error:
-            raise Broken(f"no connection: {error}", sent=False) from error
+            raise ExchangeFailed(f"no connection: {error}", sent=False) from error
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._open.discard(connection))
         try:
-            self._refuse_if_closed()
-        except Broken:
+            self._check_open()
+        except ExchangeFailed:
             connection.abort()
             raise
         return connection
 
-    def _refuse_if_closed(self) -> None:
+    def _check_open(self) -> None:
         if self.closed:
-            raise Broken("the client is closed", sent=False)
+            raise ExchangeFailed("the client is closed", sent=False)

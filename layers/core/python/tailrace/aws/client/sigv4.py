@@ -1,8 +1,7 @@
-"""Requests to AWS, signed with Signature Version 4.
+"""Requests to AWS services, signed with Signature Version 4.
 
-Only what is needed here: for services that speak JSON always a POST to `/`, always the same header
-fields; for those that speak REST a path without a query. A test compares every signature with
-botocore's.
+Limited to what Tailrace needs: for JSON protocols a POST to `/` with a fixed set of headers, for
+REST protocols a path without a query. A test compares signatures with botocore's.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from tailrace.aws.client.endpoint import Credentials
 
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _SIGNED: Final = "content-type;host;x-amz-date;x-amz-target"
-_MOMENT: Final = "%Y%m%dT%H%M%SZ"
+_TIMESTAMP_FORMAT: Final = "%Y%m%dT%H%M%SZ"
 _SIGNED_TEMPORARY: Final = "content-type;host;x-amz-date;x-amz-security-token;x-amz-target"
 
 
 class Service(NamedTuple):
     name: str
     target: str
-    """What stands before the operation's name."""
+    """The prefix of the operation's name."""
     content_type: str
 
 
@@ -32,22 +31,22 @@ DYNAMODB: Final = Service("dynamodb", "DynamoDB_20120810.", "application/x-amz-j
 SECRETS: Final = Service("secretsmanager", "secretsmanager.", "application/x-amz-json-1.1")
 
 
-class _Keys:
-    """What requests of one service in one region are signed with."""
+class _SigningKeys:
+    """The signing keys of one service in one region."""
 
     def __init__(self, region: str, service: str) -> None:
         self._scope = f"{region}/{service}/aws4_request"
         self._key_of = ("", "")
-        """The secret and the day that `_key` is made of; making it costs as much as a signature."""
+        """The secret and day of `_key`, cached since deriving it costs as much as signing."""
         self._key = b""
 
     def authorization(
-        self, moment: str, credentials: Credentials, signed: str, canonical: str
+        self, timestamp: str, credentials: Credentials, signed: str, canonical: str
     ) -> str:
-        """The header field for a request in its canonical form."""
-        day = moment[:8]
+        """Return the `authorization` header for a canonical request."""
+        day = timestamp[:8]
         scope = f"{day}/{self._scope}"
-        statement = f"{_ALGORITHM}\n{moment}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
+        statement = f"{_ALGORITHM}\n{timestamp}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
         key = self._signing_key(credentials.secret_key, day)
         signature = digest(key, statement.encode(), "sha256").hex()
         return (
@@ -65,28 +64,28 @@ class _Keys:
 
 
 class Signer:
-    """Makes whole requests for one host in one region."""
+    """Builds signed requests for one host in one region."""
 
     def __init__(self, host: str, region: str, service: Service = DYNAMODB) -> None:
         self._host = host
         self._service = service
-        self._keys = _Keys(region, service.name)
+        self._keys = _SigningKeys(region, service.name)
 
     def request(self, operation: str, body: bytes, credentials: Credentials, now: float) -> bytes:
-        """The request's bytes, head and body, signed as of `now`."""
-        moment = time.strftime(_MOMENT, time.gmtime(now))
+        """Return the request's head and body, signed at the time `now`."""
+        timestamp = time.strftime(_TIMESTAMP_FORMAT, time.gmtime(now))
         token = credentials.token
         token_line = f"x-amz-security-token:{token}\n" if token else ""
         signed = _SIGNED_TEMPORARY if token else _SIGNED
         fields = (
             f"content-type:{self._service.content_type}\n"
             f"host:{self._host}\n"
-            f"x-amz-date:{moment}\n"
+            f"x-amz-date:{timestamp}\n"
             f"{token_line}"
             f"x-amz-target:{self._service.target}{operation}\n"
         )
         canonical = f"POST\n/\n\n{fields}\n{signed}\n{sha256(body).hexdigest()}"
-        authorization = self._keys.authorization(moment, credentials, signed, canonical)
+        authorization = self._keys.authorization(timestamp, credentials, signed, canonical)
         # The fields' canonical form is valid HTTP, but for the ends of the lines.
         sent = fields.replace("\n", "\r\n")
         head = f"POST / HTTP/1.1\r\n{sent}content-length:{len(body)}\r\n{authorization}\r\n"
@@ -94,11 +93,11 @@ class Signer:
 
 
 class RestSigner:
-    """The same for a service whose operations are methods and paths."""
+    """Builds signed requests for a service whose operations are methods and paths."""
 
     def __init__(self, host: str, region: str, service: str) -> None:
         self._host = host
-        self._keys = _Keys(region, service)
+        self._keys = _SigningKeys(region, service)
 
     def request(
         self,
@@ -109,18 +108,18 @@ class RestSigner:
         now: float,
         more: str = "",
     ) -> bytes:
-        """`path` as it is sent; `more`: header fields that are not signed, with their line ends."""
-        moment = time.strftime(_MOMENT, time.gmtime(now))
+        """`path`: encoded, as it is sent; `more`: unsigned header lines with their CRLF."""
+        timestamp = time.strftime(_TIMESTAMP_FORMAT, time.gmtime(now))
         token = credentials.token
         signed = "host;x-amz-date;x-amz-security-token" if token else "host;x-amz-date"
-        fields = f"host:{self._host}\nx-amz-date:{moment}\n"
+        fields = f"host:{self._host}\nx-amz-date:{timestamp}\n"
         if token:
             fields += f"x-amz-security-token:{token}\n"
-        # What is encoded already is encoded once more, as all services but S3 want it.
+        # All services but S3 expect an encoded path to be encoded again.
         canonical = (
             f"{method}\n{quote(path, safe='/~')}\n\n{fields}\n{signed}\n{sha256(body).hexdigest()}"
         )
-        authorization = self._keys.authorization(moment, credentials, signed, canonical)
+        authorization = self._keys.authorization(timestamp, credentials, signed, canonical)
         sent = fields.replace("\n", "\r\n")
         head = (
             f"{method} {path} HTTP/1.1\r\n{sent}{more}"

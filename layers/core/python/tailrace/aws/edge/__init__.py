@@ -1,1 +1,1 @@
-"""What CloudFront and the functions behind it agree on: origin secret, edge tokens, keys."""
+"""The agreement between CloudFront and the functions: origin secret, edge tokens, keys."""

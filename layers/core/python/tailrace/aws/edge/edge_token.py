@@ -1,8 +1,8 @@
-"""Passes: with one the edge says that it has checked who reads, and what they may.
+"""Edge tokens: proof that the edge function has already authorized a read.
 
-A pass is an HMAC of the path, by a key that is derived from the origin secret. That is the one
-that CloudFront and the functions share already, and its rotation has no gap: the functions take the
-values of before and to come as well as the current one, so the edge may be a little behind.
+A token is an HMAC of the path with a key derived from the origin secret, which CloudFront and the
+functions share anyway. Rotation leaves no gap: the functions accept the previous and the pending
+value of the secret as well as the current one, so the edge may lag behind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PURPOSE: Final = b"tailrace-edge-token"
 
 
 def derive_key(origin_secret: bytes) -> str:
-    """As text: CloudFront's key-value store holds nothing else."""
+    """Derive the key as text, since CloudFront's key-value store only holds text."""
     return hmac.digest(origin_secret, _PURPOSE, "sha256").hex()
 
 

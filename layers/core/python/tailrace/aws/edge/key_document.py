@@ -1,12 +1,13 @@
-"""The part of the access rules that the edge knows, as entries of CloudFront's key-value store.
+"""The entries of CloudFront's key-value store, with which the edge function verifies credentials.
 
 | key | value |
 |---|---|
-| `access` | JSON: secrets of names and tokens, the key of edge tokens, how to verify tokens |
-| `public` | patterns of public streams, with spaces between them |
+| `access` | JSON: secrets of signed names and tokens, key of edge tokens, how to verify tokens |
+| `public` | patterns of public streams, separated by spaces |
 
-The edge only has to know enough to let most readers share. What it cannot hold, or would read
-differently, is left out: it then verifies less and asks the origin more, never the other way round.
+The edge only needs enough to let most readers share responses. Anything that does not fit, or that
+the edge would interpret differently, is left out: the edge then authorizes fewer requests by itself
+and forwards more to the origin, never the other way round.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from tailrace.auth.authorizer import public_streams
+from tailrace.auth.authorizer import parse_public_streams
 from tailrace.auth.keys import Keys
 from tailrace.aws.edge.edge_token import derive_key
 from tailrace.log.path_patterns import Patterns
@@ -26,35 +27,35 @@ ACCESS: Final = "access"
 PUBLIC: Final = "public"
 
 VALUE_BYTES: Final = 1000
-"""CloudFront's store takes values of 1 KB."""
+"""The store's limit is 1 KB per value."""
 
 MOST_SECRETS: Final = 2
-"""Of each kind: the one in use, and the one that comes or goes."""
+"""Of each kind: the current one, and one that is being introduced or retired."""
 
 _PLAIN: Final = re.compile(r"[ -~]*")
 _SIMPLE: Final = re.compile(r"[A-Za-z0-9._/!$&'()+,;=:@~-]*\*{0,2}")
-"""A pattern that needs no decoding and has stars at its end only."""
+"""A pattern that needs no decoding and has stars only at its end."""
 
 
-def entries(settings: Settings, origin_secret: bytes) -> dict[str, str]:
-    """Of a closed authorizer with these settings. Without an entry the edge verifies nothing."""
-    public = _fitting(public_streams(settings))
+def build_entries(settings: Settings, origin_secret: bytes) -> dict[str, str]:
+    """Build the entries for closed access; without any, the edge verifies nothing."""
+    public = _join_fitting(parse_public_streams(settings))
     for most in range(MOST_SECRETS, 0, -1):
-        authorizer = orjson.dumps(
-            _authorizer(settings, most, bool(public), derive_key(origin_secret))
+        access = orjson.dumps(
+            _access_entry(settings, most, bool(public), derive_key(origin_secret))
         ).decode()
-        if len(authorizer) <= VALUE_BYTES:
-            return {ACCESS: authorizer} | ({PUBLIC: public} if public else {})
+        if len(access) <= VALUE_BYTES:
+            return {ACCESS: access} | ({PUBLIC: public} if public else {})
     return {}
 
 
-def _authorizer(settings: Settings, most: int, public: bool, proof: str) -> dict[str, Any]:
-    keys, identify = Keys.of(settings), not settings.skip_auth
+def _access_entry(settings: Settings, most: int, public: bool, proof: str) -> dict[str, Any]:
+    keys, identify = Keys.from_settings(settings), not settings.skip_auth
     audience, issuer = settings.jwt_audience, settings.jwt_issuer
     plain = bool(_PLAIN.fullmatch(audience) and _PLAIN.fullmatch(issuer))
     return {
-        "signed": _texts(keys.streams, most),
-        "tokens": _texts(keys.jwt, most),
+        "signed": _ascii_secrets(keys.streams, most),
+        "tokens": _ascii_secrets(keys.jwt, most),
         "bearer": settings.jwt_algorithm == "HS256" and plain,
         "audience": audience if plain else "",
         "issuer": issuer if plain else "",
@@ -67,12 +68,13 @@ def _authorizer(settings: Settings, most: int, public: bool, proof: str) -> dict
     }
 
 
-def _texts(secrets: tuple[bytes, ...], most: int) -> list[str]:
-    """Those that mean the same bytes as text at the edge."""
+def _ascii_secrets(secrets: tuple[bytes, ...], most: int) -> list[str]:
+    """Decode the ASCII secrets: the edge would read others as different bytes."""
     return [secret.decode() for secret in secrets if secret.isascii()][:most]
 
 
-def _fitting(patterns: Patterns) -> str:
+def _join_fitting(patterns: Patterns) -> str:
+    """Join as many patterns as fit into one value."""
     text = ""
     for pattern in filter(_SIMPLE.fullmatch, patterns.each):
         longer = f"{text} {pattern}".strip()

@@ -1,10 +1,10 @@
-"""Only CloudFront comes in: a function URL itself is open to the world.
+"""The guard of function URLs, which are public: it accepts requests from CloudFront only.
 
-An origin access control would do the same, but it asks every writer for a hash of the body that no
-client of the protocol sends.
+An origin access control would do the same, but requires a hash of the body in every write, which
+clients of the protocol do not send.
 
-What the viewer function had to put elsewhere goes back to its place here: CloudFront passes on
-neither `Authorization` nor what of a stream's query is not part of the cache key.
+The guard also restores what the viewer-request function had to move to other headers, since
+CloudFront forwards neither `Authorization` nor query parameters outside the cache key.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from tailrace.aws.edge import edge_token
-from tailrace.aws.edge.origin_secret import FixedSecret, Secret, StoredSecret
+from tailrace.aws.edge.origin_secret import ManagedOriginSecret, OriginSecret, StaticOriginSecret
 from tailrace.errors import BadSetting, NotThroughTheEdge, TailraceError
 from tailrace.settings import Settings
 from tailrace.web.asgi import App, Receive, Scope, Send
@@ -20,19 +20,19 @@ from tailrace.web.statuses import error_response
 
 SECRET_HEADER: Final = b"x-tailrace-origin"
 HOST_HEADER: Final = b"x-forwarded-host"
-"""The host that the client asked; `host` is the function's own."""
+"""The Host of the client's request; `host` is that of the function URL."""
 
 AUTHORIZATION_HEADER: Final = b"x-tailrace-authorization"
 QUERY_HEADER: Final = b"x-tailrace-query"
 VIEWER_HEADER: Final = b"x-tailrace-viewer"
-"""The address that the client asked from; the connection is CloudFront's."""
+"""The client's address; the peer of the connection is CloudFront."""
 
 EDGE_VERIFIED: Final = "tailrace.edge_verified"
-"""In the scope: the edge has checked that whoever asks may read this path."""
+"""In the ASGI scope: the edge has authorized the client to read this path."""
 
 
 class OriginGuard:
-    def __init__(self, app: App, secret: Secret) -> None:
+    def __init__(self, app: App, secret: OriginSecret) -> None:
         self._app = app
         self._secret = secret
 
@@ -41,37 +41,37 @@ class OriginGuard:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        shown = headers.pop(SECRET_HEADER, b"")
-        edge_token_ = headers.pop(edge_token.HEADER, None)
+        secret = headers.pop(SECRET_HEADER, b"").decode("latin-1")
+        token = headers.pop(edge_token.HEADER, None)
         try:
-            if not await self._secret.admits(shown.decode("latin-1")):
-                raise NotThroughTheEdge("ask the distribution; a function answers nobody else")
-            edge_verified = edge_token_ is not None and await self._verifies(edge_token_, scope)
+            if not await self._secret.matches(secret):
+                raise NotThroughTheEdge("requests must come through CloudFront")
+            edge_verified = token is not None and await self._verify_edge_token(token, scope)
         except TailraceError as error:
-            await _refuse(error, send)
+            await _send_error(error, send)
             return
         query = scope.get("query_string", b""), headers.pop(QUERY_HEADER, b"")
         viewer = headers.pop(VIEWER_HEADER, b"").decode("latin-1")
-        inside = {
+        inner_scope = {
             **scope,
             "client": (viewer, 0),
             "query_string": b"&".join(filter(None, query)),
-            "headers": _restored(headers),
+            "headers": _restore_headers(headers),
             EDGE_VERIFIED: edge_verified,
         }
-        await self._app(inside, receive, send)
+        await self._app(inner_scope, receive, send)
 
-    async def _verifies(self, shown: bytes, scope: Scope) -> bool:
-        raw_path = scope["raw_path"]
-        if scope["method"] in ("GET", "HEAD") and await self._secret.verifies(shown, raw_path):
+    async def _verify_edge_token(self, token: bytes, scope: Scope) -> bool:
+        raw_path, is_read = scope["raw_path"], scope["method"] in ("GET", "HEAD")
+        if is_read and await self._secret.verify_edge_token(token, raw_path):
             return True
-        # Not ignored: the credentials stayed at the edge, and whoever had good ones would be told
-        # to get others.
+        # The edge removed the credentials, so ignoring a bad token would refuse a client with
+        # valid ones as unauthorized.
         raise NotThroughTheEdge("the edge and the function have different keys; try again")
 
 
-def _restored(headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-    # The edge moves it; what comes under its own name has not passed there.
+def _restore_headers(headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+    # The edge moves this header, so one with the original name did not come through it.
     headers.pop(b"authorization", None)
     for name, sent_as in ((b"authorization", AUTHORIZATION_HEADER), (b"host", HOST_HEADER)):
         value = headers.pop(sent_as, None)
@@ -80,16 +80,18 @@ def _restored(headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
     return list(headers.items())
 
 
-def origin_secret(settings: Settings) -> Secret:
+def create_origin_secret(settings: Settings) -> OriginSecret:
     if not settings.origin_secret:
-        raise BadSetting("TAILRACE_ORIGIN_SECRET is missing: a function without it would be open")
+        raise BadSetting(
+            "TAILRACE_ORIGIN_SECRET is not set: without it the function would accept any request"
+        )
     if settings.origin_secret.startswith("arn:"):
-        return StoredSecret(settings)
-    return FixedSecret(settings.origin_secret)
+        return ManagedOriginSecret(settings)
+    return StaticOriginSecret(settings.origin_secret)
 
 
-async def _refuse(error: TailraceError, send: Send) -> None:
-    answer = error_response(error)
-    headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+async def _send_error(error: TailraceError, send: Send) -> None:
+    response = error_response(error)
+    headers = [*response.headers, (b"content-length", b"%d" % len(response.body))]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})

@@ -1,8 +1,8 @@
-"""The secret that CloudFront shows to the functions, while it is being rotated too.
+"""The origin secret, which CloudFront sends with every request.
 
-Secrets Manager keeps the value of before and the value to come under names of their own. Which one
-CloudFront sends during a rotation depends on where its new configuration has arrived, so all of
-them count. In quiet times one call per function environment and hour is all that this costs.
+During a rotation Secrets Manager has a current, a pending and a previous value. Which of them
+CloudFront sends depends on how far its new configuration has spread, so all are accepted. Between
+rotations this costs one call per hour and function environment.
 """
 
 from __future__ import annotations
@@ -17,69 +17,67 @@ from tailrace.aws.edge import edge_token
 from tailrace.settings import Settings
 
 KEEP_SECONDS: Final = 3600
-"""How long a value counts without being asked for again: a retired one is gone after that."""
+"""How long values are cached: a retired one is refused after that."""
 
 REFRESH_SECONDS: Final = 10
-"""Least time between two looks for other values: a stranger must not make us ask all the time."""
+"""Minimum time between two refreshes, so that wrong values do not cause a call each."""
 
 
-class Secret(Protocol):
-    async def admits(self, shown: str) -> bool: ...
+class OriginSecret(Protocol):
+    async def matches(self, value: str) -> bool: ...
 
-    async def verifies(self, shown: bytes, raw_path: bytes) -> bool:
-        """Whether that is a pass of the edge for the path."""
-        ...
+    async def verify_edge_token(self, token: bytes, raw_path: bytes) -> bool: ...
 
 
-class FixedSecret:
-    """A value that is known beforehand: for trying things out."""
+class StaticOriginSecret:
+    """A value from the settings, for tests and local use."""
 
     def __init__(self, value: str) -> None:
         self._value = value.encode()
 
-    async def admits(self, shown: str) -> bool:
-        return compare_digest(shown.encode(), self._value)
+    async def matches(self, value: str) -> bool:
+        return compare_digest(value.encode(), self._value)
 
-    async def verifies(self, shown: bytes, raw_path: bytes) -> bool:
-        return compare_digest(shown, edge_token.sign(edge_token.derive_key(self._value), raw_path))
+    async def verify_edge_token(self, token: bytes, raw_path: bytes) -> bool:
+        return compare_digest(token, edge_token.sign(edge_token.derive_key(self._value), raw_path))
 
 
-class StoredSecret:
+class ManagedOriginSecret:
     """A secret in Secrets Manager."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        """`clock`: the wall's, for a frozen function's own may stand still."""
+        """`clock`: wall-clock time, since the monotonic clock may stop in a frozen function."""
         self._settings = settings
         self._now = clock
         self._values: list[bytes] = []
         self._stages = 0
-        """How many of `STAGES` the values are of."""
-        self._asked = 0.0
+        """How many of `STAGES` were read."""
+        self._read_at = 0.0
 
-    async def admits(self, shown: str) -> bool:
-        return await self._one_is(shown.encode(), bytes)
+    async def matches(self, value: str) -> bool:
+        return await self._matches_any(value.encode(), bytes)
 
-    async def verifies(self, shown: bytes, raw_path: bytes) -> bool:
-        return await self._one_is(
-            shown, lambda value: edge_token.sign(edge_token.derive_key(value), raw_path)
+    async def verify_edge_token(self, token: bytes, raw_path: bytes) -> bool:
+        return await self._matches_any(
+            token, lambda value: edge_token.sign(edge_token.derive_key(value), raw_path)
         )
 
-    async def _one_is(self, shown: bytes, made: Callable[[bytes], bytes]) -> bool:
-        """Whether it is what is made of one of the values."""
-        age = self._now() - self._asked
+    async def _matches_any(self, candidate: bytes, derive: Callable[[bytes], bytes]) -> bool:
+        """Compare with what `derive` returns for each value; refresh the values if none matches."""
+        age = self._now() - self._read_at
         if not self._values or age >= KEEP_SECONDS:
-            await self._ask(STAGES[:1])
-        if self._matches(shown, made):
+            await self._refresh(STAGES[:1])
+        if self._compare(candidate, derive):
             return True
         if self._stages < len(STAGES) or age >= REFRESH_SECONDS:
-            await self._ask(STAGES)
-        return self._matches(shown, made)
+            await self._refresh(STAGES)
+        return self._compare(candidate, derive)
 
-    def _matches(self, shown: bytes, made: Callable[[bytes], bytes]) -> bool:
-        # Every value is compared: how long that takes tells nothing about any of them.
-        return sum(compare_digest(shown, made(value)) for value in self._values) > 0
+    def _compare(self, candidate: bytes, derive: Callable[[bytes], bytes]) -> bool:
+        # Compares with every value, so that the time taken reveals nothing about them.
+        return sum(compare_digest(candidate, derive(value)) for value in self._values) > 0
 
-    async def _ask(self, stages: tuple[str, ...]) -> None:
-        found = await get_secret(self._settings, self._settings.origin_secret, stages)
-        self._values = [value.encode() for value in found if value is not None]
-        self._stages, self._asked = len(stages), self._now()
+    async def _refresh(self, stages: tuple[str, ...]) -> None:
+        values = await get_secret(self._settings, self._settings.origin_secret, stages)
+        self._values = [value.encode() for value in values if value is not None]
+        self._stages, self._read_at = len(stages), self._now()

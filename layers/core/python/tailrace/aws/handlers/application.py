@@ -1,4 +1,4 @@
-"""The application as a function runs it: watched, and behind the guard."""
+"""The application as a function runs it: observed, and behind the origin guard."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ import random
 from typing import Any, Self
 
 from tailrace.app import Application
-from tailrace.aws.edge.origin_guard import OriginGuard, origin_secret
-from tailrace.aws.runtime.observability import Observed, Observer
-from tailrace.aws.runtime.policy_provider import provider
+from tailrace.aws.edge.origin_guard import OriginGuard, create_origin_secret
+from tailrace.aws.runtime.observability import ObservedApp, Observer
+from tailrace.aws.runtime.policy_provider import create_policy_provider
 from tailrace.configuration import load_settings
 from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.web.asgi import Receive, Scope, Send
 
 
-class Function:
+class FunctionApplication:
     """An ASGI application; its lifespan opens and closes the store."""
 
-    def __init__(self, name: str, **given: Any) -> None:
-        # The stack made the table, the edge compresses, and a function is not there to sweep.
+    def __init__(self, name: str, **overrides: Any) -> None:
+        # The stack creates the table, the edge compresses, and the sweep is a job.
         settings = load_settings(
-            store="dynamodb", check_table=False, compress_bytes=0, sweep_interval=0, **given
+            store="dynamodb", check_table=False, compress_bytes=0, sweep_interval=0, **overrides
         )
         observer = Observer(name, settings)
-        store = DynamoStore(settings, meter=observer.called)
-        self._application = Application(settings, store, provider=provider(settings))
-        guard = OriginGuard(self._application, origin_secret(settings))
-        self._app = Observed(guard, observer, store.outcomes)
+        store = DynamoStore(settings, meter=observer.record_call)
+        self._application = Application(settings, store, provider=create_policy_provider(settings))
+        guard = OriginGuard(self._application, create_origin_secret(settings))
+        self._app = ObservedApp(guard, observer, store.outcomes)
         self._fresh = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._fresh and scope["type"] == "http":
-            # Environments restored from one snapshot would back off in step with each other.
+            # Environments restored from one snapshot share a seed, and would back off in step.
             random.seed()
             self._fresh = False
         await self._app(scope, receive, send)
 
-    def started(self) -> Self:
-        """Opened now, for an adapter whose lifespan would last for one request only.
+    def start(self) -> Self:
+        """Open the store now, for Mangum, whose lifespan would last for one request only.
 
-        The event loop is the thread's own from here on, as Mangum expects it."""
+        The new event loop becomes the thread's current one, where Mangum expects it."""
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         loop.run_until_complete(self._application.start())

@@ -1,4 +1,4 @@
-"""Function-URL events for Mangum, byte for byte."""
+"""Function-URL events for Mangum, which would otherwise alter paths, bodies and headers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class FunctionUrl(HTTPGateway):
     @property
     def scope(self) -> Scope:
         scope = super().scope
-        # `%2F` is not a slash: the path counts as it was sent.
+        # Keep the path as it was sent: `%2F` is not a slash.
         scope["raw_path"] = self.event["rawPath"].encode()
         return scope
 
     def __call__(self, response: Response) -> dict[str, Any]:
-        """Every body as base64: inside JSON, text of many quotes would outgrow Lambda's limit."""
+        """Encode every body as base64: as JSON, text with many quotes would outgrow the limit."""
         headers: dict[str, str] = {}
         cookies: list[str] = []
         for raw_name, raw_value in response["headers"]:
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
             if name == "set-cookie":
                 cookies.append(value)
-            elif name != "content-length":  # Lambda counts by itself, and would pass on both.
+            elif name != "content-length":  # Lambda adds its own, and would send both.
                 headers[name] = f"{headers[name]}, {value}" if name in headers else value
         return {
             "statusCode": response["status"],

@@ -1,4 +1,4 @@
-"""The heartbeat of all who are on a cable, for as long as there is anybody."""
+"""Runs the heartbeat of cables while any client is connected."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tailrace.aws.runtime.event_context import EventContext
-from tailrace.aws.runtime.invoke import Functions
+from tailrace.aws.runtime.invoke import LambdaInvoker
 from tailrace.protocols.action_cable.api_gateway.heartbeat import Heartbeat
 
 LAST_SECONDS: Final = 15.0
-"""What is left of a function's time when it hands over to the next one."""
+"""Time left when a function hands over to the next one."""
 
 
 class HeartbeatHandler:
     def __init__(self) -> None:
-        self._context = background = EventContext("heartbeat")
-        self._functions = Functions(background.settings)
+        self._context = context = EventContext("heartbeat")
+        self._functions = LambdaInvoker(context.settings)
         self._heartbeat = Heartbeat(
-            background.store.table,
-            background.broadcaster,
-            background.settings,
-            background.streams.clock,
+            context.store.table,
+            context.broadcaster,
+            context.settings,
+            context.streams.clock,
         )
 
     def __call__(self, _: Mapping[str, Any], context: Any) -> None:
@@ -38,5 +38,5 @@ class HeartbeatHandler:
             return left - LAST_SECONDS
 
         if await self._heartbeat.run(remaining):
-            await self._functions.wake(context.invoked_function_arn, {})
+            await self._functions.invoke(context.invoked_function_arn, {})
         self._context.flush()

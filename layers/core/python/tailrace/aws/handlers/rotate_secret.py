@@ -1,7 +1,7 @@
-"""A new secret between CloudFront and the functions, in the four steps of Secrets Manager.
+"""The handler that rotates the origin secret, in the four steps of Secrets Manager.
 
-At no moment is a request refused: the functions take the value to come as well as the one of
-before, and the value to come becomes the current one after CloudFront sends it everywhere.
+No request is refused meanwhile: the functions accept the pending and the previous value, too, and
+the pending value becomes the current one after CloudFront sends it from every edge location.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tailrace.errors import BadSetting
 
 HEADER: Final = SECRET_HEADER.decode()
 VALUE_BYTES: Final = 36
-"""Of randomness: more than anybody can guess, and 48 characters as text."""
+"""Random bytes: 48 characters as text."""
 
 logger = logging.getLogger("tailrace")
 
 
-class Rotation:
+class RotateSecretHandler:
     def __init__(self) -> None:
         self._settings = load_settings()
         self._secrets = boto_client("secretsmanager", self._settings)
@@ -42,9 +42,9 @@ class Rotation:
             "finishSecret": self._finish,
         }
         steps[event["Step"]](secret, version)
-        logger.info("%s is done", event["Step"])
+        logger.info("completed the step %s", event["Step"])
 
-    # Each step may come again: it then finds its work done.
+    # Each step is idempotent, since Secrets Manager may repeat it.
 
     def _create(self, secret: str, version: str) -> None:
         if version in self._versions(secret, "AWSPENDING"):
@@ -52,7 +52,7 @@ class Rotation:
                 self._value(secret, version)
                 return
             except self._secrets.exceptions.ResourceNotFoundException:
-                pass  # The version is announced, but has no value yet.
+                pass  # The version exists, but has no value yet.
         self._secrets.put_secret_value(
             SecretId=secret,
             ClientRequestToken=version,
@@ -62,29 +62,29 @@ class Rotation:
 
     def _set(self, secret: str, version: str) -> None:
         value = self._value(secret, version)
-        found = self._cloudfront.get_distribution_config(Id=self._settings.distribution)
-        config = found["DistributionConfig"]
+        response = self._cloudfront.get_distribution_config(Id=self._settings.distribution)
+        config = response["DistributionConfig"]
         headers = _secret_headers(config)
         if all(header["HeaderValue"] == value for header in headers):
             return
         for header in headers:
             header["HeaderValue"] = value
-        # A function that has just looked for other values does not look again any sooner.
+        # A function that has just refreshed its values does not refresh them any sooner.
         time.sleep(REFRESH_SECONDS)
         self._cloudfront.update_distribution(
-            Id=self._settings.distribution, IfMatch=found["ETag"], DistributionConfig=config
+            Id=self._settings.distribution, IfMatch=response["ETag"], DistributionConfig=config
         )
 
     def _test(self, secret: str, version: str) -> None:
-        """Until every edge location has the new configuration; a time-out is tried again."""
+        """Wait until every edge location has the new configuration; a timeout is retried."""
         value = self._value(secret, version)
         self._cloudfront.get_waiter("distribution_deployed").wait(
             Id=self._settings.distribution, WaiterConfig={"Delay": 15, "MaxAttempts": 50}
         )
-        found = self._cloudfront.get_distribution_config(Id=self._settings.distribution)
+        response = self._cloudfront.get_distribution_config(Id=self._settings.distribution)
         if any(
             header["HeaderValue"] != value
-            for header in _secret_headers(found["DistributionConfig"])
+            for header in _secret_headers(response["DistributionConfig"])
         ):
             raise RuntimeError("the distribution does not send the new secret")
 
@@ -100,15 +100,15 @@ class Rotation:
         )
 
     def _value(self, secret: str, version: str) -> str:
-        found = self._secrets.get_secret_value(
+        response = self._secrets.get_secret_value(
             SecretId=secret, VersionId=version, VersionStage="AWSPENDING"
         )
-        value: str = found["SecretString"]
+        value: str = response["SecretString"]
         return value
 
     def _versions(self, secret: str, stage: str) -> list[str]:
         stages = self._secrets.describe_secret(SecretId=secret)["VersionIdsToStages"]
-        return [version for version, has in stages.items() if stage in has]
+        return [version for version, labels in stages.items() if stage in labels]
 
 
 def _secret_headers(config: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -119,5 +119,5 @@ def _secret_headers(config: Mapping[str, Any]) -> list[dict[str, str]]:
         if header["HeaderName"].lower() == HEADER
     ]
     if not headers:
-        raise RuntimeError(f"no origin of the distribution is sent {HEADER}")
+        raise RuntimeError(f"the distribution does not send {HEADER} to any origin")
     return headers

@@ -1,8 +1,8 @@
-"""What follows a change of the log, as the table's stream tells it.
+"""Handles records of the table's stream: purges deleted streams, and delivers new entries.
 
-A deleted stream is purged: the edge keeps chunks for a while, and forgets everything that it has of
-that incarnation, whatever the URL, by one tag. What is new is delivered to those who listen on a
-cable, where there is one.
+CloudFront caches chunks. When a stream is deleted, one cache tag invalidates all that is cached of
+that incarnation, whatever its URL. New entries are delivered to the subscribers of cables, if the
+deployment has them.
 """
 
 from __future__ import annotations
@@ -22,41 +22,49 @@ from tailrace.aws.client.endpoint import boto_client
 from tailrace.aws.runtime.event_context import EventContext
 from tailrace.aws.runtime.observability import Observer
 from tailrace.configuration import load_settings
-from tailrace.log.etag import cache_tag
-from tailrace.protocols.action_cable.api_gateway.delivery import Deliveries, Record, partition_of
+from tailrace.protocols.action_cable.api_gateway.delivery import (
+    Deliveries,
+    TableStreamRecord,
+    partition_of,
+)
+from tailrace.protocols.durable_streams.caching import cache_tag
 from tailrace.store.dynamodb.layout import chain_of, entry_of
 
 
-class Dispatch:
+class TableStreamHandler:
     def __init__(self) -> None:
         self._settings = load_settings()
         self._cloudfront: Any = None
-        self._cable: EventContext | None = None
+        self._context: EventContext | None = None
         if self._settings.cable_endpoint:
-            self._cable = EventContext("dispatch")
+            self._context = EventContext("dispatch")
             self._deliveries = Deliveries(
-                self._cable.store, self._cable.broadcaster, self._cable.streams.clock
+                self._context.store, self._context.broadcaster, self._context.streams.clock
             )
         self._observer = (
-            Observer("dispatch", self._settings) if self._cable is None else self._cable.observer
+            Observer("dispatch", self._settings)
+            if self._context is None
+            else self._context.observer
         )
 
     def __call__(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Works on a batch. Records that it fails with come again, and those behind them."""
-        records: Sequence[Record] = event["Records"]
-        failed = {} if self._cable is None else self._cable.run(self._deliveries.take(records))
-        failed |= self._forget(records)
+        """Handle a batch. Lambda repeats the records that fail, and those that follow them."""
+        records: Sequence[TableStreamRecord] = event["Records"]
+        failed = (
+            {} if self._context is None else self._context.run(self._deliveries.handle(records))
+        )
+        failed |= self._purge_deleted(records)
         self._observer.count("dispatched_records_total", len(records))
         try:
-            return self._answer(event, failed)
+            return self._response(event, failed)
         finally:
-            (self._observer if self._cable is None else self._cable).flush()
+            (self._observer if self._context is None else self._context).flush()
 
     def close(self) -> None:
-        if self._cable is not None:
-            self._cable.close()
+        if self._context is not None:
+            self._context.close()
 
-    def _answer(self, event: dict[str, Any], failed: Mapping[str, Exception]) -> dict[str, Any]:
+    def _response(self, event: dict[str, Any], failed: Mapping[str, Exception]) -> dict[str, Any]:
         def outcome(record: DynamoDBRecord) -> None:
             failure = failed.get(partition_of(record.raw_event))
             if failure is not None:
@@ -65,15 +73,15 @@ class Dispatch:
         processor = BatchProcessor(EventType.DynamoDBStreams)
         return {**process_partial_response(event, outcome, processor)}
 
-    def _forget(self, records: Sequence[Record]) -> dict[str, Exception]:
-        """Has the edge forget what was deleted; what went wrong, by the records' partitions."""
+    def _purge_deleted(self, records: Sequence[TableStreamRecord]) -> dict[str, Exception]:
+        """Purge deleted streams from CloudFront; returns failures by the records' partitions."""
         tags = {partition_of(each): tag for each in records if (tag := deleted_tag(each))}
         if not tags:
             return {}
         try:
             self._purge(sorted(set(tags.values())))
         except Exception as failure:
-            self._observer.log.exception("the edge was not told")
+            self._observer.log.exception("purging deleted streams from CloudFront failed")
             return dict.fromkeys(tags, failure)
         self._observer.count("purged_streams_total", len(set(tags.values())))
         return {}
@@ -86,15 +94,15 @@ class Dispatch:
             DistributionId=self._settings.distribution,
             InvalidationBatch={
                 "Paths": {"Quantity": len(items), "Items": items},
-                # An incarnation is deleted once: the same tags again are the same batch again.
+                # Each incarnation is deleted once, so the same tags mean that a batch is repeated.
                 "CallerReference": hashlib.sha256(" ".join(items).encode()).hexdigest(),
             },
         )
         self._observer.log.info("purged", extra={"tags": tags})
 
 
-def deleted_tag(record: Record) -> str | None:
-    """The cache tag of the stream that a record of the table's stream is the deletion of."""
+def deleted_tag(record: TableStreamRecord) -> str | None:
+    """The cache tag of the stream whose deletion a record reports; None for any other record."""
     change = record["dynamodb"]
     item = change.get("NewImage")
     chain = chain_of(partition_of(record))

@@ -1,8 +1,8 @@
-"""What API Gateway tells of WebSockets: connections, messages, and their end.
+"""Handles the WebSocket events of API Gateway: `$connect`, messages, and `$disconnect`.
 
-Nothing can be sent to a client before its connection is accepted, and that is what the answer to
-`$connect` does. So the function wakes itself to say welcome, or why not: clients that are refused
-are let in first, for a handshake that fails tells them nothing.
+Nothing can be sent over a connection before it is accepted, which the response to `$connect` does.
+So the function invokes itself to send the welcome. A client that is rejected is accepted first,
+too, and then sent the reason: a client cannot see why a handshake fails.
 """
 
 from __future__ import annotations
@@ -17,53 +17,53 @@ from urllib.parse import urlencode
 
 from tailrace.auth.authorizer import Authorizer, StaticPolicy
 from tailrace.auth.origins import Origins
-from tailrace.aws.edge.origin_guard import SECRET_HEADER, VIEWER_HEADER, origin_secret
+from tailrace.aws.edge.origin_guard import SECRET_HEADER, VIEWER_HEADER, create_origin_secret
 from tailrace.aws.runtime.event_context import EventContext
-from tailrace.aws.runtime.invoke import Functions
-from tailrace.aws.runtime.policy_provider import provider
+from tailrace.aws.runtime.invoke import LambdaInvoker
+from tailrace.aws.runtime.policy_provider import create_policy_provider
 from tailrace.errors import BadRequest, NotThroughTheEdge, TailraceError
-from tailrace.limits import CABLE_ACCEPT_SECONDS, CABLE_FRAME_BYTES, CABLE_QUIET_SECONDS
-from tailrace.protocols.action_cable.api_gateway.conversation import Conversation
-from tailrace.protocols.action_cable.api_gateway.gateway_api import Sent
-from tailrace.protocols.action_cable.api_gateway.heartbeat import Lease
-from tailrace.protocols.action_cable.api_gateway.items import Connection
+from tailrace.limits import CABLE_FRAME_BYTES, GATEWAY_ACCEPT_SECONDS, GATEWAY_PING_SECONDS
+from tailrace.protocols.action_cable.api_gateway.command_handler import CommandHandler
+from tailrace.protocols.action_cable.api_gateway.gateway_api import SendResult
+from tailrace.protocols.action_cable.api_gateway.heartbeat import HeartbeatLease
+from tailrace.protocols.action_cable.api_gateway.items import ConnectionRecord
 from tailrace.protocols.action_cable.core import commands, frames, handshake, pings
 from tailrace.protocols.action_cable.core.channels import Channels
-from tailrace.protocols.action_cable.core.handshake import Guest
-from tailrace.protocols.action_cable.core.session import anonymous
+from tailrace.protocols.action_cable.core.handshake import ConnectRequest
+from tailrace.protocols.action_cable.core.session import anonymous_identity
 from tailrace.web.messages import Request
 from tailrace.web.statuses import error_response
 
 TASK: Final = "tailrace"
-"""The key of an event that this function has sent to itself."""
+"""The key of the events with which this function invokes itself."""
 
 OK: Final = {"statusCode": 200}
 
 ACCEPT_PAUSE: Final = 0.03
-"""Seconds between two looks whether a connection was accepted."""
+"""Seconds between two attempts to send to a connection that is not accepted yet."""
 
 COMMAND_SECONDS: Final = 24.0
-"""How long a command may take: API Gateway waits for 29, and to hang up takes some, too."""
+"""Time limit of a command: below the 29 s of API Gateway, to leave time for a disconnect frame."""
 
 PROTOCOLS: Final = b"sec-websocket-protocol"
 
 
-class Cable:
+class WebSocketHandler:
     def __init__(self) -> None:
-        self._context = background = EventContext("cable")
-        self._settings = settings = background.settings
-        self._broadcaster, self._streams = background.broadcaster, background.streams
-        self._clock = background.streams.clock
-        self._provider = provider(settings) or StaticPolicy(Authorizer(settings))
-        self._secret = origin_secret(settings)
+        self._context = context = EventContext("cable")
+        self._settings = settings = context.settings
+        self._broadcaster, self._streams = context.broadcaster, context.streams
+        self._clock = context.streams.clock
+        self._provider = create_policy_provider(settings) or StaticPolicy(Authorizer(settings))
+        self._secret = create_origin_secret(settings)
         self._origins = Origins(settings.allowed_origins)
-        self._functions = Functions(settings)
-        self._lease = Lease(background.store.table, self._clock)
+        self._functions = LambdaInvoker(settings)
+        self._lease = HeartbeatLease(context.store.table, self._clock)
 
     def __call__(self, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         kind = event.get("requestContext", {}).get("eventType", TASK)
         try:
-            return self._context.run(self._answer(kind, event, context))
+            return self._context.run(self._handle(kind, event, context))
         finally:
             self._context.flush(event=kind.lower())
 
@@ -71,109 +71,119 @@ class Cable:
         self._context.run(self._functions.close())
         self._context.close()
 
-    async def _answer(self, kind: str, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+    async def _handle(self, kind: str, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         match kind:
             case "CONNECT":
                 return await self._connect(event, context.invoked_function_arn)
             case "MESSAGE":
                 await self._message(event)
             case "DISCONNECT":
-                await self._broadcaster.connections.drop(event["requestContext"]["connectionId"])
+                await self._broadcaster.connections.disconnect(
+                    event["requestContext"]["connectionId"]
+                )
             case _:
                 await self._welcome(event)
         return OK
 
-    # Coming
+    # Connecting
 
-    async def _connect(self, event: Mapping[str, Any], me: str) -> dict[str, Any]:
+    async def _connect(self, event: Mapping[str, Any], own_arn: str) -> dict[str, Any]:
         connection: str = event["requestContext"]["connectionId"]
         self._context.observer.count("cable_connects_total")
         try:
-            request = await self._handshake(event)
+            request = await self._upgrade_request(event)
             handshake.check_origin(request, self._origins)
             authorizer = await self._provider.current()
         except TailraceError as error:
             return {"statusCode": error_response(error).status}
         offered = [each.strip() for each in (request.header(PROTOCOLS) or "").split(",")]
-        protocol = frames.chosen(offered)
-        guest = handshake.guest(request, authorizer, offered, self._clock())
+        protocol = frames.choose_protocol(offered)
+        connect_request = handshake.authenticate(request, authorizer, offered, self._clock())
         task: dict[str, Any] = {TASK: "welcome", "connection": connection}
-        if guest.refusal is None:
-            await self._enter(connection, request, guest)
+        if connect_request.reject_reason is None:
+            await self._open(connection, request, connect_request)
             if protocol == frames.EXTENDED:
-                task["resumed"] = handshake.resumed(request, authorizer, guest.identity)
+                task["restore"] = handshake.session_to_restore(
+                    request, authorizer, connect_request.identity
+                )
         else:
-            task["refusal"] = guest.refusal
-        await self._functions.wake(me, task)
+            task["reject_reason"] = connect_request.reject_reason
+        await self._functions.invoke(own_arn, task)
         return OK if protocol is None else {**OK, "headers": {"Sec-WebSocket-Protocol": protocol}}
 
-    async def _handshake(self, event: Mapping[str, Any]) -> Request:
-        """The request that CloudFront passed on; raises NotThroughTheEdge for any other."""
+    async def _upgrade_request(self, event: Mapping[str, Any]) -> Request:
+        """The request of a handshake; raises NotThroughTheEdge if it bypassed CloudFront."""
         fields = [
             (name.lower().encode(), value.encode("latin-1", "replace"))
             for name, values in (event.get("multiValueHeaders") or {}).items()
             for value in values
         ]
         headers = dict(fields)
-        if not await self._secret.admits(headers.get(SECRET_HEADER, b"").decode("latin-1")):
-            raise NotThroughTheEdge("ask the distribution; a function answers nobody else")
+        if not await self._secret.matches(headers.get(SECRET_HEADER, b"").decode("latin-1")):
+            raise NotThroughTheEdge("requests must come through CloudFront")
         query = urlencode(event.get("multiValueQueryStringParameters") or {}, doseq=True)
         viewer = headers.get(VIEWER_HEADER, b"").decode("latin-1")
         return Request("GET", self._settings.cable_path, query, fields, b"", peer=viewer)
 
-    async def _enter(self, connection: str, request: Request, guest: Guest) -> None:
-        query, least = request.parameters(), self._settings.ping_interval
-        # Who asks for none gets as few as there have to be, and nobody more than others.
-        asked = pings.interval(query, least)
-        interval = max(asked, least) if asked else CABLE_QUIET_SECONDS
+    async def _open(
+        self, connection: str, request: Request, connect_request: ConnectRequest
+    ) -> None:
+        query, shortest = request.parameters(), self._settings.ping_interval
+        # Clients that disable pings still get the minimum that API Gateway needs to keep the
+        # connection; none gets more than the default rate.
+        requested = pings.interval(query, shortest)
+        interval = max(requested, shortest) if requested else GATEWAY_PING_SECONDS
+        identity = connect_request.identity
         await self._broadcaster.connections.open(
-            Connection(
+            ConnectionRecord(
                 connection,
-                anonymous(connection) if guest.identity is None else guest.identity,
+                anonymous_identity(connection) if identity is None else identity,
                 self._clock(),
-                min(interval, CABLE_QUIET_SECONDS),
+                min(interval, GATEWAY_PING_SECONDS),
                 pings.unit(query),
-                expires=guest.expires,
+                expires_at=connect_request.expires_at,
             )
         )
 
     async def _welcome(self, task: Mapping[str, Any]) -> None:
         connection: str = task["connection"]
-        if (refusal := task.get("refusal")) is not None:
-            await self._accepted(connection, frames.disconnect(refusal, reconnect=False))
+        if (reason := task.get("reject_reason")) is not None:
+            await self._send_first(connection, frames.disconnect(reason, reconnect=False))
             await self._broadcaster.gateway_api.end(connection)
             return
         frame = frames.welcome(connection)
-        if (resumed := task.get("resumed")) is not None:
-            identifiers = await self._broadcaster.connections.recall(*resumed)
+        if (session := task.get("restore")) is not None:
+            identifiers = await self._broadcaster.connections.restore(*session)
             if identifiers is not None:
-                frame = await (await self._conversation(connection)).resume(identifiers)
-        if not await self._accepted(connection, frame):
+                frame = await (await self._command_handler(connection)).resume(identifiers)
+        if not await self._send_first(connection, frame):
             await self._broadcaster.gateway_api.end(connection)
-            await self._broadcaster.connections.drop(connection)
+            await self._broadcaster.connections.disconnect(connection)
         else:
-            # Where that fails the clock does it: a task that fails comes again, and welcomes twice.
+            # If this fails, the schedule starts a heartbeat. If the task failed, Lambda would
+            # repeat it, and the client would be welcomed twice.
             with contextlib.suppress(TailraceError):
                 await self._wake_heartbeat()
 
     async def _wake_heartbeat(self) -> None:
         if self._settings.heartbeat and not await self._lease.is_held():
-            await self._functions.wake(self._settings.heartbeat, {TASK: "heartbeat"})
+            await self._functions.invoke(self._settings.heartbeat, {TASK: "heartbeat"})
 
-    async def _accepted(self, connection: str, frame: str) -> bool:
-        """Sends the first frame as soon as there is somebody to get it."""
-        end = time.monotonic() + CABLE_ACCEPT_SECONDS
-        while (sent := await self._broadcaster.gateway_api.send(connection, [frame])) is Sent.GONE:
+    async def _send_first(self, connection: str, frame: str) -> bool:
+        """Send the first frame as soon as API Gateway has accepted the connection."""
+        end = time.monotonic() + GATEWAY_ACCEPT_SECONDS
+        send = self._broadcaster.gateway_api.send
+        while (result := await send(connection, [frame])) is SendResult.GONE:
             if time.monotonic() > end:
                 return False
             await asyncio.sleep(ACCEPT_PAUSE)
-        return sent is Sent.OK
+        return result is SendResult.OK
 
-    # Speaking
+    # Messages
 
     async def _message(self, event: Mapping[str, Any]) -> None:
-        told = event["requestContext"]
-        connection: str = told["connectionId"]
+        request = event["requestContext"]
+        connection: str = request["connectionId"]
         text = event.get("body") or ""
         body = base64.b64decode(text) if event.get("isBase64Encoded") else text.encode()
         self._context.observer.count("cable_messages_total")
@@ -183,16 +193,16 @@ class Cable:
         try:
             command = commands.parse(body)
         except BadRequest:
-            return  # What makes no sense is not answered, like a command that nobody knows.
+            return  # Invalid commands are ignored, as unknown ones are.
         try:
             async with asyncio.timeout(COMMAND_SECONDS):
-                conversation = await self._conversation(connection, told["requestTimeEpoch"])
-                await conversation.receive(command)
+                handler = await self._command_handler(connection, request["requestTimeEpoch"])
+                await handler.receive(command)
         except Exception:
-            # It comes back and says again what it wants, and what it has.
+            # The client reconnects, subscribes again, and asks for what it missed.
             self._context.observer.log.exception("a command failed")
-            await self._broadcaster.hang_up(connection, "server_restart", reconnect=True)
+            await self._broadcaster.close(connection, "server_restart", reconnect=True)
 
-    async def _conversation(self, connection: str, at: int = 0) -> Conversation:
+    async def _command_handler(self, connection: str, sent_at: int = 0) -> CommandHandler:
         channels = Channels(await self._provider.current(), self._settings)
-        return Conversation(self._broadcaster, self._streams, channels, connection, at)
+        return CommandHandler(self._broadcaster, self._streams, channels, connection, sent_at)

@@ -1,1 +1,1 @@
-"""What every function shares: secrets, logs and metrics, and calls of other functions."""
+"""Parts that all functions share: secrets, logs and metrics, and calls of other functions."""

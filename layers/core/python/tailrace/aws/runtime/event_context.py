@@ -1,7 +1,6 @@
-"""What the functions that serve cables have in common: the log, and everybody on a cable.
+"""The context of functions that handle events for cables: the log, and the connections.
 
-They answer events and not requests. The event loop is the process's own, for connections outlive an
-event.
+The event loop belongs to the process: connections to other services outlive an event.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class EventContext:
     def __init__(self, name: str) -> None:
         self.settings = load_settings(store="dynamodb", check_table=False, sweep_interval=0)
         self.observer = Observer(name, self.settings)
-        self.store = DynamoStore(self.settings, meter=self.observer.called)
+        self.store = DynamoStore(self.settings, meter=self.observer.record_call)
         self.streams = Streams(self.store, self.settings)
         self._loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self._loop)
@@ -37,12 +36,12 @@ class EventContext:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(work)
 
-    def flush(self, **told: Any) -> None:
-        """Publish what was counted."""
+    def flush(self, **metadata: Any) -> None:
+        """Publish the metrics."""
         for outcome, times in self.gateway_api.counts.items():
             self.observer.count(f"cable_{outcome}_total", times)
         self.gateway_api.counts.clear()
-        self.observer.flush(**told)
+        self.observer.flush(**metadata)
 
     def close(self) -> None:
         self.run(self.gateway_api.close())

@@ -1,7 +1,7 @@
-"""Who may do what, as a secret in Secrets Manager says: a JSON object whose fields are settings.
+"""The access secret in Secrets Manager: a JSON object whose fields are access settings.
 
-Operators edit it, and functions read it again every five minutes. A mistake in it changes nothing:
-the authorizer of before stays, and the log names the field. The value is in no message.
+Operators edit it, and functions read it every five minutes. If it is invalid, functions keep their
+current authorizer and log the field's name. No message contains a value.
 """
 
 from __future__ import annotations
@@ -24,91 +24,98 @@ from tailrace.settings import Settings, parse
 FIELDS: Final = frozenset((*CLOSING, "skip_auth"))
 
 KEEP_SECONDS: Final = 300
-"""How long a authorizer counts: what a key that was taken away has signed is refused after that."""
+"""How long an authorizer is used: tokens signed with a removed key are refused after that."""
 
 RETRY_SECONDS: Final = 10
-"""Least time between two looks when the first one failed."""
+"""Minimum time between two attempts after a failure."""
 
 logger = logging.getLogger("tailrace")
 
 
 class SecretPolicyProvider:
-    """Knows the authorizer of the access secret."""
+    """Provides the authorizer that the access secret describes."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
-        """`clock`: the wall's, for a frozen function's own may stand still."""
+        """`clock`: wall-clock time, since the monotonic clock may stop in a frozen function."""
         self._settings = settings
         self._now = clock
         self._authorizer: Authorizer | None = None
         self._text = ""
-        self._due = 0.0
-        self._turn = asyncio.Lock()
+        self._refresh_at = 0.0
+        self._lock = asyncio.Lock()
 
     async def current(self) -> Authorizer:
-        # Waited for, and not done in the background: a function may be frozen in between for hours,
-        # and the next request would meet keys that were taken away long ago.
-        if self._now() >= self._due:
-            async with self._turn:
-                if self._now() >= self._due:
-                    await self._look()
+        # Not in the background: a function may be frozen for hours, and the next request would be
+        # authorized with keys that were removed long ago.
+        if self._now() >= self._refresh_at:
+            async with self._lock:
+                if self._now() >= self._refresh_at:
+                    await self._refresh()
         if self._authorizer is None:
-            raise StoreUnavailable("the access secret cannot be read, or is not as it should be")
+            raise StoreUnavailable(
+                "the access secret cannot be read or is invalid; the log says why"
+            )
         return self._authorizer
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         wait = RETRY_SECONDS
         try:
-            text = await self._read()
+            text = await self._read_secret()
             if self._authorizer is None or text != self._text:
-                # Another authorizer would have to fetch the public keys of tokens anew.
-                self._authorizer, self._text = Authorizer(with_access(self._settings, text)), text
+                # A new authorizer would fetch the public keys again.
+                self._authorizer, self._text = (
+                    Authorizer(apply_access_secret(self._settings, text)),
+                    text,
+                )
             wait = KEEP_SECONDS
         except (BadSetting, StoreUnavailable) as error:
-            logger.error("access stays as it was: %s", error)
-        self._due = self._now() + wait
+            logger.error("cannot update the authorizer, keeping the current one: %s", error)
+        self._refresh_at = self._now() + wait
 
-    async def _read(self) -> str:
-        given = self._settings.access_secret
-        if not given.startswith("arn:"):
-            return given
-        (text,) = await get_secret(self._settings, given, STAGES[:1])
+    async def _read_secret(self) -> str:
+        secret = self._settings.access_secret
+        if not secret.startswith("arn:"):
+            return secret
+        (text,) = await get_secret(self._settings, secret, STAGES[:1])
         return text or ""
 
 
-def provider(settings: Settings) -> SecretPolicyProvider | None:
-    """None: everybody may do everything, and the settings themselves say so."""
+def create_policy_provider(settings: Settings) -> SecretPolicyProvider | None:
+    """Create the provider; None if access is open."""
     if settings.access == "open":
         return None
     if not settings.access_secret:
         raise BadSetting(
-            "TAILRACE_ACCESS_SECRET is missing: nobody could do anything; or set TAILRACE_ACCESS to"
-            " open, for everybody to do everything"
+            "TAILRACE_ACCESS_SECRET is not set: set it to the access secret, or set"
+            " TAILRACE_ACCESS=open to let everybody do everything"
         )
     return SecretPolicyProvider(settings)
 
 
-def with_access(settings: Settings, text: str) -> Settings:
-    """The settings of closed access with what the secret says over them; raises BadSetting."""
-    known = {setting.name: setting for setting in fields(Settings) if setting.name in FIELDS}
+def apply_access_secret(settings: Settings, text: str) -> Settings:
+    """Override settings with the fields of the access secret; raise BadSetting for invalid ones."""
+    allowed = {setting.name: setting for setting in fields(Settings) if setting.name in FIELDS}
     values: dict[str, Any] = {}
-    for name, value in _object(text).items():
-        if name not in known:
-            names = ", ".join(sorted(known))
-            raise BadSetting(f"the access secret has a field {name!r}; it may have {names}")
+    for name, value in _parse_object(text).items():
+        if name not in allowed:
+            names = ", ".join(sorted(allowed))
+            raise BadSetting(
+                f"the access secret has an unknown field {name!r}; the fields are {names}"
+            )
         try:
             if not isinstance(value, str | int):
                 raise BadSetting(name)
-            values[name] = parse(known[name], value)
+            values[name] = parse(allowed[name], value)
             if name in CHECKS:
                 CHECKS[name](values[name])
         except BadSetting:
             raise BadSetting(
-                f"the access secret's {name} is not what TAILRACE_{name.upper()} may be"
+                f"the access secret's {name} is not a valid value of TAILRACE_{name.upper()}"
             ) from None
     return replace(settings, access="closed", **values)
 
 
-def _object(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     try:
         value = orjson.loads(text)
     except ValueError:
