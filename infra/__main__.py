@@ -1,4 +1,4 @@
-"""What cdk.json runs: `cdk synth -c stage=dev` or `stage=prod`."""
+"""The command in cdk.json: `cdk synth -c stage=dev` or `stage=prod`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `scripts.package` builds, as layers, code and files of jobs."""
+"""Assets from the output of `scripts.package`: layers, code of functions, files of jobs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from infra.stage import Plan
 from scripts.package import GLUE, LAYERS, build
 
 
-class Uploaded(NamedTuple):
-    """A file in the bucket that the CDK uploads to."""
+class UploadedFile(NamedTuple):
+    """A file in the bucket that the CDK uploads assets to."""
 
     url: str
     arn: str
@@ -24,10 +24,10 @@ class Uploaded(NamedTuple):
 class Assets(Construct):
     def __init__(self, scope: Construct, name: str, *, plan: Plan) -> None:
         super().__init__(scope, name)
-        self._place = build(plan.platform)
-        self._left_out = set() if plan.aviso else {"aviso"}
+        self._folder = build(plan.platform)
+        self._excluded = set() if plan.aviso else {"aviso"}
         self._layers: dict[str, lambda_.ILayerVersion] = {}
-        self._files: dict[str, Uploaded] = {}
+        self._files: dict[str, UploadedFile] = {}
         self.architecture = lambda_.Architecture.ARM_64
         self.runtime = lambda_.Runtime.PYTHON_3_14
         if plan.platform == "host":
@@ -38,13 +38,13 @@ class Assets(Construct):
             )
 
     def code(self, function: str) -> lambda_.Code:
-        return lambda_.Code.from_asset(str(self._place / "functions" / function))
+        return lambda_.Code.from_asset(str(self._folder / "functions" / function))
 
     def layers(self, function: str) -> list[lambda_.ILayerVersion]:
-        return [self._layer(name) for name in LAYERS[function] if name not in self._left_out]
+        return [self._layer(name) for name in LAYERS[function] if name not in self._excluded]
 
-    def file(self, name: str) -> Uploaded:
-        """A script of the jobs, or their zip."""
+    def file(self, name: str) -> UploadedFile:
+        """A job's script, or the zip of wheels."""
         if name not in self._files:
             self._files[name] = self._upload(name)
         return self._files[name]
@@ -54,24 +54,24 @@ class Assets(Construct):
             self._layers[name] = lambda_.LayerVersion(
                 self,
                 name.capitalize(),
-                code=lambda_.Code.from_asset(str(self._place / "layers" / name)),
+                code=lambda_.Code.from_asset(str(self._folder / "layers" / name)),
                 compatible_architectures=[self.architecture],
                 compatible_runtimes=[self.runtime],
                 description=f"Tailrace: {name}",
             )
         return self._layers[name]
 
-    def _upload(self, name: str) -> Uploaded:
-        """Keeps all that the name ends with, for Glue goes by that: of `.gluewheels.zip` the CDK's
-        own construct would leave `.zip`."""
-        path = self._place / GLUE / name
+    def _upload(self, name: str) -> UploadedFile:
+        """Upload under a key that keeps all suffixes, since Glue recognizes `.gluewheels.zip` by
+        its name. The CDK's own `Asset` would keep `.zip` only."""
+        path = self._folder / GLUE / name
         staged = cdk.AssetStaging(self, name, source_path=str(path))
         stack = cdk.Stack.of(self)
-        made = stack.synthesizer.add_file_asset(
+        location = stack.synthesizer.add_file_asset(
             source_hash="".join([staged.asset_hash, *path.suffixes[:-1]]),
             file_name=staged.relative_staged_path(stack),
             packaging=cdk.FileAssetPackaging.FILE,
             display_name=name,
         )
-        arn = f"arn:{cdk.Aws.PARTITION}:s3:::{made.bucket_name}/{made.object_key}"
-        return Uploaded(made.s3_object_url, arn)
+        arn = f"arn:{cdk.Aws.PARTITION}:s3:::{location.bucket_name}/{location.object_key}"
+        return UploadedFile(location.s3_object_url, arn)

@@ -1,4 +1,4 @@
-"""What `cdk -c name=value` and cdk.json say, read one switch at a time."""
+"""The CDK context, from `cdk -c name=value` and cdk.json, read one switch at a time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Final, NoReturn
 from tailrace.auth.origins import Origins
 from tailrace.errors import BadSetting
 from tailrace.log.retention import Retention
-from tailrace.protocols.aviso.config import given_roles
+from tailrace.protocols.aviso.config import parse_admin_roles
 
 _SWITCH: Final = re.compile(r"[a-z_]+")
-"""The names of context that is CDK's own have a colon, a slash or a dash."""
+"""Switches; CDK's own context keys contain a colon, a slash or a dash."""
 
-_FLAGS: Final = {"true": True, "false": False}
+_BOOLEANS: Final = {"true": True, "false": False}
 
 
 class Context:
-    """Each switch is asked for once; a value that it does not take ends the synthesis."""
+    """Parses each switch once; an invalid value ends the synthesis with a message."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = {
@@ -27,76 +27,76 @@ class Context:
             for name, value in values.items()
             if value is not None and _SWITCH.fullmatch(name)
         }
-        self._known: list[str] = []
+        self._names: list[str] = []
 
     def flag(self, name: str, default: bool) -> bool:
-        value = self._take(name, str(default)).lower()
-        if value not in _FLAGS:
-            _refuse(name, value, "true or false")
-        return _FLAGS[value]
+        value = self._read(name, str(default)).lower()
+        if value not in _BOOLEANS:
+            _reject(name, value, "true or false")
+        return _BOOLEANS[value]
 
     def choice(self, name: str, default: str, choices: Collection[str]) -> str:
-        value = self._take(name, default)
+        value = self._read(name, default)
         if value not in choices:
-            _refuse(name, value, " or ".join(choices))
+            _reject(name, value, " or ".join(choices))
         return value
 
     def count(self, name: str, default: int, least: int = 0, most: int | None = None) -> int:
-        value = self._take(name, str(default))
+        value = self._read(name, str(default))
         bounds = f"at least {least}" if most is None else f"{least} to {most}"
         if not value.isdecimal() or int(value) < least or (most and int(value) > most):
-            _refuse(name, value, f"a whole number, {bounds}")
+            _reject(name, value, f"a whole number, {bounds}")
         return int(value)
 
-    def text(self, name: str, wanted: str, pattern: str) -> str | None:
-        value = self._take(name, "")
+    def text(self, name: str, expected: str, pattern: str) -> str | None:
+        value = self._read(name, "")
         if value and not re.fullmatch(pattern, value):
-            _refuse(name, value, wanted)
+            _reject(name, value, expected)
         return value or None
 
     def networks(self, name: str) -> tuple[str, ...]:
-        value = self._take(name, "")
+        value = self._read(name, "")
         try:
             return tuple(
                 str(ipaddress.ip_network(part.strip())) for part in value.split(",") if part
             )
         except ValueError:
-            _refuse(name, value, "addresses or networks such as 203.0.113.0/24,2001:db8::/32")
+            _reject(name, value, "addresses or networks such as 203.0.113.0/24,2001:db8::/32")
 
     def origins(self, name: str) -> str:
-        value = self._take(name, "")
+        value = self._read(name, "")
         try:
             Origins(value)
         except BadSetting:
-            _refuse(name, value, "origins such as https://a.example,*.b.example")
+            _reject(name, value, "origins such as https://a.example,*.b.example")
         return value
 
     def retention(self, name: str) -> str | None:
-        value = self._take(name, "")
+        value = self._read(name, "")
         try:
             Retention.parse(value)
         except BadSetting:
-            _refuse(name, value, "rules such as logs/*=7d,1GB; **=90d")
+            _reject(name, value, "rules such as logs/*=7d,1GB; **=90d")
         return value or None
 
     def roles(self, name: str) -> str:
-        value = self._take(name, "")
+        value = self._read(name, "")
         try:
-            given_roles(value)
+            parse_admin_roles(value)
         except BadSetting:
-            _refuse(name, value, "roles by realm such as ops=admin,lead; lab=*")
+            _reject(name, value, "roles by realm such as ops=admin,lead; lab=*")
         return value
 
-    def end(self) -> None:
-        """Everything was asked for: what is left is a switch that does not exist."""
-        for name in self._values.keys() - set(self._known):
-            known = ", ".join(sorted(self._known))
-            raise SystemExit(f"there is no switch {name!r}; there are {known}")
+    def reject_unknown(self) -> None:
+        """Call this after reading all switches: any other name is a mistake."""
+        for name in self._values.keys() - set(self._names):
+            names = ", ".join(sorted(self._names))
+            raise SystemExit(f"there is no switch {name!r}; the switches are {names}")
 
-    def _take(self, name: str, default: str) -> str:
-        self._known.append(name)
+    def _read(self, name: str, default: str) -> str:
+        self._names.append(name)
         return self._values.get(name, default)
 
 
-def _refuse(name: str, value: str, wanted: str) -> NoReturn:
-    raise SystemExit(f"{name} must be {wanted}, not {value!r}: cdk … -c {name}=…")
+def _reject(name: str, value: str, expected: str) -> NoReturn:
+    raise SystemExit(f"{name} must be {expected}, not {value!r}: cdk … -c {name}=…")

@@ -1,4 +1,4 @@
-"""The dashboard: what one likes to look at, from the readers down to the table."""
+"""The CloudWatch dashboard, from readers at the edge down to the table."""
 
 from __future__ import annotations
 
@@ -10,66 +10,64 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.dispatch import Dispatch
-from infra.edge import Edge
-from infra.functions import COMMON, Function, Functions
-from infra.gateway import Gateway
-from infra.history import History
-from infra.observe import PERIOD, edge_metric
+from infra.alarms import PERIOD, edge_metric
+from infra.components import Components
+from infra.deployment import Deployment
+from infra.lambda_function import COMMON_ENVIRONMENT, LambdaFunction
 from infra.stage import Plan
-from infra.storage import Storage
+from infra.websocket_api import WebSocketApi
 
 WIDTH: Final = 12
 """Two graphs side by side."""
 
 
-def dashboard(
-    scope: Construct,
-    name: str,
-    *,
-    plan: Plan,
-    storage: Storage,
-    functions: Functions,
-    edge: Edge,
-    dispatch: Dispatch,
-    gateway: Gateway | None,
-    history: History | None,
+def create_dashboard(
+    scope: Construct, name: str, deployment: Deployment, components: Components
 ) -> str:
-    """The address of the new dashboard."""
+    """Create the dashboard and return its URL in the console."""
+    plan, storage, websocket_api = deployment.plan, deployment.storage, deployment.websocket_api
+    functions, distribution = components.http_functions, components.distribution
+    dispatch, history_jobs = components.dispatch, components.history_jobs
     http, live = functions.http, functions.live
-    own = partial(_own, plan)
+    metric = partial(_function_metric, plan)
     graphs = [
-        _graph("Requests at the edge", [edge_metric(edge, "Requests", "sum")]),
+        _graph("Requests at the edge", [edge_metric(distribution, "Requests", "sum")]),
         _graph(
-            "Failures at the edge, %",
-            [edge_metric(edge, name, "avg") for name in ("4xxErrorRate", "5xxErrorRate")],
+            "Errors at the edge, %",
+            [edge_metric(distribution, name, "avg") for name in ("4xxErrorRate", "5xxErrorRate")],
         ),
         _graph(
-            "Reads that reached a function",
+            "Reads that reach a function",
             [
-                own("ds_requests_total", "http"),
-                own("ds_poll_requests_total", "http"),
-                own("ds_sse_requests_total", "live"),
+                metric("ds_requests_total", "http"),
+                metric("ds_poll_requests_total", "http"),
+                metric("ds_sse_requests_total", "live"),
             ],
         ),
         _graph(
-            "Readers waiting in one environment",
+            "Waiting readers per environment",
             [
-                own("ds_poll_clients_num", "http", "max"),
-                own("ds_sse_clients_num", "live", "max"),
+                metric("ds_poll_clients_num", "http", "max"),
+                metric("ds_sse_clients_num", "live", "max"),
             ],
         ),
-        _graph("Answers", [own(f"answers_{status}xx_total", "http") for status in (2, 3, 4, 5)]),
+        _graph(
+            "Responses", [metric(f"answers_{status}xx_total", "http") for status in (2, 3, 4, 5)]
+        ),
         _graph(
             "Appends",
-            [own(f"appends_{came}_total", "http") for came in ("appended", "lost", "recovered")],
+            [
+                metric(f"appends_{outcome}_total", "http")
+                for outcome in ("appended", "lost", "recovered")
+            ],
         ),
         _graph(
-            "Time of a request, ms", [own("request_ms", "http", each) for each in ("p50", "p99")]
+            "Request duration, ms",
+            [metric("request_ms", "http", percentile) for percentile in ("p50", "p99")],
         ),
         _graph("Concurrency", [_concurrency(http), _concurrency(live)]),
         _graph(
-            "Turned away or failed",
+            "Throttles and errors",
             [each.function.metric_throttles(period=PERIOD) for each in (http, live)]
             + [each.function.metric_errors(period=PERIOD) for each in (http, live)],
         ),
@@ -81,33 +79,36 @@ def dashboard(
             ],
         ),
         _graph(
-            "Age of the oldest change not dispatched, ms",
+            "Age of the oldest undispatched change, ms",
             [dispatch.dispatch.function.metric("IteratorAge", statistic="max", period=PERIOD)],
         ),
-        _graph("Streams purged from the edge", [own("purged_streams_total", "dispatch")]),
+        _graph("Streams purged from the edge", [metric("purged_streams_total", "dispatch")]),
     ]
     if plan.edge_metrics:
         graphs[2:2] = [
-            _graph("Answered by the edge itself, %", [edge_metric(edge, "CacheHitRate", "avg")]),
-            _graph("Waiting for the origin, ms", [edge_metric(edge, "OriginLatency", "p99")]),
+            _graph("Cache hit rate, %", [edge_metric(distribution, "CacheHitRate", "avg")]),
+            _graph("Origin latency, ms", [edge_metric(distribution, "OriginLatency", "p99")]),
         ]
-    if gateway is not None:
+    if websocket_api is not None:
         graphs += [
             _graph(
-                "WebSockets opened, and messages on them",
-                [_websockets(gateway, name) for name in ("ConnectCount", "MessageCount")],
-            ),
-            _graph(
-                "Entries posted to WebSockets, and clients found gone",
-                [own(f"cable_{what}_total", "dispatch") for what in ("posts", "gone")],
-            ),
-        ]
-    if history is not None:
-        graphs += [
-            _graph(
-                "Entries that compaction moved, let go, or left",
+                "WebSocket connections and messages",
                 [
-                    history.compact.metric(name)
+                    _websocket_metric(websocket_api, name)
+                    for name in ("ConnectCount", "MessageCount")
+                ],
+            ),
+            _graph(
+                "Messages sent to WebSockets, and clients found disconnected",
+                [metric(f"cable_{event}_total", "dispatch") for event in ("posts", "gone")],
+            ),
+        ]
+    if history_jobs is not None:
+        graphs += [
+            _graph(
+                "Entries that compaction archived, trimmed, or left",
+                [
+                    history_jobs.compact.metric(name)
                     for name in (
                         "history_archived_total",
                         "history_trimmed_total",
@@ -116,19 +117,19 @@ def dashboard(
                 ],
             ),
             _graph(
-                "What compaction refused, and the audit found",
+                "Segments refused by compaction, problems found by the audit",
                 [
-                    history.compact.metric("history_refused_total"),
-                    history.audit.metric("history_problems_num"),
+                    history_jobs.compact.metric("history_refused_total"),
+                    history_jobs.audit.metric("history_problems_num"),
                 ],
             ),
         ]
     rows = [graphs[i : i + 2] for i in range(0, len(graphs), 2)]
-    made = cloudwatch.Dashboard(scope, name, widgets=rows)
+    dashboard = cloudwatch.Dashboard(scope, name, widgets=rows)
     region = cdk.Stack.of(scope).region
     return (
         f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}"
-        f"#dashboards/dashboard/{made.dashboard_name}"
+        f"#dashboards/dashboard/{dashboard.dashboard_name}"
     )
 
 
@@ -136,10 +137,12 @@ def _graph(title: str, metrics: Sequence[cloudwatch.IMetric]) -> cloudwatch.Grap
     return cloudwatch.GraphWidget(title=title, left=list(metrics), width=WIDTH, period=PERIOD)
 
 
-def _own(plan: Plan, name: str, function: str, statistic: str = "sum") -> cloudwatch.IMetric:
+def _function_metric(
+    plan: Plan, name: str, function: str, statistic: str = "sum"
+) -> cloudwatch.IMetric:
     """A metric that `tailrace.aws.runtime.observability` publishes."""
     return cloudwatch.Metric(
-        namespace=COMMON["POWERTOOLS_METRICS_NAMESPACE"],
+        namespace=COMMON_ENVIRONMENT["POWERTOOLS_METRICS_NAMESPACE"],
         metric_name=name,
         dimensions_map={"function": function, "service": plan.name},
         statistic=statistic,
@@ -148,15 +151,15 @@ def _own(plan: Plan, name: str, function: str, statistic: str = "sum") -> cloudw
     )
 
 
-def _websockets(gateway: Gateway, name: str) -> cloudwatch.IMetric:
+def _websocket_metric(websocket_api: WebSocketApi, name: str) -> cloudwatch.IMetric:
     return cloudwatch.Metric(
         namespace="AWS/ApiGateway",
         metric_name=name,
-        dimensions_map={"ApiId": gateway.id},
+        dimensions_map={"ApiId": websocket_api.id},
         statistic="sum",
         period=PERIOD,
     )
 
 
-def _concurrency(function: Function) -> cloudwatch.IMetric:
+def _concurrency(function: LambdaFunction) -> cloudwatch.IMetric:
     return function.function.metric("ConcurrentExecutions", statistic="max", period=PERIOD)

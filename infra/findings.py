@@ -1,4 +1,4 @@
-"""Findings of the security rules that stay, each with its reason."""
+"""Acknowledged findings of the security rules (cdk-nag), each with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is turned away before CloudFront looks at it: too many requests, or strangers."""
+"""The stack of the firewall: a rate limit per address, and an optional list of addresses."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from constructs import Construct
 from infra.stage import Plan
 
 WINDOW_SECONDS: Final = 60
-"""The shortest that AWS offers: who was too fast may soon go on."""
+"""The shortest window that AWS offers, so that clients can soon continue."""
 
 SCOPE: Final = "CLOUDFRONT"
 
 TOO_MANY: Final = 429
-"""What clients of the protocol know to wait after; AWS would say 403."""
+"""Clients of the protocol retry later after 429; AWS's default is 403."""
 
 
-class Firewall(cdk.Stack):
-    """In CloudFront's own region, wherever the service is."""
+class FirewallStack(cdk.Stack):
+    """Deployed to CloudFront's region, wherever the service is."""
 
     def __init__(self, scope: Construct, *, plan: Plan) -> None:
         super().__init__(
@@ -31,37 +31,39 @@ class Firewall(cdk.Stack):
             cross_region_references=not plan.at_the_edge,
             description="Tailrace: the firewall of the distribution",
         )
-        guests = self._guests(plan.addresses)
+        allowed = self._address_rules(plan.addresses)
         self.acl = waf.CfnWebACL(
             self,
             "Firewall",
             scope=SCOPE,
             default_action=waf.CfnWebACL.DefaultActionProperty(
-                **({"block": {}} if guests else {"allow": {}})
+                **({"block": {}} if allowed else {"allow": {}})
             ),
-            rules=[_rate_rule(plan.rate_limit), *guests],
-            visibility_config=_visible("firewall"),
+            rules=[_rate_rule(plan.rate_limit), *allowed],
+            visibility_config=_visibility("firewall"),
         )
 
-    def _guests(self, addresses: tuple[str, ...]) -> list[waf.CfnWebACL.RuleProperty]:
-        """One rule for each kind of address that may come in."""
+    def _address_rules(self, addresses: tuple[str, ...]) -> list[waf.CfnWebACL.RuleProperty]:
+        """One rule for the allowed addresses of each IP version."""
         rules = []
         for version in (4, 6):
-            known = [each for each in addresses if ipaddress.ip_network(each).version == version]
-            if not known:
+            of_version = [
+                each for each in addresses if ipaddress.ip_network(each).version == version
+            ]
+            if not of_version:
                 continue
-            guests = waf.CfnIPSet(
+            ip_set = waf.CfnIPSet(
                 self,
                 f"Guests{version}",
                 scope=SCOPE,
                 ip_address_version=f"IPV{version}",
-                addresses=known,
+                addresses=of_version,
             )
             rules.append(
                 _rule(
                     f"guests-{version}",
                     waf.CfnWebACL.StatementProperty(
-                        ip_set_reference_statement={"arn": guests.attr_arn}
+                        ip_set_reference_statement={"arn": ip_set.attr_arn}
                     ),
                     waf.CfnWebACL.RuleActionProperty(allow={}),
                     priority=version,
@@ -106,11 +108,11 @@ def _rule(
         priority=priority,
         statement=statement,
         action=action,
-        visibility_config=_visible(name),
+        visibility_config=_visibility(name),
     )
 
 
-def _visible(name: str) -> waf.CfnWebACL.VisibilityConfigProperty:
+def _visibility(name: str) -> waf.CfnWebACL.VisibilityConfigProperty:
     return waf.CfnWebACL.VisibilityConfigProperty(
         cloud_watch_metrics_enabled=True, metric_name=name, sampled_requests_enabled=True
     )

@@ -1,4 +1,4 @@
-"""Action Cable and Aviso: what the functions have to know of the switches."""
+"""Action Cable and Aviso: the switches as environment variables of the functions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from aws_cdk import aws_iam as iam
 from infra.stage import Plan
 
 EVENTS_PATH: Final = "/events"
-"""The viewer function sends it to the origin that streams."""
+"""The viewer-request function routes this path to the streaming origin."""
 
 LIFETIME: Final = "50"
-"""Seconds that `live` streams: below the 60 that it may run."""
+"""Seconds that `live` streams: below its timeout of 60."""
 
 HEARTBEAT: Final = "10"
 
 
-def cable(plan: Plan) -> dict[str, str]:
-    """For everybody who answers clients."""
+def cable_environment(plan: Plan) -> dict[str, str]:
+    """For the functions that serve clients: `http`, `live` and `cable`."""
     flags = {
         "TAILRACE_TURBO_STREAMS": plan.turbo_streams,
         "TAILRACE_CABLE_READY": plan.cable_ready,
@@ -33,30 +33,30 @@ def cable(plan: Plan) -> dict[str, str]:
     }
 
 
-def events(plan: Plan) -> dict[str, str]:
-    """For the functions behind URLs."""
+def events_environment(plan: Plan) -> dict[str, str]:
+    """For the functions behind function URLs."""
     return {
         "TAILRACE_EVENTS_PATH": EVENTS_PATH if plan.events else "",
         "TAILRACE_EVENTS_LIFETIME": LIFETIME,
     }
 
 
-def aviso(plan: Plan) -> dict[str, str]:
-    """For the functions behind URLs."""
+def aviso_environment(plan: Plan) -> dict[str, str]:
+    """For the functions behind function URLs."""
     if not plan.aviso:
         return {}
-    own = {} if plan.domain is None else {"TAILRACE_AVISO_BASE_URL": f"https://{plan.domain}"}
+    base_url = {} if plan.domain is None else {"TAILRACE_AVISO_BASE_URL": f"https://{plan.domain}"}
     return {
         "TAILRACE_AVISO_SCHEMA": plan.aviso_schema or "",
         "TAILRACE_AVISO_ADMIN_ROLES": plan.aviso_admin_roles,
         "TAILRACE_AVISO_HEARTBEAT": HEARTBEAT,
         "TAILRACE_AVISO_MAX_DURATION": LIFETIME,
-        **own,
+        **base_url,
     }
 
 
-def read_schema(plan: Plan) -> list[iam.PolicyStatement]:
-    """Leave to read the event types, where they are an object of somebody's own."""
+def allow_reading_schema(plan: Plan) -> list[iam.PolicyStatement]:
+    """Permission to read the event types, if they are an object of the operator's."""
     if not plan.aviso or plan.aviso_schema is None:
         return []
     arn = f"arn:{cdk.Aws.PARTITION}:s3:::{plan.aviso_schema.removeprefix('s3://')}"

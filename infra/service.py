@@ -1,28 +1,31 @@
-"""The service: functions behind a distribution, and what keeps an eye on them."""
+"""The stack of the service: functions behind a distribution, jobs, alarms and a dashboard."""
 
 from __future__ import annotations
 
 import aws_cdk as cdk
 from constructs import Construct
 
-from infra.access import Access, Keys
+from infra.alarms import Alarms
 from infra.assets import Assets
-from infra.cable import Cable
-from infra.dashboard import dashboard
-from infra.dispatch import Dispatch, Rotation
-from infra.edge import Edge
-from infra.functions import Functions
-from infra.gateway import STAGE, Gateway
-from infra.history import History
-from infra.observe import Alarms
-from infra.secret import OriginSecret
+from infra.components import Components
+from infra.dashboard import create_dashboard
+from infra.deployment import Deployment
+from infra.dispatch import Dispatch
+from infra.distribution import Distribution
+from infra.edge_keys import EdgeKeys
+from infra.history_jobs import HistoryJobs
+from infra.http_functions import HttpFunctions
+from infra.rotation import OriginSecretRotation
+from infra.secrets import AccessControl, OriginSecret
 from infra.stage import Plan
-from infra.storage import Storage
+from infra.storage import StorageStack
+from infra.websocket_api import STAGE, WebSocketApi
+from infra.websocket_functions import WebSocketFunctions
 
 
-class Service(cdk.Stack):
+class ServiceStack(cdk.Stack):
     def __init__(
-        self, scope: Construct, *, plan: Plan, storage: Storage, firewall: str | None
+        self, scope: Construct, *, plan: Plan, storage: StorageStack, firewall: str | None
     ) -> None:
         super().__init__(
             scope,
@@ -31,121 +34,72 @@ class Service(cdk.Stack):
             cross_region_references=not plan.at_the_edge,
             description="Tailrace: Durable Streams",
         )
-        assets = Assets(self, "Layers", plan=plan)
-        secret = OriginSecret(self, "OriginSecret", plan=plan)
-        access = Access(self, "Access", plan=plan) if plan.access == "closed" else None
-        gateway = Gateway(self, "Gateway", plan=plan) if plan.cable else None
-        functions = Functions(
-            self,
-            "Functions",
+        deployment = Deployment(
             plan=plan,
-            assets=assets,
+            assets=Assets(self, "Layers", plan=plan),
             storage=storage,
-            secret=secret,
-            access=None if access is None else access.secret,
-            gateway=gateway,
-        )
-        cable = (
-            Cable(
-                self,
-                "Cable",
-                plan=plan,
-                assets=assets,
-                storage=storage,
-                gateway=gateway,
-                secret=secret,
-                access=None if access is None else access.secret,
-            )
-            if gateway is not None
-            else None
-        )
-        edge = Edge(
-            self,
-            "Edge",
-            plan=plan,
-            functions=functions,
-            gateway=gateway,
-            secret=secret,
-            firewall=firewall,
-            keys=None if access is None else access.keys,
-        )
-        keys = (
-            Keys(self, "Keys", plan=plan, assets=assets, secret=secret, access=access)
-            if access is not None
-            else None
-        )
-        dispatch = Dispatch(
-            self,
-            "Dispatch",
-            plan=plan,
-            assets=assets,
-            storage=storage,
-            edge=edge,
-            gateway=gateway,
-        )
-        rotation = Rotation(
-            self,
-            "Rotation",
-            plan=plan,
-            assets=assets,
-            secret=secret,
-            edge=edge,
+            origin_secret=OriginSecret(self, "OriginSecret", plan=plan),
+            access=AccessControl(self, "Access", plan=plan) if plan.access == "closed" else None,
+            websocket_api=WebSocketApi(self, "Gateway", plan=plan) if plan.cable else None,
             firewall=firewall,
         )
-        history = (
-            History(self, "History", plan=plan, assets=assets, storage=storage)
-            if plan.history
-            else None
-        )
-        Alarms(
-            self,
-            "Alarms",
-            plan=plan,
-            storage=storage,
-            functions=functions,
-            edge=edge,
-            dispatch=dispatch,
-            rotation=rotation,
-            keys=keys,
-            cable=cable,
-            history=history,
-        )
-        seen = dashboard(
-            self,
-            "Dashboard",
-            plan=plan,
-            storage=storage,
-            functions=functions,
-            edge=edge,
-            dispatch=dispatch,
-            gateway=gateway,
-            history=history,
-        )
+        components = self._components(deployment)
+        Alarms(self, "Alarms", deployment, components)
         outputs = {
-            "Url": edge.url,
-            "DistributionId": edge.id,
-            "DistributionDomain": edge.domain,
-            "OriginSecretArn": secret.id,
-            "DashboardUrl": seen,
+            **_outputs(deployment, components),
+            "DashboardUrl": create_dashboard(self, "Dashboard", deployment, components),
         }
-        made_functions = {
-            "Http": functions.http,
-            "Live": functions.live,
-            "Dispatch": dispatch.dispatch,
-            "RotateSecret": rotation.rotate_secret,
-        }
-        if access is not None and keys is not None:
-            outputs["AccessSecretArn"] = access.secret.id
-            made_functions["EdgeKeys"] = keys.edge_keys
-        if gateway is not None and cable is not None:
-            outputs["CableUrl"] = f"wss://{edge.host}/{STAGE}"
-            outputs["CableEndpoint"] = gateway.endpoint
-            made_functions |= {"Cable": cable.cable, "Heartbeat": cable.heartbeat}
-        for title, made in made_functions.items():
-            outputs[f"{title}FunctionName"] = made.function.function_name
-            outputs[f"{title}LogGroup"] = made.log_group.log_group_name
-        if history is not None:
-            outputs["DatabaseName"] = history.database
-            outputs |= {f"{title}JobName": job.name for title, job in history.jobs.items()}
-        for title, value in outputs.items():
-            cdk.CfnOutput(self, title, value=value)
+        for name, value in outputs.items():
+            cdk.CfnOutput(self, name, value=value)
+
+    def _components(self, deployment: Deployment) -> Components:
+        access, websocket_api = deployment.access, deployment.websocket_api
+        http_functions = HttpFunctions(self, "Functions", deployment)
+        websocket_functions = (
+            None
+            if websocket_api is None
+            else WebSocketFunctions(self, "Cable", deployment, websocket_api=websocket_api)
+        )
+        distribution = Distribution(self, "Edge", deployment, http_functions=http_functions)
+        return Components(
+            http_functions=http_functions,
+            websocket_functions=websocket_functions,
+            distribution=distribution,
+            edge_keys=None if access is None else EdgeKeys(self, "Keys", deployment, access=access),
+            dispatch=Dispatch(self, "Dispatch", deployment, distribution=distribution),
+            rotation=OriginSecretRotation(self, "Rotation", deployment, distribution=distribution),
+            history_jobs=HistoryJobs(self, "History", deployment)
+            if deployment.plan.history
+            else None,
+        )
+
+
+def _outputs(deployment: Deployment, components: Components) -> dict[str, str]:
+    distribution, history_jobs = components.distribution, components.history_jobs
+    outputs = {
+        "Url": distribution.url,
+        "DistributionId": distribution.id,
+        "DistributionDomain": distribution.domain,
+        "OriginSecretArn": deployment.origin_secret.id,
+    }
+    functions = {
+        "Http": components.http_functions.http,
+        "Live": components.http_functions.live,
+        "Dispatch": components.dispatch.dispatch,
+        "RotateSecret": components.rotation.rotate_secret,
+    }
+    if deployment.access is not None and components.edge_keys is not None:
+        outputs["AccessSecretArn"] = deployment.access.secret.id
+        functions["EdgeKeys"] = components.edge_keys.edge_keys
+    if deployment.websocket_api is not None and components.websocket_functions is not None:
+        outputs["CableUrl"] = f"wss://{distribution.host}/{STAGE}"
+        outputs["CableEndpoint"] = deployment.websocket_api.endpoint
+        functions["Cable"] = components.websocket_functions.cable
+        functions["Heartbeat"] = components.websocket_functions.heartbeat
+    for name, function in functions.items():
+        outputs[f"{name}FunctionName"] = function.function.function_name
+        outputs[f"{name}LogGroup"] = function.log_group.log_group_name
+    if history_jobs is not None:
+        outputs["DatabaseName"] = history_jobs.database
+        outputs |= {f"{name}JobName": job.name for name, job in history_jobs.jobs.items()}
+    return outputs

@@ -1,6 +1,6 @@
-"""What is deployed: the stage, and every switch that `cdk -c name=value` turns.
+"""The plan of a deployment: the stage, and every switch that `cdk -c name=value` sets.
 
-`docs/deploying.md` lists the switches with their defaults, and a test fails when it does not.
+`docs/deploying.md` lists the switches with their defaults; a test compares them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from infra.context import Context
 from scripts.package import Platform
 
 EDGE_REGION: Final = "us-east-1"
-"""Where CloudFront keeps firewalls, certificates and metrics, wherever the service is."""
+"""CloudFront's firewalls, certificates and metrics are in this region, wherever the service is."""
 
 PLATFORMS: Final[dict[str, Platform]] = {"lambda": "lambda", "host": "host"}
 PRICE_CLASSES: Final = {"100": "PriceClass_100", "200": "PriceClass_200", "all": "PriceClass_All"}
 
 PING_SECONDS: Final = 540
-"""API Gateway ends a WebSocket on which nothing was said for ten minutes."""
+"""API Gateway closes a WebSocket that was idle for ten minutes."""
 
 YEAR_SECONDS: Final = 365 * 86_400
 
 _REGION: Final = r"[a-z]{2}(-[a-z]+)+-\d"
 _HOST: Final = r"([a-z0-9-]+\.)+[a-z0-9-]+"
 _CERTIFICATE: Final = rf"arn:aws[a-z-]*:acm:{EDGE_REGION}:\d{{12}}:certificate/[0-9a-zA-Z-]+"
-# Without characters that stand for others in the resource of a permission.
+# Without the wildcards of the resource of a permission.
 _OBJECT: Final = r"s3://[a-z0-9][a-z0-9.-]+/[A-Za-z0-9!_.'()/-]+"
 _EMAIL: Final = r"[^@\s]+@[^@\s]+"
 
@@ -42,34 +42,35 @@ class Stage(Enum):
 
     @property
     def keeps_data(self) -> bool:
-        """Whether `cdk destroy` must leave the data alone."""
+        """Whether `cdk destroy` keeps the data."""
         return self is Stage.PROD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The stage and its switches, each as the stacks need it."""
+    """The stage and its parsed switches."""
 
     stage: Stage
     platform: Platform
     region: str | None
-    """None: whichever the stacks are deployed to."""
+    """None: the region that the stacks are deployed to."""
     deletion_protection: bool
     snap_start: bool
     http_concurrency: int | None
-    """None: what the account has left; so with the next."""
+    """None: no reserved concurrency."""
     live_concurrency: int | None
+    """None: no reserved concurrency."""
     access: str
-    """`closed`: as credentials say; `open`: everybody may do everything."""
+    """`closed`: requests need credentials; `open`: everybody may do everything."""
     firewall: bool
     rate_limit: int
     addresses: tuple[str, ...]
-    """Who may come; empty: everybody."""
+    """Client addresses that are allowed; empty: all."""
     allowed_origins: str
-    """Whose pages may use it; empty: everybody's."""
+    """Web origins that are allowed; empty: all."""
     cable: bool
-    """Whether Action Cable is served; the next six are about it, and about broadcasts and events,
-    which need no WebSocket."""
+    """Whether there is a WebSocket API. The next six also apply to broadcasts and events, which
+    work without one."""
     ping_interval: int
     turbo_streams: bool
     cable_ready: bool
@@ -77,24 +78,24 @@ class Plan:
     streams_presence: bool
     cable_ttl: int
     events: bool
-    """Whether cable messages are served as server-sent events, too."""
+    """Whether cable messages are also served as server-sent events."""
     aviso: bool
     aviso_schema: str | None
-    """Where in S3 the event types are; None: those that come along."""
+    """An S3 object with the event types; None: the built-in ones."""
     aviso_admin_roles: str
     price_class: str
     origin_shield: str
     """`here`, `off`, or a region."""
     edge_metrics: bool
     rotation_days: int | None
-    """None: the origin secret is rotated only when somebody asks for it."""
+    """None: the origin secret is only rotated on demand."""
     domain: str | None
     certificate_arn: str | None
     alarm_email: str | None
     history: bool
     history_workers: int
     compact_schedule: str
-    """`off`, `hourly`, `daily`, `weekly`, or an expression of AWS's; so with the next three."""
+    """`off`, `hourly`, `daily`, `weekly`, or a cron expression; also the next three."""
     export_schedule: str
     sweep_schedule: str
     audit_schedule: str
@@ -103,64 +104,64 @@ class Plan:
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Plan:
-        """The plan, or an end that names the switch and the values it takes."""
-        given = Context(values)
+        """Parse the CDK context; raise SystemExit for an invalid switch."""
+        context = Context(values)
 
-        def when(name: str) -> str | None:
-            return given.text(name, schedule.WANTED, schedule.PATTERN)
+        def schedule_of(name: str) -> str | None:
+            return context.text(name, schedule.EXPECTED, schedule.PATTERN)
 
-        stage = Stage(given.choice("stage", "dev", [each.value for each in Stage]))
+        stage = Stage(context.choice("stage", "dev", [each.value for each in Stage]))
         prod = stage is Stage.PROD
-        platform = PLATFORMS[given.choice("platform", "lambda", PLATFORMS)]
+        platform = PLATFORMS[context.choice("platform", "lambda", PLATFORMS)]
         plan = cls(
             stage=stage,
             platform=platform,
-            region=given.text("region", "an AWS region", _REGION)
+            region=context.text("region", "an AWS region", _REGION)
             or os.environ.get("CDK_DEFAULT_REGION"),
-            deletion_protection=given.flag("deletion_protection", stage.keeps_data),
-            snap_start=given.flag("snap_start", platform == "lambda"),
-            http_concurrency=given.count("http_concurrency", 300 if prod else 50) or None,
-            live_concurrency=given.count("live_concurrency", 500 if prod else 50) or None,
-            access=given.choice("access", "closed", ("closed", "open")),
-            firewall=given.flag("firewall", True),
-            rate_limit=given.count("rate_limit", 6000, least=10),
-            addresses=given.networks("addresses"),
-            allowed_origins=given.origins("allowed_origins"),
-            cable=given.flag("cable", True),
-            ping_interval=given.count("ping_interval", 3, least=1, most=PING_SECONDS),
-            turbo_streams=given.flag("turbo_streams", True),
-            cable_ready=given.flag("cable_ready", False),
-            streams_whisper=given.flag("streams_whisper", False),
-            streams_presence=given.flag("streams_presence", True),
-            cable_ttl=given.count("cable_ttl", 0, most=YEAR_SECONDS),
-            events=given.flag("events", True),
-            aviso=given.flag("aviso", True),
-            aviso_schema=given.text("aviso_schema", "an object such as s3://bucket/key", _OBJECT),
-            aviso_admin_roles=given.roles("aviso_admin_roles"),
+            deletion_protection=context.flag("deletion_protection", stage.keeps_data),
+            snap_start=context.flag("snap_start", platform == "lambda"),
+            http_concurrency=context.count("http_concurrency", 300 if prod else 50) or None,
+            live_concurrency=context.count("live_concurrency", 500 if prod else 50) or None,
+            access=context.choice("access", "closed", ("closed", "open")),
+            firewall=context.flag("firewall", True),
+            rate_limit=context.count("rate_limit", 6000, least=10),
+            addresses=context.networks("addresses"),
+            allowed_origins=context.origins("allowed_origins"),
+            cable=context.flag("cable", True),
+            ping_interval=context.count("ping_interval", 3, least=1, most=PING_SECONDS),
+            turbo_streams=context.flag("turbo_streams", True),
+            cable_ready=context.flag("cable_ready", False),
+            streams_whisper=context.flag("streams_whisper", False),
+            streams_presence=context.flag("streams_presence", True),
+            cable_ttl=context.count("cable_ttl", 0, most=YEAR_SECONDS),
+            events=context.flag("events", True),
+            aviso=context.flag("aviso", True),
+            aviso_schema=context.text("aviso_schema", "an object such as s3://bucket/key", _OBJECT),
+            aviso_admin_roles=context.roles("aviso_admin_roles"),
             price_class=PRICE_CLASSES[
-                given.choice("price_class", "all" if prod else "100", PRICE_CLASSES)
+                context.choice("price_class", "all" if prod else "100", PRICE_CLASSES)
             ],
-            origin_shield=given.text(
+            origin_shield=context.text(
                 "origin_shield", "here, off or an AWS region", f"here|off|{_REGION}"
             )
             or "here",
-            edge_metrics=given.flag("edge_metrics", prod),
-            rotation_days=given.count("rotation_days", 30 if platform == "lambda" else 0) or None,
-            domain=given.text("domain", "a host name", _HOST),
-            certificate_arn=given.text(
+            edge_metrics=context.flag("edge_metrics", prod),
+            rotation_days=context.count("rotation_days", 30 if platform == "lambda" else 0) or None,
+            domain=context.text("domain", "a host name", _HOST),
+            certificate_arn=context.text(
                 "certificate_arn", f"the ARN of a certificate in {EDGE_REGION}", _CERTIFICATE
             ),
-            alarm_email=given.text("alarm_email", "an e-mail address", _EMAIL),
-            history=given.flag("history", True),
-            history_workers=given.count("history_workers", 10 if prod else 2, least=2),
-            compact_schedule=when("compact_schedule") or ("hourly" if prod else "daily"),
-            export_schedule=when("export_schedule") or ("daily" if prod else "off"),
-            sweep_schedule=when("sweep_schedule") or "daily",
-            audit_schedule=when("audit_schedule") or ("weekly" if prod else "off"),
-            sweep_dry_run=given.flag("sweep_dry_run", True),
-            retention=given.retention("retention"),
+            alarm_email=context.text("alarm_email", "an e-mail address", _EMAIL),
+            history=context.flag("history", True),
+            history_workers=context.count("history_workers", 10 if prod else 2, least=2),
+            compact_schedule=schedule_of("compact_schedule") or ("hourly" if prod else "daily"),
+            export_schedule=schedule_of("export_schedule") or ("daily" if prod else "off"),
+            sweep_schedule=schedule_of("sweep_schedule") or "daily",
+            audit_schedule=schedule_of("audit_schedule") or ("weekly" if prod else "off"),
+            sweep_dry_run=context.flag("sweep_dry_run", True),
+            retention=context.retention("retention"),
         )
-        given.end()
+        context.reject_unknown()
         if (plan.domain is None) != (plan.certificate_arn is None):
             raise SystemExit("domain and certificate_arn belong together: give both or none")
         if plan.addresses and not plan.firewall:
@@ -177,16 +178,16 @@ class Plan:
 
     @property
     def edge_environment(self) -> cdk.Environment:
-        """Where CloudFront's own things are; unknown when the service's own place is."""
+        """CloudFront's region; unknown if the region of the service is."""
         region = None if self.region is None else EDGE_REGION
         return cdk.Environment(account=self.environment.account, region=region)
 
     @property
     def removal(self) -> cdk.RemovalPolicy:
-        """What `cdk destroy` does with data."""
+        """The removal policy of data on `cdk destroy`."""
         return cdk.RemovalPolicy.RETAIN if self.stage.keeps_data else cdk.RemovalPolicy.DESTROY
 
     @property
     def at_the_edge(self) -> bool:
-        """Whether the service is, as far as known, in the region of CloudFront's own things."""
+        """Whether the service is in CloudFront's region, as far as that is known."""
         return self.region in (None, EDGE_REGION)

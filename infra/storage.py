@@ -1,4 +1,4 @@
-"""Where the log lives on AWS: a table for the hot log, a bucket for large bodies and history."""
+"""The stack of the log: a table for entries, a bucket for large bodies and segments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infra.findings import acknowledge
 from infra.stage import Plan
 
 
-class Storage(cdk.Stack):
+class StorageStack(cdk.Stack):
     def __init__(self, scope: Construct, *, plan: Plan) -> None:
         super().__init__(
             scope,
@@ -22,7 +22,7 @@ class Storage(cdk.Stack):
         self.table = dynamodb.TableV2(
             self,
             "Log",
-            # The keys of `tailrace.store.dynamodb.layout`, which says what each item is.
+            # `tailrace.store.dynamodb.layout` documents the items and their keys.
             partition_key=_key("p"),
             sort_key=_key("s"),
             global_secondary_indexes=[
@@ -47,21 +47,22 @@ class Storage(cdk.Stack):
             encryption=s3.BucketEncryption.S3_MANAGED,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             enforce_ssl=True,
-            # Objects are immutable; what is unfinished after a day never will be finished.
+            # An upload that is unfinished after a day was abandoned.
             lifecycle_rules=[
                 s3.LifecycleRule(abort_incomplete_multipart_upload_after=cdk.Duration.days(1))
             ],
             removal_policy=plan.removal,
-            # CloudFormation removes only empty buckets. Local engines cannot run what empties them.
+            # CloudFormation removes only empty buckets, and local engines cannot run the custom
+            # resource that empties them.
             auto_delete_objects=not plan.stage.keeps_data and plan.platform == "lambda",
         )
         acknowledge(
             self.bucket,
             "AwsSolutions-S1",
-            "Only functions and jobs of this application reach the objects, and log what they do.",
+            "Only functions and jobs of this application access the objects, and they log it.",
         )
         self.bucket_finding = f"{self.stack_name}:ExportsOutputFnGetAttHistoryC127576EArnC54CDD58"
-        """How the security rules call the bucket's ARN: by CDK's export of it."""
+        """The bucket's ARN as the security rules write it: the name of CDK's export of it."""
         cdk.CfnOutput(self, "TableName", value=self.table.table_name)
         cdk.CfnOutput(self, "BucketName", value=self.bucket.bucket_name)
 

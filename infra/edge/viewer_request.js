@@ -1,12 +1,12 @@
 import cf from 'cloudfront';
 import crypto from 'crypto';
 
-// Runs for every request, before CloudFront looks into its cache. Requests that get the same answer
-// leave here as the same request, so that they share one cache entry, or one wait for it.
+// Runs for every request, before the cache lookup. It makes requests that get the same response
+// identical, so that they share one cache entry, or one pending request to the origin.
 // The runtime is CloudFront's JavaScript 2.0: ES 5.1 with let, const, arrow functions and async,
 // without spread, destructuring, for-of, default arguments or `?.`; at most 10 KB.
 
-// `open` is written here where everybody may do everything: then no credential is looked at.
+// A deployment with `access=open` has `open` here, and then no credentials are verified.
 const ACCESS = 'closed';
 
 const STREAM = '/v1/stream/';
@@ -14,11 +14,11 @@ const ALIAS = '/ds/';
 const CURSOR = /^[0-9]{1,18}$/;
 const READ = ['offset', 'live', 'cursor'];
 
-// Beside reads with live=sse, what has an answer that goes on.
+// Streamed responses other than reads with live=sse.
 const STREAMED = /^(POST \/api\/v1\/(watch|replay)|(GET|POST) \/events)$/;
 
-// The app ignores these, but CloudFront would act on them: a part of a cached chunk, under the
-// headers of the whole chunk, makes a reader skip data.
+// The app ignores these, but CloudFront would act on them: a part of a cached chunk with the
+// headers of the whole chunk would make a reader skip data.
 const IGNORED = ['range', 'if-range', 'if-match', 'if-modified-since', 'if-unmodified-since'];
 
 const PATH = /^[A-Za-z0-9_~!$&'()*+,;=:@-]+([./][A-Za-z0-9_~!$&'()*+,;=:@-]+)*$/;
@@ -53,8 +53,8 @@ async function handler(event) {
     return request;
 }
 
-// Nobody but this function and CloudFront says `x-tailrace-...` or names the viewer's host: the
-// origin's own Host is that of its function URL, and who connects to it is CloudFront.
+// Only this function and CloudFront may set `x-tailrace-...` and `x-forwarded-host`. The origin needs
+// them because its Host is that of its function URL, and its peer is CloudFront.
 function replaceOwnHeaders(headers, ip) {
     remove(headers, Object.keys(headers).filter((name) => name.startsWith('x-tailrace-')));
     headers['x-forwarded-host'] = { value: headers.host.value };
@@ -74,8 +74,8 @@ function read(request, given, id) {
         request.querystring = canonical(offsets, live, last(values(given, 'cursor')));
         alone = live === 'sse' || (live === '' && offsets[0] === 'now');
         if (live !== '') {
-            // Each encoding would wait at the origin for itself, and a 304 for one reader must
-            // not be the answer to all who wait with it.
+            // Otherwise each encoding would have its own request to the origin, and a 304 meant
+            // for one reader would be the response to all that share its request.
             remove(headers, ['accept-encoding', 'if-none-match']);
         }
         if (live === 'sse') {
@@ -83,15 +83,15 @@ function read(request, given, id) {
         }
     }
     if (alone) {
-        // A part of the cache key: this answer is for one reader. Others must not wait for it,
-        // and HEAD must not be answered from the cached GET of the same URL.
+        // Part of the cache key: this response is for one reader. Others must not wait for it,
+        // and a HEAD must not get the cached response of a GET for the same URL.
         headers['x-tailrace-reader'] = { value: id };
     }
 }
 
-// ACCESS. Who may read, by what this function can verify, leaves the credentials here and shares
-// the answer with all others who may. The origin is given a proof instead. Nobody is refused here:
-// whatever is not beyond doubt is the origin's to judge, so this is the stricter one of the two.
+// ACCESS. If this function can verify that the client may read the stream, it replaces the
+// credentials by an edge token, so that all authorized readers share one response. It refuses no
+// request: the origin decides whatever is not certain here, so these rules are the stricter ones.
 async function admit(request, given) {
     try {
         const store = cf.kvs();
@@ -106,8 +106,8 @@ async function admit(request, given) {
     }
 }
 
-// Credentials in the places where the origin finds them. CloudFront keeps Authorization to itself,
-// and of a stream's query passes on only what is part of the cache key.
+// Moves credentials to headers that reach the origin: CloudFront does not forward Authorization, and
+// of a stream's query it forwards only what is in the cache key.
 function takeAlong(request, given, reads, id) {
     const headers = request.headers;
     const query = Object.keys(given).map(decoded).filter((name) => READ.indexOf(name) < 0)
@@ -124,7 +124,7 @@ function takeAlong(request, given, reads, id) {
     }
 }
 
-// The rules of `tailrace.auth.authorizer` for reading.
+// The rules of `tailrace.auth.authorizer` for reads.
 async function allows(access, store, request, given) {
     const headers = request.headers;
     const path = request.uri.slice(STREAM.length);
@@ -172,7 +172,7 @@ function identify(claims, now) {
     need(typeof claims.ext === 'string');
 }
 
-// Patterns that have to be decoded, or with a star elsewhere than at the end, match nothing here.
+// Patterns that need decoding, or have a star before their end, match nothing here.
 function matches(patterns, path) {
     return patterns.some((pattern) => {
         const head = pattern.split('*')[0];
@@ -183,7 +183,7 @@ function matches(patterns, path) {
     });
 }
 
-// What is shown of a kind; none is undefined.
+// The only credential of its kind, or undefined.
 function one(field, inQuery) {
     const inHeader = field === undefined ? [] : [field.value];
     const shown = inHeader.concat(inQuery).filter((value) => value !== '');
@@ -208,8 +208,8 @@ function claimsIn(token, keys) {
     return objectIn(parts[3]);
 }
 
-// Only in the spelling that is JSON's shortest: no field comes twice, and no number is one that
-// others would read differently.
+// Accepts only the shortest form of JSON: it has no duplicate fields, and no numbers that other
+// parsers would read differently.
 function objectIn(segment) {
     need(segment.length % 4 !== 1);
     const padding = '==='.slice((segment.length + 3) % 4);
@@ -225,7 +225,7 @@ function ascii(encoded) {
     return text;
 }
 
-// Every key is tried, and every character: how long that takes tells nothing about any of them.
+// Compares with every key, and every character, so that the time taken reveals nothing about them.
 function verifies(text, shown, keys, encoding) {
     return keys.filter((key) => same(mac(key, text, encoding), shown)).length > 0;
 }
@@ -259,9 +259,9 @@ function need(holds) {
     }
 }
 
-// Text, not an object: nothing says in which order CloudFront would write an object's fields.
+// Text, not an object: CloudFront does not document in which order it would write fields.
 function canonical(offsets, live, cursor) {
-    // The app takes no offset for -1, but on a live read; a repeated one is its to refuse.
+    // To the app no offset means -1, except on live reads. It refuses repeated ones itself.
     const beginning = live === '' && offsets.length === 1 && offsets[0] === '-1';
     const parts = beginning ? [] : offsets.map((offset) => pair('offset', offset));
     if (live !== '') {
@@ -273,8 +273,8 @@ function canonical(offsets, live, cursor) {
     return parts.join('&');
 }
 
-// The values of a parameter, in the order in which they came. CloudFront leaves names and values
-// percent-encoded, so that `now` has many spellings.
+// The values of a parameter, in order. CloudFront leaves names and values percent-encoded, so `now`
+// may be spelled in many ways.
 function values(querystring, name) {
     const found = [];
     Object.keys(querystring).filter((key) => decoded(key) === name).forEach((key) => {

@@ -1,4 +1,4 @@
-"""What the edge keeps, passes on and adds: the policies of the distribution's behaviours."""
+"""The policies of the distribution: cache keys, forwarded headers, response headers."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from tailrace.auth.origins import Origins
 from tailrace.web.messages import ALLOWED_HEADERS, METHODS, RESPONSE_HEADERS
 
 QUERY: Final = ("offset", "live", "cursor")
-"""What, beside the path, tells answers apart. Of a stream's query nothing else is passed on."""
+"""The query parameters in the cache key. No others of a stream's query are forwarded."""
 
 READER: Final = "x-tailrace-reader"
-"""The viewer function sets it, to each its own, where nobody shares an answer: SSE, HEAD, `now`."""
+"""The viewer-request function sets it to the request's id if the response must not be shared: for
+SSE, HEAD and `offset=now`."""
 
 DAY: Final = cdk.Duration.days(1)
 YEAR: Final = cdk.Duration.days(365)
 
 
-class Policies(Construct):
+class DistributionPolicies(Construct):
     def __init__(self, scope: Construct, name: str, *, plan: Plan) -> None:
         super().__init__(scope, name)
         stack = cdk.Stack.of(self)
-        # Names are unique in the account, and a stage may be in several regions.
+        # Names must be unique in the account, and a stage may be deployed to several regions.
         self._prefix = f"{stack.stack_name}-{stack.region}"
         self.stream_cache = cloudfront.CachePolicy(
             self,
             "StreamCache",
             cache_policy_name=f"{self._prefix}-stream-cache",
-            comment="An answer is kept as long as it says, and not at all when it says nothing.",
-            # More than 0 as the least would keep even what must not be stored.
+            comment="Caches responses for as long as their Cache-Control says, others not at all.",
+            # A minimum above 0 would cache even `no-store` responses.
             min_ttl=cdk.Duration.seconds(0),
             default_ttl=cdk.Duration.seconds(0),
             max_ttl=YEAR,
             query_string_behavior=cloudfront.CacheQueryStringBehavior.allow_list(*QUERY),
             header_behavior=cloudfront.CacheHeaderBehavior.allow_list(READER),
-            # With cookies CloudFront would let no two readers share a request.
+            # With cookies in the key, readers with different cookies would not share responses.
             cookie_behavior=cloudfront.CacheCookieBehavior.none(),
             enable_accept_encoding_gzip=True,
             enable_accept_encoding_brotli=True,
@@ -51,27 +52,27 @@ class Policies(Construct):
         self.other_request = self._request_policy(
             "other-request", cloudfront.OriginRequestQueryStringBehavior.all()
         )
-        self.answer = self._answer_policy(Origins(plan.allowed_origins))
+        self.response_headers = self._response_headers_policy(Origins(plan.allowed_origins))
 
     def _request_policy(self, name: str, query: cloudfront.OriginRequestQueryStringBehavior) -> str:
         return cloudfront.OriginRequestPolicy(
             self,
             name.title().replace("-", ""),
             origin_request_policy_name=f"{self._prefix}-{name}",
-            # By Host a function URL knows which function is meant.
+            # A function URL is identified by its own Host.
             header_behavior=cloudfront.OriginRequestHeaderBehavior.deny_list("host"),
             query_string_behavior=query,
             cookie_behavior=cloudfront.OriginRequestCookieBehavior.none(),
         ).origin_request_policy_id
 
-    def _answer_policy(self, origins: Origins) -> str:
+    def _response_headers_policy(self, origins: Origins) -> str:
         return cloudfront.ResponseHeadersPolicy(
             self,
             "Answer",
             response_headers_policy_name=f"{self._prefix}-answer",
             cors_behavior=cloudfront.ResponseHeadersCorsBehavior(
-                access_control_allow_origins=origins.listed(),
-                access_control_allow_credentials=not origins.any,
+                access_control_allow_origins=origins.expand(),
+                access_control_allow_credentials=not origins.allow_all,
                 access_control_allow_methods=METHODS.split(", "),
                 access_control_allow_headers=list(ALLOWED_HEADERS),
                 access_control_expose_headers=list(RESPONSE_HEADERS),

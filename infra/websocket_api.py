@@ -1,4 +1,4 @@
-"""The WebSocket API: where it is, and who may write to those who are connected."""
+"""The WebSocket API: its endpoint, and the permission to send to its connections."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from constructs import Construct
 
 from infra.findings import acknowledge
 from infra.stage import Plan
-from infra.storage import Storage
+from infra.storage import StorageStack
 
 STAGE: Final = "cable"
-"""Also the path at the edge, for CloudFront passes it on as it is."""
+"""Also the path at CloudFront, which passes it on unchanged."""
 
-API: Final = "CableApi"
-"""What people, and the findings of the security rules, call it."""
+LOGICAL_ID: Final = "CableApi"
+"""Tools, and the findings of the security rules, use this id."""
 
 METHODS: Final = ("POST", "DELETE")
-"""Of a connection: to say something on it, and to end it."""
+"""On a connection: send a frame, disconnect."""
 
 
-class Gateway(Construct):
-    """Made before the functions, which have to know where it is; its routes come after them."""
+class WebSocketApi(Construct):
+    """Created before the functions, which need its endpoint; its routes are added after them."""
 
     def __init__(self, scope: Construct, name: str, *, plan: Plan) -> None:
         super().__init__(scope, name)
@@ -34,20 +34,20 @@ class Gateway(Construct):
         )
         resource = self.api.node.default_child
         assert isinstance(resource, cdk.CfnResource)
-        resource.override_logical_id(API)
+        resource.override_logical_id(LOGICAL_ID)
         self.id = self.api.api_id
         self.host = f"{self.id}.execute-api.{stack.region}.{stack.url_suffix}"
         self.endpoint = f"https://{self.host}/{STAGE}"
 
-    def environment(self, storage: Storage) -> dict[str, str]:
-        """For everybody who delivers."""
+    def environment(self, storage: StorageStack) -> dict[str, str]:
+        """For the functions that deliver messages to connections."""
         return {
             "TAILRACE_TABLE": storage.table.table_name,
             "TAILRACE_BUCKET": storage.bucket.bucket_name,
             "TAILRACE_CABLE_ENDPOINT": self.endpoint,
         }
 
-    def manage(self) -> iam.PolicyStatement:
+    def allow_management(self) -> iam.PolicyStatement:
         stack = cdk.Stack.of(self)
         return iam.PolicyStatement(
             actions=["execute-api:ManageConnections"],
@@ -59,22 +59,22 @@ class Gateway(Construct):
             ],
         )
 
-    def acknowledge(self, function: Construct) -> None:
-        """That `manage` is about every connection."""
+    def acknowledge_management(self, function: Construct) -> None:
+        """Acknowledge the wildcard of `allow_management`."""
         stack = cdk.Stack.of(self)
-        region = _shown(stack.region, "Region")
-        account = _shown(stack.account, "AccountId")
+        region = _finding_text(stack.region, "Region")
+        account = _finding_text(stack.account, "AccountId")
         for method in METHODS:
-            arn = f"arn:<AWS::Partition>:execute-api:{region}:{account}:<{API}>"
+            arn = f"arn:<AWS::Partition>:execute-api:{region}:{account}:<{LOGICAL_ID}>"
             acknowledge(
                 function,
                 f"AwsSolutions-IAM5[Resource::{arn}/{_connections(method)}]",
-                "Who is connected is known by then only.",
+                "Connection ids are only known at run time.",
             )
 
 
-def _shown(value: str, name: str) -> str:
-    """As the security rules write what is known only when it is deployed."""
+def _finding_text(value: str, name: str) -> str:
+    """A value as the security rules write it: by name if it is only known at deployment."""
     return f"<AWS::{name}>" if cdk.Token.is_unresolved(value) else value
 
 

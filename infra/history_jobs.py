@@ -1,4 +1,4 @@
-"""History: the Glue jobs that move it out of the table and keep it healthy."""
+"""The Glue jobs that move entries into segments, export, sweep and audit them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ import aws_cdk as cdk
 from aws_cdk import aws_glue as glue
 from constructs import Construct
 
-from infra.assets import Assets
-from infra.functions import BODIES, CHANGE, READ, SEGMENTS, allow
-from infra.jobs import DYNAMODB_EXPORTS, EXPORT, Job
-from infra.schedule import expression
-from infra.stage import Plan
-from infra.storage import Storage
+from infra.deployment import Deployment
+from infra.glue_job import DYNAMODB_EXPORTS, EXPORT, GlueJob
+from infra.lambda_function import BODIES, READ, SEGMENTS, WRITE_ALL, allow
+from infra.schedule import cron_expression
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.layout import DUE_INDEX
 
 SCAN: Final = ("dynamodb:DescribeTable", "dynamodb:Scan", *READ)
 
-DATA_TABLE: Final = "messages"
-"""The export job makes it in the database, and adds to it."""
+CATALOGUE_TABLE: Final = "messages"
+"""The table that the export job creates in the database and adds columns to."""
 
-CATALOGUE: Final = (
+CATALOGUE_ACTIONS: Final = (
     "glue:BatchCreatePartition",
     "glue:CreateTable",
     "glue:GetDatabase",
@@ -31,11 +29,10 @@ CATALOGUE: Final = (
 )
 
 
-class History(Construct):
-    def __init__(
-        self, scope: Construct, name: str, *, plan: Plan, assets: Assets, storage: Storage
-    ) -> None:
+class HistoryJobs(Construct):
+    def __init__(self, scope: Construct, name: str, deployment: Deployment) -> None:
         super().__init__(scope, name)
+        plan, storage = deployment.plan, deployment.storage
         stack = cdk.Stack.of(self)
         self.database = plan.name.replace("-", "_")
         catalogue = [
@@ -43,7 +40,7 @@ class History(Construct):
             for resource in (
                 "catalog",
                 f"database/{self.database}",
-                f"table/{self.database}/{DATA_TABLE}",
+                f"table/{self.database}/{CATALOGUE_TABLE}",
             )
         ]
         glue.CfnDatabase(
@@ -51,7 +48,7 @@ class History(Construct):
             "Database",
             catalog_id=cdk.Aws.ACCOUNT_ID,
             database_input=glue.CfnDatabase.DatabaseInputProperty(
-                name=self.database, description=f"The history of {plan.name}"
+                name=self.database, description=f"Exported messages of {plan.name}"
             ),
         )
         table, bucket = storage.table.table_arn, storage.bucket
@@ -59,17 +56,15 @@ class History(Construct):
             bucket.arn_for_objects, (BODIES, SEGMENTS, EXPORT, DYNAMODB_EXPORTS)
         )
         index = f"{table}/index/{DUE_INDEX}"
-        listing = allow(["s3:ListBucket"], bucket.bucket_arn)
+        list_bucket = allow(["s3:ListBucket"], bucket.bucket_arn)
         settings = Settings()
         grace = {"--trim-grace": str(settings.trim_grace)}
-        self.compact = Job(
+        self.compact = GlueJob(
             self,
             "compact-history",
-            plan=plan,
-            assets=assets,
-            storage=storage,
-            does="Moves older entries from the table into segments in the bucket.",
-            schedule=expression(plan.compact_schedule, hour=1, minute=7),
+            deployment,
+            description="Moves older entries from the table into segments in the bucket.",
+            schedule=cron_expression(plan.compact_schedule, hour=1, minute=7),
             flags={
                 **grace,
                 "--segment-max-messages": str(settings.segment_max_messages),
@@ -77,64 +72,58 @@ class History(Construct):
                 "--segment-target-bytes": str(settings.segment_target_bytes),
             },
             allowed=[
-                allow([*SCAN, *CHANGE], table),
+                allow([*SCAN, *WRITE_ALL], table),
                 allow(["s3:GetObject"], bodies, segments, dynamodb_exports),
                 allow(["s3:PutObject"], segments),
-                listing,
+                list_bucket,
             ],
         )
-        self.export = Job(
+        self.export = GlueJob(
             self,
             "export-history",
-            plan=plan,
-            assets=assets,
-            storage=storage,
-            does="Writes history as Parquet, for Athena.",
-            schedule=expression(plan.export_schedule, hour=2, minute=27),
+            deployment,
+            description="Exports segments as Parquet, for Athena.",
+            schedule=cron_expression(plan.export_schedule, hour=2, minute=27),
             flags={"--database": self.database},
             allowed=[
                 allow(["dynamodb:DescribeTable", *READ, "dynamodb:UpdateItem"], table),
                 allow(["s3:GetObject"], segments, export),
                 allow(["s3:PutObject", "s3:DeleteObject"], export),
-                listing,
-                allow(CATALOGUE, *catalogue),
+                list_bucket,
+                allow(CATALOGUE_ACTIONS, *catalogue),
             ],
             flex=True,
         )
-        self.sweep = Job(
+        self.sweep = GlueJob(
             self,
             "sweep",
-            plan=plan,
-            assets=assets,
-            storage=storage,
-            does="Removes what retention, deletions and ended grace periods have left to remove.",
-            schedule=expression(plan.sweep_schedule, hour=3, minute=47),
+            deployment,
+            description="Removes expired, deleted and orphaned data, and data past its retention.",
+            schedule=cron_expression(plan.sweep_schedule, hour=3, minute=47),
             flags={
                 **grace,
                 "--dry-run": str(plan.sweep_dry_run).lower(),
                 **({} if plan.retention is None else {"--retention": plan.retention}),
             },
             allowed=[
-                allow([*SCAN, *CHANGE], table),
+                allow([*SCAN, *WRITE_ALL], table),
                 allow(["dynamodb:Query"], index),
                 allow(["s3:GetObject"], segments),
                 allow(["s3:DeleteObject"], bodies, segments),
-                listing,
+                list_bucket,
             ],
         )
-        self.audit = Job(
+        self.audit = GlueJob(
             self,
             "audit",
-            plan=plan,
-            assets=assets,
-            storage=storage,
-            does="Proves the whole store, and changes nothing.",
-            schedule=expression(plan.audit_schedule, hour=5, minute=17),
+            deployment,
+            description="Verifies the whole store; changes nothing.",
+            schedule=cron_expression(plan.audit_schedule, hour=5, minute=17),
             flags=grace,
             allowed=[
                 allow(SCAN, table),
                 allow(["s3:GetObject"], bodies, segments),
-                listing,
+                list_bucket,
             ],
             flex=True,
         )

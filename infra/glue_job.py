@@ -1,4 +1,4 @@
-"""How a Glue job is made: with a role, a log and a schedule of its own."""
+"""How a Glue job is deployed: with its own role, log groups and schedule."""
 
 from __future__ import annotations
 
@@ -12,59 +12,64 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.assets import Assets
+from infra.deployment import Deployment
 from infra.findings import acknowledge
-from infra.functions import BODIES, COMMON, LOGS, SEGMENTS, WILDCARD, allow
-from infra.stage import Plan
-from infra.storage import Storage
+from infra.lambda_function import (
+    BODIES,
+    COMMON_ENVIRONMENT,
+    LOG_RETENTION,
+    SEGMENTS,
+    WILDCARD,
+    allow,
+)
 from scripts.package_glue import GLUE_VERSION, ZIP, script
 
 WORKER: Final = "G.1X"
-"""4 processors, 16 GB: a worker holds one piece of a stream at a time, so more do more."""
+"""4 processors, 16 GB. A worker holds one part of a stream at a time, so more workers do more than
+larger ones."""
 
 TIMEOUT: Final = cdk.Duration.hours(4)
-"""A run that hangs costs money until then. One that is ended goes on with the next."""
+"""Bounds the cost of a run that hangs. The next run continues where it was stopped."""
 
 EXPORT: Final = "export/*"
-"""Where the exported history is."""
+"""Where `export-history` puts its files."""
 
 DYNAMODB_EXPORTS: Final = "AWSDynamoDB/*"
-"""Where DynamoDB puts an export of a table unless told otherwise."""
+"""Where DynamoDB puts an export of a table by default."""
 
-NAMESPACES: Final = (COMMON["POWERTOOLS_METRICS_NAMESPACE"], "Glue")
-"""The metrics of the jobs, and those that Glue publishes in their name."""
+NAMESPACES: Final = (COMMON_ENVIRONMENT["POWERTOOLS_METRICS_NAMESPACE"], "Glue")
+"""The namespaces of the jobs' own metrics, and of those that Glue publishes with the job's role."""
 
-ARGUMENTS: Final = {
+DEFAULT_ARGUMENTS: Final = {
     "--job-language": "python",
-    # What a job has done is in the table.
+    # Jobs keep their progress in the table.
     "--job-bookmark-option": "job-bookmark-disable",
-    # The number of workers is the most that there will be.
+    # `number_of_workers` is then the maximum.
     "--enable-auto-scaling": "true",
     "--enable-metrics": "true",
-    # The wheels are all there is: nothing is fetched from anywhere else.
+    # Install only the uploaded wheels; fetch nothing from a package index.
     "--python-modules-installer-option": "--no-index",
-    # Bodies that Spark puts onto its workers' disks.
+    # Spark may spill bodies to its workers' disks.
     "--conf": "spark.io.encryption.enabled=true",
 }
 
 
-class Job(Construct):
+class GlueJob(Construct):
     def __init__(
         self,
         scope: Construct,
         name: str,
+        deployment: Deployment,
         *,
-        plan: Plan,
-        assets: Assets,
-        storage: Storage,
-        does: str,
+        description: str,
         schedule: str | None,
         flags: Mapping[str, str],
         allowed: Sequence[iam.PolicyStatement],
         flex: bool = False,
     ) -> None:
         super().__init__(scope, name.title().replace("-", ""))
-        code, wheels = assets.file(script(name)), assets.file(ZIP)
+        plan, storage = deployment.plan, deployment.storage
+        code, wheels = deployment.assets.file(script(name)), deployment.assets.file(ZIP)
         self.schedule = schedule
         self._key = name
         self._table = storage.table.table_name
@@ -74,22 +79,22 @@ class Job(Construct):
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("glue.amazonaws.com"),
-            description=f"What the job {name} of {plan.name} may do",
+            description=f"Role of the job {name} of {plan.name}",
         )
         groups = [
-            # The names are Glue's, so one that stayed would be in the way of the next deployment.
+            # Glue dictates the names, so a retained group would block the next deployment.
             logs.LogGroup(
                 self,
                 kind.capitalize(),
                 log_group_name=f"{self.log_prefix}/{kind}",
-                retention=LOGS[plan.stage],
+                retention=LOG_RETENTION[plan.stage],
                 removal_policy=cdk.RemovalPolicy.DESTROY,
             ).log_group_arn
             for kind in ("output", "error")
         ]
         for statement in [
             *allowed,
-            # What AWS's own policy for jobs has, but of these two groups only.
+            # As in AWS's managed policy for jobs, but limited to these two groups.
             allow(["logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"], *groups),
             allow(["s3:GetObject"], code.arn, wheels.arn),
             iam.PolicyStatement(
@@ -103,7 +108,7 @@ class Job(Construct):
             self,
             "Job",
             name=self.name,
-            description=does,
+            description=description,
             role=role.role_arn,
             command=glue.CfnJob.JobCommandProperty(
                 name="glueetl", python_version="3", script_location=code.url
@@ -112,12 +117,12 @@ class Job(Construct):
             worker_type=WORKER,
             number_of_workers=plan.history_workers,
             execution_class="FLEX" if flex else "STANDARD",
-            # Two at once would be safe, and pay twice for the same.
+            # Two concurrent runs would be safe, but do the same work twice.
             execution_property=glue.CfnJob.ExecutionPropertyProperty(max_concurrent_runs=1),
             max_retries=0,
             timeout=TIMEOUT.to_minutes(),
             default_arguments={
-                **ARGUMENTS,
+                **DEFAULT_ARGUMENTS,
                 "--additional-python-modules": wheels.url,
                 "--custom-logGroup-prefix": self.log_prefix,
                 "--table": storage.table.table_name,
@@ -137,7 +142,11 @@ class Job(Construct):
                 start_on_creation=True,
                 actions=[glue.CfnTrigger.ActionProperty(job_name=job.ref)],
             )
-        acknowledge(role, f"{WILDCARD}[Resource::*]", "Metrics have a namespace, no resource.")
+        acknowledge(
+            role,
+            f"{WILDCARD}[Resource::*]",
+            "CloudWatch metrics have a namespace, but no resource.",
+        )
         for objects in (BODIES, SEGMENTS, EXPORT, DYNAMODB_EXPORTS):
             acknowledge(
                 role,
@@ -145,7 +154,7 @@ class Job(Construct):
                 "Every large body, segment and exported file is an object of its own.",
             )
         acknowledge(
-            job, "AwsSolutions-GL1", "CloudWatch encrypts the logs itself; they hold no bodies."
+            job, "AwsSolutions-GL1", "CloudWatch encrypts the logs itself, and they hold no bodies."
         )
         acknowledge(job, "AwsSolutions-GL3", "There are no bookmarks to encrypt.")
 

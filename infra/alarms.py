@@ -1,4 +1,4 @@
-"""Alarms: what somebody has to look at. The dashboard is in `infra.dashboard`."""
+"""The alarms, and the topic that they notify."""
 
 from __future__ import annotations
 
@@ -14,53 +14,42 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from infra.access import Keys
-from infra.cable import Cable
-from infra.dispatch import Dispatch, Rotation
-from infra.edge import Edge
-from infra.functions import Function, Functions
-from infra.history import History
+from infra.components import Components
+from infra.deployment import Deployment
+from infra.distribution import Distribution
+from infra.history_jobs import HistoryJobs
+from infra.lambda_function import LambdaFunction
 from infra.schedule import hours_between
-from infra.stage import EDGE_REGION, Plan
-from infra.storage import Storage
+from infra.stage import EDGE_REGION
 
 PERIOD: Final = cdk.Duration.minutes(5)
 
 FEW: Final = 5
-"""Failures in five minutes that nobody has to get up for are fewer."""
+"""Failures in five minutes from which on an alarm is raised: fewer are normal."""
 
 NEARLY: Final = 0.9
-"""How much of a limit may be used before somebody should know."""
+"""The fraction of a limit from which on an alarm is raised."""
 
 LATE_MINUTES: Final = 5
-"""Deleted streams leave the edge, and entries reach cables, within seconds; this is too long."""
+"""Purges and deliveries normally take seconds; this delay raises an alarm."""
 
 RUNS: Final = 3
-"""Runs of a job that may go wrong before somebody should know."""
+"""Consecutive runs of a job that have to fail before an alarm is raised."""
 
 OPERATIONS: Final = {"Read": "Query", "Write": "PutItem"}
-"""Every read of a stream has the one, every append the other."""
+"""The DynamoDB operation of every read, and of every append."""
 
 
 class Alarms(Construct):
     def __init__(
-        self,
-        scope: Construct,
-        name: str,
-        *,
-        plan: Plan,
-        storage: Storage,
-        functions: Functions,
-        edge: Edge,
-        dispatch: Dispatch,
-        rotation: Rotation,
-        keys: Keys | None,
-        cable: Cable | None,
-        history: History | None,
+        self, scope: Construct, name: str, deployment: Deployment, components: Components
     ) -> None:
         super().__init__(scope, name)
+        plan, storage = deployment.plan, deployment.storage
+        functions, websocket_functions = components.http_functions, components.websocket_functions
+        dispatch, rotation = components.dispatch, components.rotation
         self._topic = sns.Topic(self, "Topic", enforce_ssl=True, display_name=plan.name)
-        # The policy for TLS takes the place of one that lets CloudWatch in.
+        # `enforce_ssl` adds a policy, which replaces the default that lets CloudWatch publish.
         self._topic.add_to_resource_policy(
             iam.PolicyStatement(
                 principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
@@ -72,8 +61,8 @@ class Alarms(Construct):
         if plan.alarm_email is not None:
             self._topic.add_subscription(subscriptions.EmailSubscription(plan.alarm_email))
         for title, function in (("Http", functions.http), ("Live", functions.live)):
-            self._watch(title, function)
-            self._watch_duration(title, function)
+            self._add_function(title, function)
+            self._add_duration(title, function)
         if plan.live_concurrency is not None:
             self._alarm(
                 "LiveConcurrency",
@@ -81,23 +70,23 @@ class Alarms(Construct):
                     "ConcurrentExecutions", statistic="max", period=PERIOD
                 ),
                 plan.live_concurrency * NEARLY,
-                "Hardly another SSE reader has room: raise live_concurrency.",
+                "The live function has nearly reached its concurrency: raise live_concurrency.",
             )
         if plan.at_the_edge:
-            # An alarm sees the metrics of its own region only, and CloudFront has one region.
+            # An alarm reads the metrics of its own region, and CloudFront's are in one region only.
             self._alarm(
                 "EdgeErrors",
-                edge_metric(edge, "5xxErrorRate", "avg"),
+                edge_metric(components.distribution, "5xxErrorRate", "avg"),
                 1,
-                "More than one request in a hundred got a 5xx from the distribution.",
+                "More than 1 % of the distribution's responses are 5xx.",
                 periods=3,
             )
-        waiting = "" if cable is None else ", and what is new does not reach cables"
+        cables = "" if websocket_functions is None else ", and cables do not get new messages"
         self._alarm(
             "DispatchLag",
             dispatch.dispatch.function.metric("IteratorAge", statistic="max", period=PERIOD),
             LATE_MINUTES * 60_000,
-            f"Deleted streams do not leave the edge{waiting}: look at the log of the dispatch"
+            f"Deleted streams are not purged from the edge{cables}: see the log of the dispatch"
             " function.",
         )
         self._alarm(
@@ -106,29 +95,29 @@ class Alarms(Construct):
                 statistic="max", period=PERIOD
             ),
             1,
-            "Changes of the log were given up; the queue says which.",
+            "The dispatch function gave up on a batch of changes: the queue says which.",
         )
         self._alarm(
             "RotationFailed",
             rotation.rotate_secret.function.metric_errors(period=PERIOD),
             1,
-            "The origin secret could not be rotated; the old one still works.",
+            "Rotating the origin secret failed; the previous value remains valid.",
         )
-        if keys is not None:
-            # Once a minute: so many failures are all of them.
+        if components.edge_keys is not None:
+            # The function runs once a minute, so this means that every run fails.
             self._alarm(
                 "KeysFailed",
-                keys.edge_keys.function.metric_errors(period=PERIOD),
+                components.edge_keys.edge_keys.function.metric_errors(period=PERIOD),
                 FEW,
-                "The edge does not hear of changed keys: look at the log of the keys function.",
+                "The edge does not get changed keys: see the log of the edge_keys function.",
             )
-        if cable is not None:
-            self._watch("Cable", cable.cable)
+        if websocket_functions is not None:
+            self._add_function("Cable", websocket_functions.cable)
             self._alarm(
-                "PulseFailed",
-                cable.heartbeat.function.metric_errors(period=PERIOD),
+                "HeartbeatFailed",
+                websocket_functions.heartbeat.function.metric_errors(period=PERIOD),
                 FEW,
-                "Nobody pings cables, and their clients give up: look at the log of the heartbeat"
+                "Cables get no pings, so their clients disconnect: see the log of the heartbeat"
                 " function.",
             )
         for title, operation in OPERATIONS.items():
@@ -136,7 +125,7 @@ class Alarms(Construct):
                 f"Table{title}Throttles",
                 storage.table.metric(f"{title}ThrottleEvents", statistic="sum", period=PERIOD),
                 2 * FEW,
-                "DynamoDB turns calls away: a stream is too hot, or the table grows too fast.",
+                "DynamoDB throttles calls: the traffic of a stream or of the table grew too fast.",
             )
             self._alarm(
                 f"Table{title}Errors",
@@ -150,58 +139,58 @@ class Alarms(Construct):
                     },
                 ),
                 FEW,
-                "DynamoDB itself fails.",
+                "DynamoDB answers calls with server errors.",
             )
 
-        if history is not None:
-            self._watch_jobs(history)
+        if components.history_jobs is not None:
+            self._add_jobs(components.history_jobs)
 
-    def _watch_jobs(self, history: History) -> None:
-        self._tell_of_failures([job.name for job in history.jobs.values()])
+    def _add_jobs(self, history_jobs: HistoryJobs) -> None:
+        self._notify_of_failed_runs([job.name for job in history_jobs.jobs.values()])
         self._alarm(
             "HistoryProblems",
-            history.audit.metric("history_problems_num", "max", PERIOD),
+            history_jobs.audit.metric("history_problems_num", "max", PERIOD),
             1,
-            "The audit found history that is not as it should be; its log says what.",
+            "The audit found problems in the store: see its log.",
             missing=cloudwatch.TreatMissingData.IGNORE,
         )
-        schedule = history.compact.schedule
+        schedule = history_jobs.compact.schedule
         hours = None if schedule is None else hours_between(schedule)
         if hours is None:
-            return  # An alarm looks back a week at most.
+            return  # An alarm's periods together are at most a week.
         every = cdk.Duration.hours(hours)
         self._alarm(
             "HistoryWaiting",
-            history.compact.metric("history_waiting_num", "min", every),
+            history_jobs.compact.metric("history_waiting_num", "min", every),
             1,
-            "Compaction leaves entries behind that fill segments; its log says why.",
+            "Compaction leaves entries in the table that fill segments: see its log.",
             periods=RUNS,
             missing=cloudwatch.TreatMissingData.IGNORE,
         )
         self._alarm(
             "CompactionLate",
-            history.compact.metric("history_runs_total", "sum", every),
+            history_jobs.compact.metric("history_runs_total", "sum", every),
             1,
-            "Compaction has not come to its end for three times as long as it should take.",
+            "Compaction has not completed a run in three scheduled intervals.",
             periods=RUNS,
             below=True,
             missing=cloudwatch.TreatMissingData.BREACHING,
         )
 
-    def _tell_of_failures(self, jobs: list[str]) -> None:
-        """Glue has no metric of failed runs; it has an event."""
+    def _notify_of_failed_runs(self, jobs: list[str]) -> None:
+        """Send Glue's events to the topic: it has no metric of failed runs."""
         event = events.EventField.from_path
         rule = events.Rule(
             self,
             "JobFailed",
-            description="Runs of jobs that failed",
+            description="Failed runs of jobs",
             event_pattern=events.EventPattern(
                 source=["aws.glue"],
                 detail_type=["Glue Job State Change"],
                 detail={"jobName": jobs, "state": ["FAILED", "TIMEOUT", "ERROR"]},
             ),
         )
-        # Lets every rule in: EventBridge gives a topic nothing that a condition could look at.
+        # Lets every rule publish: EventBridge does not support conditions in a topic's policy.
         rule.add_target(
             targets.SnsTopic(
                 self._topic,
@@ -212,27 +201,26 @@ class Alarms(Construct):
             )
         )
 
-    def _watch(self, title: str, function: Function) -> None:
-        watched = function.function
+    def _add_function(self, title: str, function: LambdaFunction) -> None:
         self._alarm(
             f"{title}Errors",
-            watched.metric_errors(period=PERIOD),
+            function.function.metric_errors(period=PERIOD),
             FEW,
-            "Requests ended without an answer of ours: look at the function's log.",
+            "The function failed or timed out: see its log.",
         )
         self._alarm(
             f"{title}Throttles",
-            watched.metric_throttles(period=PERIOD),
+            function.function.metric_throttles(period=PERIOD),
             1,
-            "Lambda turned requests away: the reserved, or the account's, concurrency is used up.",
+            "Lambda throttles the function: its concurrency, or the account's, is used up.",
         )
 
-    def _watch_duration(self, title: str, function: Function) -> None:
+    def _add_duration(self, title: str, function: LambdaFunction) -> None:
         self._alarm(
             f"{title}Duration",
             function.function.metric_duration(statistic="max", period=PERIOD),
             function.seconds * 1000 * NEARLY,
-            "A request took nearly as long as it may.",
+            "A request took nearly as long as the function's timeout.",
         )
 
     def _alarm(
@@ -261,11 +249,11 @@ class Alarms(Construct):
         ).add_alarm_action(actions.SnsAction(self._topic))
 
 
-def edge_metric(edge: Edge, name: str, statistic: str) -> cloudwatch.Metric:
+def edge_metric(distribution: Distribution, name: str, statistic: str) -> cloudwatch.Metric:
     return cloudwatch.Metric(
         namespace="AWS/CloudFront",
         metric_name=name,
-        dimensions_map={"DistributionId": edge.id, "Region": "Global"},
+        dimensions_map={"DistributionId": distribution.id, "Region": "Global"},
         statistic=statistic,
         period=PERIOD,
         region=EDGE_REGION,

@@ -1,4 +1,4 @@
-"""The distribution: the only way in, and where readers share what one of them asked for."""
+"""The CloudFront distribution: all requests come through it, and readers share its cache."""
 
 from __future__ import annotations
 
@@ -6,59 +6,59 @@ from typing import Any, Final, TypeAlias
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudfront as cloudfront
-from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
+from infra.deployment import Deployment
+from infra.distribution_policies import DistributionPolicies
 from infra.findings import acknowledge
-from infra.functions import HTTP_SECONDS, LIVE_SECONDS, Functions
-from infra.gateway import STAGE, Gateway
-from infra.policies import Policies
+from infra.http_functions import HTTP_SECONDS, LIVE_SECONDS, HttpFunctions
+from infra.secrets import OriginSecret
 from infra.stage import Plan
 from infra.viewer_request import code
+from infra.websocket_api import STAGE
 
 STREAMS: Final = ("/v1/stream/*", "/ds/*")
 
 HTTP: Final = "http"
 LIVE: Final = "live"
 CABLE: Final = "cable"
-"""The ids of the origins: the viewer function sends what streams to `live` by that name."""
+"""The ids of the origins: the viewer-request function selects `live` by its id."""
 
 CABLE_SECONDS: Final = 30
-"""How long a WebSocket may take to open."""
+"""How long API Gateway may take to answer a handshake."""
 
 SECRET: Final = "x-tailrace-origin"  # noqa: S105 - the header's name
 TAG: Final = "cache-tag"
-"""By this header of an answer the edge can be told to forget it."""
+"""The response header whose values can be invalidated."""
 
-STICKY: Final = (404, 405, 414, 500, 501, 502, 503, 504)
-"""What CloudFront keeps for ten seconds unless told otherwise; the stream may be there by then."""
+CACHED_ERRORS: Final = (404, 405, 414, 500, 501, 502, 503, 504)
+"""Errors that CloudFront caches for ten seconds by default; the stream may exist by then."""
 
-CONNECT_SECONDS: Final = 5
+AWS_CONNECT_SECONDS: Final = 5
 LEEWAY_SECONDS: Final = 5
-"""What CloudFront waits longer than a function may take, so that the function's own end is told."""
+"""How much longer CloudFront waits than a function may take, so that a client gets the function's
+own error."""
 
 IDLE_SECONDS: Final = 60
-"""How long a connection to a function is kept for the next request."""
+"""How long CloudFront keeps an idle connection to a function URL."""
 
 Config: TypeAlias = cloudfront.CfnDistribution
 
 
-class Edge(Construct):
+class Distribution(Construct):
     def __init__(
         self,
         scope: Construct,
         name: str,
+        deployment: Deployment,
         *,
-        plan: Plan,
-        functions: Functions,
-        gateway: Gateway | None,
-        secret: secretsmanager.ISecret,
-        firewall: str | None,
-        keys: cloudfront.KeyValueStore | None,
+        http_functions: HttpFunctions,
     ) -> None:
         super().__init__(scope, name)
-        behavior = self._behavior(plan, keys)
-        policies = Policies(self, "Policies", plan=plan)
+        plan, secret = deployment.plan, deployment.origin_secret
+        websocket_api = deployment.websocket_api
+        behavior = self._behavior(deployment)
+        policies = DistributionPolicies(self, "Policies", plan=plan)
         distribution = Config(
             self,
             "Distribution",
@@ -67,14 +67,18 @@ class Edge(Construct):
                 comment=plan.name,
                 origins=[
                     _origin(
-                        HTTP, _host(functions.http_url), HTTP_SECONDS, secret, self._shield(plan)
+                        HTTP,
+                        _host(http_functions.http_url),
+                        HTTP_SECONDS,
+                        secret,
+                        self._shield_region(plan),
                     ),
-                    # No behaviour names it, and nobody shares its answers: no shield either.
-                    _origin(LIVE, _host(functions.live_url), LIVE_SECONDS, secret, None),
+                    # Streamed responses are not shared, so a shield would only add a hop.
+                    _origin(LIVE, _host(http_functions.live_url), LIVE_SECONDS, secret, None),
                     *(
                         []
-                        if gateway is None
-                        else [_origin(CABLE, gateway.host, CABLE_SECONDS, secret, None)]
+                        if websocket_api is None
+                        else [_origin(CABLE, websocket_api.host, CABLE_SECONDS, secret, None)]
                     ),
                 ],
                 default_cache_behavior=Config.DefaultCacheBehaviorProperty(
@@ -82,7 +86,7 @@ class Edge(Construct):
                     viewer_protocol_policy="redirect-to-https",
                     cache_policy_id=policies.no_cache,
                     origin_request_policy_id=policies.other_request,
-                    response_headers_policy_id=policies.answer,
+                    response_headers_policy_id=policies.response_headers,
                 ),
                 cache_behaviors=[
                     Config.CacheBehaviorProperty(
@@ -91,14 +95,14 @@ class Edge(Construct):
                         viewer_protocol_policy="https-only",
                         cache_policy_id=policies.stream_cache,
                         origin_request_policy_id=policies.stream_request,
-                        response_headers_policy_id=policies.answer,
+                        response_headers_policy_id=policies.response_headers,
                     )
                     for pattern in STREAMS
                 ]
-                + ([] if gateway is None else [_cable(behavior, policies)]),
+                + ([] if websocket_api is None else [_cable_behavior(behavior, policies)]),
                 custom_error_responses=[
                     Config.CustomErrorResponseProperty(error_code=status, error_caching_min_ttl=0)
-                    for status in STICKY
+                    for status in CACHED_ERRORS
                 ],
                 cache_tag_config=Config.CacheTagConfigProperty(header_name=TAG),
                 http_version="http2and3",
@@ -106,7 +110,7 @@ class Edge(Construct):
                 price_class=plan.price_class,
                 aliases=None if plan.domain is None else [plan.domain],
                 viewer_certificate=_certificate(plan),
-                web_acl_id=firewall,
+                web_acl_id=deployment.firewall,
             ),
         )
         distribution.override_logical_id("Distribution")
@@ -130,15 +134,16 @@ class Edge(Construct):
             )
         self._acknowledge(distribution, plan)
 
-    def _behavior(self, plan: Plan, keys: cloudfront.KeyValueStore | None) -> dict[str, Any]:
-        """What all behaviours have in common."""
+    def _behavior(self, deployment: Deployment) -> dict[str, Any]:
+        """The properties that all cache behaviors share."""
+        access = deployment.access
         viewer_request = cloudfront.Function(
             self,
             "ViewerRequest",
-            code=cloudfront.FunctionCode.from_inline(code(plan.access)),
+            code=cloudfront.FunctionCode.from_inline(code(deployment.plan.access)),
             runtime=cloudfront.FunctionRuntime.JS_2_0,
-            comment="Verifies who reads, chooses the origin, settles what the cache goes by",
-            key_value_store=keys,
+            comment="Verifies credentials, selects the origin, normalizes the cache key",
+            key_value_store=None if access is None else access.keys,
         )
         return {
             "target_origin_id": HTTP,
@@ -152,21 +157,19 @@ class Edge(Construct):
             ],
         }
 
-    def _shield(self, plan: Plan) -> str | None:
-        """The region in which the requests of all edge locations meet."""
+    def _shield_region(self, plan: Plan) -> str | None:
+        """The region of the origin shield, or None if it is off."""
         if plan.origin_shield == "off":
             return None
         here = plan.origin_shield == "here"
         return cdk.Stack.of(self).region if here else plan.origin_shield
 
     def _acknowledge(self, distribution: Config, plan: Plan) -> None:
-        acknowledge(
-            distribution, "AwsSolutions-CFR1", "Streams are for every country unless you say so."
-        )
+        acknowledge(distribution, "AwsSolutions-CFR1", "Streams are available in every country.")
         acknowledge(
             distribution,
             "AwsSolutions-CFR3",
-            "The functions log what reaches them; an access log would keep every reader's address.",
+            "The functions log their requests; an access log would keep every reader's address.",
         )
         if not plan.firewall:
             acknowledge(
@@ -176,18 +179,18 @@ class Edge(Construct):
             acknowledge(
                 distribution,
                 "AwsSolutions-CFR4",
-                "CloudFront's own name has CloudFront's own certificate, and with it no choice.",
+                "With CloudFront's default certificate the TLS version cannot be chosen.",
             )
 
 
-def _cable(
-    behavior: dict[str, Any], policies: Policies
+def _cable_behavior(
+    behavior: dict[str, Any], policies: DistributionPolicies
 ) -> cloudfront.CfnDistribution.CacheBehaviorProperty:
     return Config.CacheBehaviorProperty(
         **{
             **behavior,
             "target_origin_id": CABLE,
-            # A WebSocket begins with a GET, and its answer has no body.
+            # A WebSocket handshake is a GET, and its response has no body.
             "allowed_methods": ["GET", "HEAD"],
             "compress": False,
         },
@@ -203,14 +206,14 @@ def _host(url: str) -> str:
 
 
 def _origin(
-    name: str, host: str, seconds: int, secret: secretsmanager.ISecret, shield: str | None
+    name: str, host: str, seconds: int, secret: OriginSecret, shield_region: str | None
 ) -> cloudfront.CfnDistribution.OriginProperty:
     return Config.OriginProperty(
         id=name,
         domain_name=host,
-        # A second attempt would run a long-poll, and pay for it, once more.
+        # A second attempt would run, and bill, a long-poll again.
         connection_attempts=1,
-        connection_timeout=CONNECT_SECONDS,
+        connection_timeout=AWS_CONNECT_SECONDS,
         custom_origin_config=Config.CustomOriginConfigProperty(
             origin_protocol_policy="https-only",
             origin_ssl_protocols=["TLSv1.2"],
@@ -221,13 +224,13 @@ def _origin(
         ),
         origin_custom_headers=[
             Config.OriginCustomHeaderProperty(
-                # CloudFormation looks the value up; the template has only its name.
+                # A dynamic reference: the template has the secret's name, not its value.
                 header_name=SECRET,
                 header_value=secret.secret_value.unsafe_unwrap(),
             )
         ],
         origin_shield=Config.OriginShieldProperty(
-            enabled=shield is not None, origin_shield_region=shield
+            enabled=shield_region is not None, origin_shield_region=shield_region
         ),
     )
 

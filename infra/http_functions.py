@@ -1,0 +1,112 @@
+"""The two functions that answer HTTP requests."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from infra import protocols
+from infra.deployment import Deployment
+from infra.lambda_function import (
+    BATCH_WRITE,
+    BODIES,
+    READ,
+    SEGMENTS,
+    WRITE,
+    LambdaFunction,
+    acknowledge_objects,
+    allow,
+)
+
+HTTP_SECONDS: Final = 30
+"""Room for a long-poll of 20 s and a cold start."""
+
+LIVE_SECONDS: Final = 60
+"""Room for an SSE response of 50 s and a cold start."""
+
+HTTP_MEGABYTES: Final = 1024
+"""More than half a processor: processing time is most of an append's latency."""
+
+LIVE_MEGABYTES: Final = 512
+"""The function mostly waits, and Lambda bills its memory for all of that time."""
+
+SERVER_ENVIRONMENT: Final = {
+    # A Lambda payload has at most 6 MB, and base64 makes four bytes of three.
+    "TAILRACE_MAX_BODY_BYTES": str(3 << 20),
+    "TAILRACE_CHUNK_BYTES": str(1 << 20),
+    "TAILRACE_LONG_POLL_TIMEOUT": "20",
+    "TAILRACE_SSE_LIFETIME": "50",
+    "TAILRACE_SSE_KEEP_ALIVE": "10",
+}
+
+
+class HttpFunctions(Construct):
+    """`http` serves buffered responses, `live` streams."""
+
+    def __init__(self, scope: Construct, name: str, deployment: Deployment) -> None:
+        super().__init__(scope, name)
+        plan, storage = deployment.plan, deployment.storage
+        websocket_api = deployment.websocket_api
+        table, bucket = storage.table.table_arn, storage.bucket
+        bodies, segments = map(bucket.arn_for_objects, (BODIES, SEGMENTS))
+        environment = {
+            **SERVER_ENVIRONMENT,
+            **protocols.cable_environment(plan),
+            **protocols.events_environment(plan),
+            **protocols.aviso_environment(plan),
+            "TAILRACE_TABLE": storage.table.table_name,
+            "TAILRACE_BUCKET": storage.bucket.bucket_name,
+            "TAILRACE_ORIGIN_SECRET": deployment.origin_secret.id,
+            "TAILRACE_ACCESS": plan.access,
+            "TAILRACE_ACCESS_SECRET": deployment.access_secret,
+            # Data that the sweep is about to remove must not stay in caches for long.
+            "TAILRACE_RETENTION": plan.retention or "",
+            "TAILRACE_ALLOWED_ORIGINS": plan.allowed_origins,
+        }
+        # Transient broadcasts are never stored: `http` sends them to the connections itself.
+        endpoint, broadcast = {}, []
+        if websocket_api is not None:
+            endpoint = {"TAILRACE_CABLE_ENDPOINT": websocket_api.endpoint}
+            broadcast = [allow([BATCH_WRITE], table), websocket_api.allow_management()]
+        self.http = LambdaFunction(
+            self,
+            "http",
+            deployment,
+            seconds=HTTP_SECONDS,
+            megabytes=HTTP_MEGABYTES,
+            environment={**environment, **endpoint},
+            allowed=[
+                allow([*READ, *WRITE], table),
+                allow(["s3:GetObject"], bodies, segments),
+                allow(["s3:PutObject"], bodies),
+                allow(["secretsmanager:GetSecretValue"], *deployment.secret_arns),
+                *protocols.allow_reading_schema(plan),
+                *broadcast,
+            ],
+            concurrency=plan.http_concurrency,
+            snap_start=plan.snap_start,
+        )
+        self.live = LambdaFunction(
+            self,
+            "live",
+            deployment,
+            handler="handler.app",
+            seconds=LIVE_SECONDS,
+            megabytes=LIVE_MEGABYTES,
+            environment={**environment, "AWS_LAMBDA_EXEC_WRAPPER": "/opt/asgi-stream"},
+            allowed=[
+                allow(READ, table),
+                allow(["s3:GetObject"], bodies, segments),
+                allow(["secretsmanager:GetSecretValue"], *deployment.secret_arns),
+                *protocols.allow_reading_schema(plan),
+            ],
+            concurrency=plan.live_concurrency,
+        )
+        for function in (self.http, self.live):
+            acknowledge_objects(function, storage, BODIES, SEGMENTS)
+        if websocket_api is not None:
+            websocket_api.acknowledge_management(self.http)
+        self.http_url = self.http.create_url(lambda_.InvokeMode.BUFFERED)
+        self.live_url = self.live.create_url(lambda_.InvokeMode.RESPONSE_STREAM)
