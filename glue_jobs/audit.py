@@ -1,9 +1,9 @@
-"""The job `audit`: proves that all of the store is as it should be. It only reads.
+"""The job `audit`: verifies the whole store. It only reads.
 
-read       names and the bucket's list, then every item, once, without its body
-prove      segments are read whole, their checksums and all that they say compared
-compare    the checks of `glue_jobs.auditing.checks` say where to look
-look       there again, in the table as it is now: what is still wrong is a problem
+read       read names, list the bucket, then read every item once, without bodies
+verify     read whole segments, and compare their checksums and contents
+compare    run the checks of `glue_jobs.auditing.checks`, which return suspects
+recheck    check each suspect again in the current store; what is still wrong is a problem
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from pyspark.sql import functions as F
 
 from glue_jobs.auditing import checks
 from glue_jobs.auditing.checks import CHECKS
-from glue_jobs.auditing.facts import Facts, facts, streams
-from glue_jobs.auditing.looking import problems
-from glue_jobs.auditing.proving import proved
+from glue_jobs.auditing.recheck import recheck_suspects
+from glue_jobs.auditing.snapshot import Snapshot, streams, take_snapshot
+from glue_jobs.auditing.verify_objects import verify_objects
 from glue_jobs.shared import items
 from glue_jobs.shared.items import Names
-from glue_jobs.shared.job import Job, finish, running, switch, table
-from glue_jobs.shared.listing import listing
-from glue_jobs.shared.metadata import metadata
+from glue_jobs.shared.job import Job, finish, start_job, switch, table
+from glue_jobs.shared.listing import list_objects
+from glue_jobs.shared.metadata import read_metadata
 
 NAME: Final = "audit"
-ABOUT: Final = "Prove that the table and the bucket are as they should be; changes nothing."
+ABOUT: Final = "Verify the table and the bucket; changes nothing."
 
-SHOWN: Final = 50
-"""Problems that are told one by one."""
+MAX_SHOWN: Final = 50
+"""Problems that the report lists."""
 
 
 class Checked(NamedTuple):
     check: str
     about: str
     looked: int
-    """Items that it is about."""
+    """The number of items that it checks."""
     problems: int
     warning: bool
 
@@ -48,7 +48,7 @@ class Checked(NamedTuple):
 class Found(NamedTuple):
     check: str
     stream: str
-    """Its path; or the chain, when it has no name."""
+    """The stream's path, or the chain if it has no name."""
     slot: int | None
     what: str
     fix: str
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 class Report(NamedTuple):
     checked: Sequence[Checked]
     found: Sequence[Found]
-    """The first of all."""
+    """The first problems."""
 
     @property
     def problems(self) -> int:
@@ -98,7 +98,7 @@ class Report(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> int:
-    with running(NAME, ABOUT, argv, add_arguments) as job:
+    with start_job(NAME, ABOUT, argv, add_arguments) as job:
         report = run(job)
         sys.stdout.write(f"{report.as_json().decode() if job.arguments.json else report}\n")
         job.publish(report.metrics)
@@ -106,47 +106,48 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(job: Job) -> Report:
-    names = items.names(job)
+    names = items.read_names(job)
     job.progress.step("listing the bucket")
-    objects = listing(job).persist()
+    objects = list_objects(job).persist()
     objects.count()
     job.progress.step("reading the table")
-    scanned = metadata(job, checksums=job.arguments.checksums).persist()
+    scanned = read_metadata(job, checksums=job.arguments.checksums).persist()
     held = [names.frame, objects, scanned]
     try:
-        looked = _looked(job, names, scanned)
-        known = facts(names, scanned, objects)
+        looked = _count_items(job, names, scanned)
+        snapshot = take_snapshot(names, scanned, objects)
         if job.arguments.checksums:
-            known = known._replace(proved=proved(known.manifests, job.remote).persist())
-        held += [known.streams, known.chains, known.proved]
-        suspects = _suspects(job, known, held)
+            slots = verify_objects(snapshot.manifests, job.remote).persist()
+            snapshot = snapshot._replace(archived_slots=slots)
+        held += [snapshot.streams, snapshot.chains, snapshot.archived_slots]
+        suspects = _suspects(job, snapshot, held)
         if suspects is None:
             return _report(looked, {}, [])
-        job.progress.step("looking again")
-        found = problems(_named_again(job, suspects, held), job.remote).persist()
+        job.progress.step("rechecking")
+        found = recheck_suspects(_add_current_names(job, suspects, held), job.remote).persist()
         held.append(found)
         counts = {row["check"]: row["count"] for row in found.groupBy("check").count().collect()}
-        return _report(looked, counts, _first(found))
+        return _report(looked, counts, _first_problems(found))
     finally:
         for frame in held:
             frame.unpersist()
 
 
-def _suspects(job: Job, known: Facts, held: list[DataFrame]) -> DataFrame | None:
-    """Of all checks. One after the other: Spark would think longer about all at once."""
+def _suspects(job: Job, snapshot: Snapshot, held: list[DataFrame]) -> DataFrame | None:
+    """Run the checks one by one: Spark takes longer to plan all of them together."""
     found = []
     for check in CHECKS:
         job.progress.step(f"comparing: {check.name}")
-        suspects = checks.suspects(check, known).persist()
+        suspects = checks.suspects(check, snapshot).persist()
         held.append(suspects)
         if suspects.count():
             found.append(suspects)
     return reduce(DataFrame.unionByName, found).distinct() if found else None
 
 
-def _named_again(job: Job, suspects: DataFrame, held: list[DataFrame]) -> DataFrame:
-    """With the names of chains as they are now: what has come meanwhile is no orphan."""
-    names = items.names(job).frame
+def _add_current_names(job: Job, suspects: DataFrame, held: list[DataFrame]) -> DataFrame:
+    """Add the current names of chains: a stream that was created meanwhile is no orphan."""
+    names = items.read_names(job).frame
     held.append(names)
     paths = names.groupBy("chain").agg(F.min("path").alias("current"))
     others = paths.select(F.col("chain").alias("key"), F.col("current").alias("other"))
@@ -157,8 +158,8 @@ def _named_again(job: Job, suspects: DataFrame, held: list[DataFrame]) -> DataFr
     )
 
 
-def _looked(job: Job, names: Names, scanned: DataFrame) -> Mapping[str, int]:
-    """How many items each check is about."""
+def _count_items(job: Job, names: Names, scanned: DataFrame) -> Mapping[str, int]:
+    """Count the items of each check."""
     counted = scanned.groupBy("kind").agg(F.count("*").alias("all"), F.count("key").alias("keys"))
     of = {row["kind"]: row for row in counted.collect()}
     entries, segments, edges, claims = (of[kind]["all"] if kind in of else 0 for kind in "CSEB")
@@ -177,10 +178,10 @@ def _looked(job: Job, names: Names, scanned: DataFrame) -> Mapping[str, int]:
     }
 
 
-def _first(found: DataFrame) -> Sequence[Found]:
+def _first_problems(found: DataFrame) -> Sequence[Found]:
     names = ", ".join(f"'{each.name}'" for each in CHECKS)
     order = F.expr(f"array_position(array({names}), check)")
-    rows = found.orderBy(order, "stream", "slot", "what").limit(SHOWN).collect()
+    rows = found.orderBy(order, "stream", "slot", "what").limit(MAX_SHOWN).collect()
     return [Found(*(row[name] for name in Found._fields)) for row in rows]
 
 
@@ -198,7 +199,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=switch,
         default=True,
         metavar="true|false",
-        help="Read every segment and compare all that it says. [default: true]",
+        help="Read and verify every segment. [default: true]",
     )
     parser.add_argument(
         "--json",

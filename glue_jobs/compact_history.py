@@ -1,12 +1,12 @@
-"""The job `compact-history`: older entries move from the table into segments in the bucket.
+"""The job `compact-history`: moves older entries from the table into segments in the bucket.
 
-    read       every item, once: from the table itself, or from an export of it
-    archive    entries that fill a segment are written to the bucket, then committed in order
-    merge      small segments of the chains that grew become large ones
-    trim       slots leave the table, a grace period after they were archived
+    read       read every item once, from the table or from an export of it
+    archive    write entries that fill a segment to the bucket, then commit segments in order
+    merge      merge small segments of the chains that grew
+    trim       remove archived slots from the table after a grace period
 
-It may be ended at any moment and run again, and two may run at once: an object that was not
-committed is swept, a commit names what it follows, and what is merged or let go stays readable.
+A run may be killed at any time and repeated, and two may run concurrently: uncommitted objects are
+swept, a commit names the segment that it follows, and merged or trimmed slots stay readable.
 """
 
 from __future__ import annotations
@@ -21,33 +21,38 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from glue_jobs.compaction.committing import committed
-from glue_jobs.compaction.sealing import Rules, in_cells, sealed, waiting
-from glue_jobs.compaction.tidying import merged, trimmed
+from glue_jobs.compaction.build_segments import (
+    Rules,
+    assign_cells,
+    build_segments,
+    select_unarchived,
+)
+from glue_jobs.compaction.commit_segments import commit_segments
+from glue_jobs.compaction.merge_and_trim import merge_segments, trim_entries
 from glue_jobs.shared import items
 from glue_jobs.shared.items import Names
-from glue_jobs.shared.job import Job, finish, running, table
+from glue_jobs.shared.job import Job, finish, start_job, table
 
 NAME: Final = "compact-history"
 ABOUT: Final = "Move older entries from the table into segments in the bucket."
 
-SHOWN: Final = 20
-"""Refusals that the log has in full."""
+MAX_SHOWN: Final = 20
+"""Refused segments that the output lists."""
 
 
 class Summary(NamedTuple):
-    """What a run has done."""
+    """The result of a run."""
 
     streams: int
     segments: int
     entries: int
     bytes: int
     lost: int
-    """Segments that another run was faster with."""
+    """Segments that a concurrent run committed first."""
     refused: Sequence[tuple[str, int, int, str]]
-    """Path, first slot, the slot after the last, and why."""
+    """Path, first slot, slot after the last, reason."""
     waiting: int
-    """Entries that fill segments, but are still in the table alone."""
+    """Entries that fill segments but were not archived."""
     merged: int
     trimmed: int
 
@@ -65,18 +70,18 @@ class Summary(NamedTuple):
         amount = f"{self.entries:,} entries ({self.bytes:,} bytes) of {self.streams:,} streams"
         lines = [
             f"archived {amount} in {self.segments:,} segments",
-            f"merged away {self.merged:,} segments, let {self.trimmed:,} entries go",
+            f"merged away {self.merged:,} segments, trimmed {self.trimmed:,} entries",
         ]
         if self.lost:
-            lines.append(f"{self.lost:,} segments were already there: another run was faster")
+            lines.append(f"{self.lost:,} segments were committed by a concurrent run first")
         if self.refused:
-            shown = table(self.refused[:SHOWN], ("stream", "first", "stop", "why not"))
-            lines.append(f"refused {len(self.refused):,} segments:\n{shown}")
+            rows = table(self.refused[:MAX_SHOWN], ("stream", "first", "stop", "reason"))
+            lines.append(f"refused {len(self.refused):,} segments:\n{rows}")
         return "\n".join(lines)
 
 
 def main(argv: Sequence[str]) -> int:
-    with running(NAME, ABOUT, argv, add_arguments) as job:
+    with start_job(NAME, ABOUT, argv, add_arguments) as job:
         summary = run(job)
         sys.stdout.write(f"{summary}\n")
         job.publish(summary.metrics)
@@ -89,24 +94,26 @@ def run(job: Job) -> Summary:
         if source and source.startswith("s3://") and not job.on_glue:
             job.progress.step("fetching the export")
             source = items.local_export(source, Path(folder))
-        names = items.names(job)
-        commits = _archive(job, names, source).persist()
+        names = items.read_names(job)
+        commits = plan_archive(job, names, source).persist()
         try:
-            return _tidy(job, names, commits)
+            return execute(job, names, commits)
         finally:
             commits.unpersist()
             names.frame.unpersist()
 
 
-def _archive(job: Job, names: Names, export: str | None) -> DataFrame:
-    """What comes of each segment."""
+def plan_archive(job: Job, names: Names, export: str | None) -> DataFrame:
+    """Plan building and committing segments: a lazy frame with the outcome of each segment."""
     rules = Rules.of(job.settings, job.now)
-    entries = names.of(items.entries(items.items(job, export)), "mode", "archived")
-    cells = in_cells(waiting(entries), rules.grid)
-    return committed(names.of(sealed(cells, job.remote, rules), "path", "config"), job.remote)
+    entries = names.join_to(items.entries(items.read_items(job, export)), "mode", "archived")
+    cells = assign_cells(select_unarchived(entries), rules.grid)
+    segments = build_segments(cells, job.remote, rules)
+    return commit_segments(names.join_to(segments, "path", "config"), job.remote)
 
 
-def _tidy(job: Job, names: Names, commits: DataFrame) -> Summary:
+def execute(job: Job, names: Names, commits: DataFrame) -> Summary:
+    """Archive as planned, then merge and trim."""
     job.progress.step("archiving")
     done, lost, refused = (F.col("outcome") == each for each in ("committed", "lost", "refused"))
     slots = F.col("stop") - F.col("first")
@@ -119,11 +126,11 @@ def _tidy(job: Job, names: Names, commits: DataFrame) -> Summary:
         F.count(F.when(refused, 1)).alias("refused"),
     ).collect()[0]
     rows = commits.where(refused).orderBy("path", "first").collect() if counts.refused else []
-    gone = 0
+    merged = 0
     if counts.segments:
         job.progress.step("merging")
         grown = commits.where(done).groupBy("chain").agg(F.min("first").alias("first"))
-        gone = _sum(merged(grown, job.remote, job.now))
+        merged = _sum(merge_segments(grown, job.remote, job.now))
     job.progress.step("trimming")
     return Summary(
         streams=counts.streams,
@@ -133,21 +140,21 @@ def _tidy(job: Job, names: Names, commits: DataFrame) -> Summary:
         lost=counts.lost,
         refused=[(row.path, row.first, row.stop, row.reason) for row in rows],
         waiting=sum(row.stop - row.first for row in rows),
-        merged=gone,
-        trimmed=_sum(trimmed(names.frame, job.remote, job.now)),
+        merged=merged,
+        trimmed=_sum(trim_entries(names.frame, job.remote, job.now)),
     )
 
 
-def _sum(tidied: DataFrame) -> int:
-    return int(tidied.agg(F.sum("count")).collect()[0][0] or 0)
+def _sum(counts: DataFrame) -> int:
+    return int(counts.agg(F.sum("count")).collect()[0][0] or 0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--export",
         metavar="PATH",
-        help="Read the files of a DynamoDB export (DYNAMODB_JSON; a folder, or s3://…) instead of"
-        " the table: without read units, for large tables.",
+        help="Read a DynamoDB export (DYNAMODB_JSON; a folder or s3://…) instead of the table; this"
+        " needs no read units.",
     )
 
 

@@ -1,12 +1,12 @@
-"""The job `export-history`: what is in segments becomes Parquet, message by message.
+"""The job `export-history`: exports the messages in segments as Parquet.
 
-    plan       which segments have slots that were not exported; it is written down
-    write      files of Parquet, whose names follow from the plan
-    register   partitions in the Glue catalogue: now Athena sees them
-    note       names remember how far their streams are exported; the plan is done
+    plan       list the segments with unexported slots, and store the list
+    write      write Parquet files, whose names follow from the plan
+    register   add partitions to the Glue catalogue, where Athena finds them
+    record     store in names how far their streams are exported; the plan is done
 
-It may be ended at any moment and run again: a plan that was not done is finished first. Whoever
-does a part of it again makes the same files and partitions, so that no message is there twice.
+A run may be killed at any time and repeated: an unfinished plan is completed first. A repeated step
+creates the same files and partitions, so no message is exported twice.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from pyspark.sql import functions as F
 
 from glue_jobs.exporting import plans
 from glue_jobs.exporting.catalogue import Catalogue
-from glue_jobs.exporting.files import FOLDER, place, written
-from glue_jobs.exporting.plans import noted, planned
+from glue_jobs.exporting.export_lease import LEASE_SECONDS, ExportLease, Plan
+from glue_jobs.exporting.files import FOLDER, partition_folder, write_files
+from glue_jobs.exporting.plans import plan_parts, record_progress
 from glue_jobs.exporting.summary import Refused, Summary
-from glue_jobs.exporting.turn import LEASE_SECONDS, Plan, Turn
 from glue_jobs.shared import items
-from glue_jobs.shared.job import Job, finish, running, switch
+from glue_jobs.shared.job import Job, finish, start_job, switch
 from tailrace.aws.client.endpoint import boto_client
 from tailrace.errors import BadSetting
 from tailrace.store.dynamodb.provision import LOCAL_BUCKET
 
 NAME: Final = "export-history"
-ABOUT: Final = "Export what is in segments as Parquet, for Athena and whoever else reads it."
+ABOUT: Final = "Export segments as Parquet, for Athena and other tools."
 
 MOST_BUCKETS: Final = 1000
-"""Each is a file of its own, for every day and run."""
+"""Each has at least one file per day and run."""
 
 
 def main(argv: Sequence[str]) -> int:
-    with running(NAME, ABOUT, argv, add_arguments) as job:
+    with start_job(NAME, ABOUT, argv, add_arguments) as job:
         summary = run(job)
         sys.stdout.write(f"{summary}\n")
         job.publish(summary.metrics)
@@ -54,16 +54,16 @@ def run(job: Job) -> Summary:
     begun = datetime.fromtimestamp(job.now / 1000, UTC)
     run_id = f"{begun:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     new = Plan(run_id, "planning", job.arguments.buckets)
-    with Turn(s3, bucket, job.arguments.lease) as turn:
-        export = _Export(job, s3, bucket, turn, catalogue)
-        left = turn.take(new, job.progress.step)
+    with ExportLease(s3, bucket, job.arguments.lease) as lease:
+        export = _Export(job, s3, bucket, lease, catalogue)
+        unfinished = lease.acquire(new, job.progress.step)
         done = Summary()
-        if left.state == "planned":
-            job.progress.say(f"run {left.run} was left unfinished: it comes first")
-            done = export.finish(left, done)
+        if unfinished.state == "planned":
+            job.progress.say(f"completing run {unfinished.run}, which was unfinished")
+            done = export.finish(unfinished, done)
             if done.damaged.times:
                 return done
-            turn.write(new)
+            lease.write(new)
         plan, held = export.plan(new)
         done = done._replace(held=held)
         return export.finish(plan, done) if plan.parts else done
@@ -73,46 +73,46 @@ class _Export(NamedTuple):
     job: Job
     s3: Any
     bucket: str
-    turn: Turn
+    lease: ExportLease
     catalogue: Catalogue | None
 
     def plan(self, plan: Plan) -> tuple[Plan, Refused]:
-        """Nobody else plans now, so that what others have left of their plans can go."""
+        """Plan a run. This run has the lease, so parts of abandoned plans can be deleted."""
         self._clean()
-        names = items.names(self.job)
+        names = items.read_names(self.job)
         self.job.progress.step("planning")
-        rows = planned(names.frame, self.job.remote, plan.run, plan.buckets).persist()
+        rows = plan_parts(names.frame, self.job.remote, plan.run, plan.buckets).persist()
         try:
-            found = rows.where("part IS NOT NULL").collect()
+            parts = rows.where("part IS NOT NULL").collect()
             held = Refused.among(rows)
         finally:
             rows.unpersist()
             names.frame.unpersist()
         plan = plan._replace(
-            state="planned" if found else "done",
-            parts=tuple(row.part for row in found),
-            streams=sum(row.streams for row in found),
-            segments=sum(row.segments for row in found),
+            state="planned" if parts else "done",
+            parts=tuple(row.part for row in parts),
+            streams=sum(row.streams for row in parts),
+            segments=sum(row.segments for row in parts),
         )
-        self.turn.write(plan)
+        self.lease.write(plan)
         return plan, held
 
     def finish(self, plan: Plan, done: Summary) -> Summary:
-        """What was done before, and this."""
-        made, done = self._write(plan, done)
+        """Export as planned, and add the counts to `done`."""
+        partitions, done = self._write(plan, done)
         if done.damaged.times:
             return done
-        # Who took too long is told so here: the rest is done by another, or has been.
-        self.turn.write(plan)
+        # Raises an error if the run was too slow and another has taken over.
+        self.lease.write(plan)
         if self.catalogue is not None:
             self.job.progress.step("registering partitions")
             self.catalogue.register(
                 ((row.day, str(row.bucket), plan.run), self._url(row.day, row.bucket, plan.run))
-                for row in made
+                for row in partitions
             )
-        self.job.progress.step("noting how far streams are exported")
-        noted(self.job.spark, plan, self.job.remote).count()
-        self.turn.write(plan._replace(state="done", parts=()))
+        self.job.progress.step("recording how far streams are exported")
+        record_progress(self.job.spark, plan, self.job.remote).count()
+        self.lease.write(plan._replace(state="done", parts=()))
         self._clean()
         return done._replace(
             finished=(*done.finished, plan.run),
@@ -121,9 +121,9 @@ class _Export(NamedTuple):
         )
 
     def _write(self, plan: Plan, done: Summary) -> tuple[Sequence[Any], Summary]:
-        """The partitions that have files now."""
+        """Write the files; return the partitions that have some, and the counts."""
         self.job.progress.step("writing files")
-        files = written(self.job.spark, plan, self.job.remote).persist()
+        files = write_files(self.job.spark, plan, self.job.remote).persist()
         try:
             rows = files.groupBy("day", "bucket").agg(
                 F.count("*").alias("files"),
@@ -132,28 +132,28 @@ class _Export(NamedTuple):
                 F.sum(F.col("stop") - F.col("first")).alias("missing"),
                 F.count("refused").alias("refused"),
             )
-            found = rows.orderBy("day", "bucket").collect()
-            if any(row.refused for row in found):
+            groups = rows.orderBy("day", "bucket").collect()
+            if any(row.refused for row in groups):
                 return [], done._replace(damaged=Refused.among(files))
         finally:
             files.unpersist()
-        made = [row for row in found if row.day is not None]
-        return made, done._replace(
-            messages=done.messages + sum(row.messages for row in made),
-            partitions=done.partitions + len(made),
-            files=done.files + sum(row.files for row in made),
-            bytes=done.bytes + sum(row.bytes for row in made),
-            gone=done.gone + sum(row.missing or 0 for row in found),
+        partitions = [row for row in groups if row.day is not None]
+        return partitions, done._replace(
+            messages=done.messages + sum(row.messages for row in partitions),
+            partitions=done.partitions + len(partitions),
+            files=done.files + sum(row.files for row in partitions),
+            bytes=done.bytes + sum(row.bytes for row in partitions),
+            gone=done.gone + sum(row.missing or 0 for row in groups),
         )
 
     def _url(self, day: str, bucket: int, run_id: str) -> str:
-        return f"s3://{self.bucket}/{place(day, bucket, run_id)}"
+        return f"s3://{self.bucket}/{partition_folder(day, bucket, run_id)}"
 
     def _clean(self) -> None:
         pages = self.s3.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self.bucket, Prefix=plans.FOLDER):
-            keys = [{"Key": found["Key"]} for found in page.get("Contents", ())]
-            # A page has no more than S3 deletes at once.
+            keys = [{"Key": entry["Key"]} for entry in page.get("Contents", ())]
+            # A page has at most as many keys as one DeleteObjects call takes.
             if keys:
                 self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": keys, "Quiet": True})
 
@@ -168,25 +168,26 @@ def _bucket(job: Job, s3: Any) -> str:
         if error.response["Error"]["Code"] not in ("404", "NoSuchBucket"):
             raise
         raise BadSetting(
-            f"there is no bucket '{name}': name another with --bucket, or run compact-history first"
+            f"the bucket '{name}' does not exist: choose another with --bucket, or run"
+            " compact-history first"
         ) from error
     return name
 
 
 def _catalogue(job: Job, bucket: str) -> Catalogue:
-    job.progress.step("looking at the catalogue")
-    wanted = job.arguments
+    job.progress.step("checking the catalogue")
+    arguments = job.arguments
     catalogue = Catalogue(
         boto_client("glue", job.settings),
-        wanted.database,
-        wanted.catalogue_table,
+        arguments.database,
+        arguments.catalogue_table,
         f"s3://{bucket}/{FOLDER}",
     )
     catalogue.prepare()
     return catalogue
 
 
-def _count(text: str) -> int:
+def _parse_buckets(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if not 1 <= number <= MOST_BUCKETS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MOST_BUCKETS}")
@@ -196,10 +197,10 @@ def _count(text: str) -> int:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--buckets",
-        type=_count,
+        type=_parse_buckets,
         default=8,
         metavar="N",
-        help="Parts that each day's streams are spread over; it stays as it was first."
+        help="Parts that each day's streams are spread over; fixed by the first export."
         " [default: 8]",
     )
     parser.add_argument(
@@ -207,7 +208,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=switch,
         default=True,
         metavar="true|false",
-        help="Register what is exported in the Glue catalogue. [default: true]",
+        help="Register the exported files in the Glue catalogue. [default: true]",
     )
     parser.add_argument(
         "--database", default="tailrace", help="Database in the catalogue. [default: tailrace]"
@@ -215,7 +216,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--catalogue-table", default="messages", help="Table in that database. [default: messages]"
     )
-    # Of use to tests only.
+    # For tests.
     parser.add_argument("--lease", type=float, default=LEASE_SECONDS, help=argparse.SUPPRESS)
 
 

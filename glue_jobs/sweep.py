@@ -1,12 +1,12 @@
-"""The job `sweep`: what nobody is to have any more, and what nobody could have, is removed.
+"""The job `sweep`: removes expired, deleted and orphaned data, and data past its retention.
 
-    due        streams that expired, deleted ones after their grace period, objects let go of
-    retention  what streams are not to keep, by the rules of `--retention`
+    due        expired streams; deleted streams and replaced objects after their grace period
+    retention  slots that streams should not keep, by the rules of `--retention`
     orphans    chains without a name, and objects that nothing names, once they are old
 
-It only tells what it would remove, unless it is run with `--dry-run false`. It may be ended at any
-moment and run again, and two may run at once: everything that it removes it finds again until it
-is gone, and whatever protects a thing is a condition of its removal.
+It only reports what it would remove, unless it is run with `--dry-run false`. A run may be killed
+at any time and repeated, and two may run concurrently: what is not removed yet is found again, and
+each removal is conditional on what protects the data.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame
 
 from glue_jobs.shared import items
-from glue_jobs.shared.job import Job, finish, running, switch, table
-from glue_jobs.shared.listing import listing
-from glue_jobs.shared.metadata import metadata
+from glue_jobs.shared.job import Job, finish, start_job, switch, table
+from glue_jobs.shared.listing import list_objects
+from glue_jobs.shared.metadata import read_metadata
 from glue_jobs.sweeping import orphans
+from glue_jobs.sweeping.apply_retention import apply_retention
 from glue_jobs.sweeping.findings import KINDS, Amount, amounts
-from glue_jobs.sweeping.retaining import retained
 from tailrace.clock import system_clock
-from tailrace.limits import OBJECT_SECONDS
+from tailrace.limits import UNCOMMITTED_SEGMENT_SECONDS
 from tailrace.settings import Settings
 from tailrace.store.dynamodb import sweeping
 from tailrace.store.dynamodb.provision import connect
@@ -37,41 +37,41 @@ from tailrace.store.dynamodb.table import Table
 from tailrace.streams import Streams
 
 NAME: Final = "sweep"
-ABOUT: Final = "Remove what expired, what is not to be kept, and what belongs to nothing."
+ABOUT: Final = "Remove expired and orphaned data, and data past its retention."
 
 COLUMNS: Final = (
     "kind", "chain", "s", "n", "key", "at", "size", "length", "index_bytes", "due",
 )  # fmt: skip
-"""Of the table's metadata."""
+"""The columns of the table's metadata that the sweep needs."""
 
 
 PATIENCE: Final = 5
-"""Looks without any change after which what is due is left at that."""
+"""Rounds without progress after which the rest of what is due is left."""
 
 PAUSE: Final = 1.0
-"""Seconds between two of them."""
+"""Seconds between two such rounds."""
 
 
-class Facts(NamedTuple):
-    """What was read of the store, in this order."""
+class SweepData(NamedTuple):
+    """The store as it was read, in this order."""
 
     objects: DataFrame
     before: DataFrame
-    """Names."""
+    """Names, read before the table."""
     scanned: DataFrame
     after: DataFrame
-    """Names again."""
+    """Names, read after the table."""
     chains: DataFrame
     needed: DataFrame
 
 
 class Summary(NamedTuple):
-    """What a run has removed, or would have."""
+    """The amounts that a run has removed, or would remove."""
 
     dry: bool
     amounts: Sequence[Amount]
     left: int
-    """Things that were due and could not be removed."""
+    """Items that were due but could not be removed."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -83,20 +83,22 @@ class Summary(NamedTuple):
             return "there is nothing to remove"
         rows = [each[:5] for each in self.amounts]
         numbers = [(kind, *(f"{number:,}" for number in rest)) for kind, *rest in rows]
-        told = "would remove" if self.dry else "removed"
-        lines = [f"{told}:", table(numbers, ("kind", "streams", "items", "objects", "bytes"))]
+        verb = "would remove" if self.dry else "removed"
+        lines = [f"{verb}:", table(numbers, ("kind", "streams", "items", "objects", "bytes"))]
         for each in self.amounts:
             lines.append(f"{each.kind}: {KINDS[each.kind]} For example:")
             lines += [f"    {example}" for example in each.examples]
         if self.dry:
-            lines.append("nothing was removed: this was a dry run, --dry-run false removes it")
+            lines.append(
+                "nothing was removed, this was a dry run: pass --dry-run false to remove it"
+            )
         if self.left:
-            lines.append(f"{self.left:,} things are due and are still there: run it again")
+            lines.append(f"{self.left:,} items are due but were not removed: run the sweep again")
         return "\n".join(lines)
 
 
 def main(argv: Sequence[str]) -> int:
-    with running(NAME, ABOUT, argv, add_arguments) as job:
+    with start_job(NAME, ABOUT, argv, add_arguments) as job:
         summary = run(job)
         sys.stdout.write(f"{summary}\n")
         job.publish(summary.metrics)
@@ -106,51 +108,51 @@ def main(argv: Sequence[str]) -> int:
 def run(job: Job) -> Summary:
     dry: bool = job.arguments.dry_run
     job.progress.step("listing objects")
-    objects = _read(listing(job))
-    before = items.names(job)
+    objects = _read(list_objects(job))
+    before = items.read_names(job)
     job.progress.step("reading the table")
-    scanned = _read(metadata(job, checksums=False).select(*COLUMNS))
-    after = items.names(job)
+    scanned = _read(read_metadata(job, checksums=False).select(*COLUMNS))
+    after = items.read_names(job)
     held = [objects, before.frame, scanned, after.frame]
     try:
         left = 0
         if not dry:
             job.progress.step("removing what is due")
-            left = asyncio.run(_settle(job.remote, job.now))
-        job.progress.step("looking for what goes" if dry else "removing")
+            left = asyncio.run(_remove_due(job.remote, job.now))
+        job.progress.step("searching" if dry else "removing")
         chains = orphans.chains(scanned).persist()
         needed = orphans.needed(before.frame, after.frame).persist()
         held += [chains, needed]
-        facts = Facts(objects, before.frame, scanned, after.frame, chains, needed)
-        return Summary(dry, amounts(_findings(job, facts, dry=dry)), left)
+        data = SweepData(objects, before.frame, scanned, after.frame, chains, needed)
+        return Summary(dry, amounts(_findings(job, data, dry=dry)), left)
     finally:
         for frame in held:
             frame.unpersist()
 
 
-def _findings(job: Job, known: Facts, *, dry: bool) -> DataFrame:
-    """All that goes; it goes when this is counted, unless the run is dry."""
+def _findings(job: Job, data: SweepData, *, dry: bool) -> DataFrame:
+    """Return everything to remove. Unless the run is dry, evaluating the frame removes it."""
     settings, now = job.remote, job.now
-    # Compaction commits nothing that is older, and what is let go of stays for the grace period.
-    cutoff = now - (OBJECT_SECONDS + settings.trim_grace) * 1000
-    objects, before, scanned, after, chains, needed = known
-    lost = orphans.orphan_chains(chains, needed, cutoff)
+    # Compaction commits no older objects, and trimmed data stays for the grace period.
+    cutoff = now - (UNCOMMITTED_SEGMENT_SECONDS + settings.trim_grace) * 1000
+    objects, before, scanned, after, chains, needed = data
+    unneeded = orphans.orphan_chains(chains, needed, cutoff)
     edges = orphans.orphan_edges(scanned, chains, needed, after)
     unnamed = orphans.orphan_objects(scanned, objects, cutoff)
     streams = before.join(chains, on="chain", how="left")
-    found = [
-        orphans.deleted(chains, now),
-        orphans.claims(scanned, objects, now),
-        retained(streams, settings, now, dry=dry),
-        orphans.erased(lost, settings, cutoff, dry=dry),
-        orphans.cut(edges, settings, now, dry=dry),
-        orphans.removed(unnamed, settings, dry=dry),
+    findings = [
+        orphans.deleted_chains(chains, now),
+        orphans.due_claims(scanned, objects, now),
+        apply_retention(streams, settings, now, dry=dry),
+        orphans.erase_chains(unneeded, settings, cutoff, dry=dry),
+        orphans.remove_edges(edges, settings, now, dry=dry),
+        orphans.remove_objects(unnamed, settings, dry=dry),
     ]
-    return reduce(DataFrame.unionByName, found)
+    return reduce(DataFrame.unionByName, findings)
 
 
-async def _settle(settings: Settings, now: int) -> int:
-    """Remove what is due, as a server would in the end; how much could not be."""
+async def _remove_due(settings: Settings, now: int) -> int:
+    """Remove what is due, as a server would; return how much could not be removed."""
     ahead = now - system_clock()
 
     def clock() -> int:
@@ -162,7 +164,7 @@ async def _settle(settings: Settings, now: int) -> int:
     try:
         streams, rows = Streams(store, settings, clock), Table(backend.client, settings.table)
         due, idle = await sweeping.due(rows, now), 0
-        # One look sees as much as fits a page of the index, and the index lags behind.
+        # A round handles one page of the index, and the index lags behind the table.
         while due and idle < PATIENCE:
             await streams.sweep()
             left = await sweeping.due(rows, now)
@@ -176,7 +178,7 @@ async def _settle(settings: Settings, now: int) -> int:
 
 
 def _read(frame: DataFrame) -> DataFrame:
-    """A frame that is as it was now, however often it is used."""
+    """Evaluate and persist a frame, so that later uses see the same rows."""
     frame = frame.persist()
     frame.count()
     return frame
@@ -188,7 +190,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=switch,
         default=True,
         metavar="true|false",
-        help="Only tell what would be removed. [default: true]",
+        help="Only report what would be removed. [default: true]",
     )
 
 

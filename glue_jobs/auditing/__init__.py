@@ -1,1 +1,1 @@
-"""What `audit` is made of: facts, checks that compare them, and a second look at suspects."""
+"""The parts of `audit`: facts, checks that compare them, and a second look at suspects."""

@@ -1,8 +1,7 @@
-"""The checks of the audit: each says where one has to look, as a frame of suspects.
+"""The checks of the audit: each returns suspects, and rechecks one of them.
 
-What they compare was read one after the other while the store was in use, so that a suspect is no
-problem yet: `glue_jobs.auditing.looking` looks at each once more. A check may suspect too much,
-never too little.
+The audit reads the store piece by piece while it is in use, so a suspect is not a problem yet:
+`glue_jobs.auditing.recheck` checks each again. A check may return false suspects, but misses none.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from glue_jobs.auditing import entries, objects, segments, streams
-from glue_jobs.auditing.facts import Facts
-from glue_jobs.auditing.live import Live
 from glue_jobs.auditing.problems import Problem
+from glue_jobs.auditing.snapshot import Snapshot
+from glue_jobs.auditing.store_probe import StoreProbe
 
 SUSPECTS: Final = (
     T.StructType()
@@ -27,18 +26,18 @@ SUSPECTS: Final = (
     .add("n", T.LongType())
     .add("key", T.StringType())
 )
-"""Where to look: a slot, and the key of an object or what else tells one thing from another."""
+"""A suspect: a slot, and the key of an object or another item."""
 
-Recheck = Callable[[Live], Awaitable[Problem | None]]
+Recheck = Callable[[StoreProbe], Awaitable[Problem | None]]
 
 
 class Check(NamedTuple):
     name: str
     about: str
-    suspects: Callable[[Facts], DataFrame]
+    suspects: Callable[[Snapshot], DataFrame]
     recheck: Recheck
     warning: bool = False
-    """Whether what it finds does no harm, and goes by itself."""
+    """Whether its problems are harmless and are removed by the sweep."""
 
 
 CHECKS: Final = (
@@ -119,19 +118,19 @@ CHECKS: Final = (
         warning=True,
     ),
 )
-"""In the order in which they are told."""
+"""In the order of the report."""
 
 
-def suspects(check: Check, known: Facts) -> DataFrame:
-    return _told(check.name, check.suspects(known))
+def suspects(check: Check, snapshot: Snapshot) -> DataFrame:
+    return _select_columns(check.name, check.suspects(snapshot))
 
 
-def _told(check: str, found: DataFrame) -> DataFrame:
-    """The columns of `SUSPECTS`, whatever a check leaves out."""
+def _select_columns(check: str, suspects: DataFrame) -> DataFrame:
+    """Select the columns of `SUSPECTS`, null where a check has none."""
     columns = [
         F.lit(check).alias(name)
         if name == "check"
-        else (F.col(name) if name in found.columns else F.lit(None)).cast(kind).alias(name)
+        else (F.col(name) if name in suspects.columns else F.lit(None)).cast(kind).alias(name)
         for name, kind in ((field.name, field.dataType) for field in SUSPECTS.fields)
     ]
-    return found.select(*columns)
+    return suspects.select(*columns)

@@ -1,4 +1,4 @@
-"""Columns that several checks compare, and conditions on them."""
+"""Columns and conditions that several checks share."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pyspark.sql import functions as F
 
 
 def any_of(*conditions: str) -> Column:
-    # Null, where something is not known, is no suspicion by itself.
+    # Null means unknown, which is not suspicious.
     return reduce(or_, [F.coalesce(F.expr(each), F.lit(False)) for each in conditions])
 
 
 def moved(offset: Column, size: Column) -> Column:
-    """Whether an entry that begins there does not end where its body says."""
+    """Whether an entry that begins at `offset` and `size` does not end where its body implies."""
     step = F.col("offset") - offset
     wrong = F.when(many(), step < 1).otherwise(step != length())
     return (F.col("size") != size + length()) | wrong
 
 
 def many() -> Column:
-    """Whether an entry may have more than one message, so that its length says less."""
+    """Whether an entry may have several messages, so that its length does not imply its offset."""
     return F.expr("mode = 'json' AND length IS NOT NULL")
 
 

@@ -8,8 +8,6 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from glue_jobs.auditing.columns import any_of, moved
-from glue_jobs.auditing.facts import Facts
-from glue_jobs.auditing.live import Live
 from glue_jobs.auditing.problems import (
     FORGOTTEN,
     LATE,
@@ -19,6 +17,8 @@ from glue_jobs.auditing.problems import (
     UNREACHED,
     Problem,
 )
+from glue_jobs.auditing.snapshot import Snapshot
+from glue_jobs.auditing.store_probe import StoreProbe
 from tailrace.log.content import Mode
 from tailrace.store.dynamodb import layout
 from tailrace.store.dynamodb.layout import Name, Stored
@@ -26,11 +26,11 @@ from tailrace.store.dynamodb.layout import Name, Stored
 BLOCK: Final = 1 << 16
 """Slots of a chain that are looked at together: a long chain is spread over many workers."""
 
-# Where to look
+# Suspects
 
 
-def suspect_slots(known: Facts) -> DataFrame:
-    linked = links(known.entries.where("n IS NULL OR n >= earliest"))
+def suspect_slots(snapshot: Snapshot) -> DataFrame:
+    linked = links(snapshot.entries.where("n IS NULL OR n >= earliest"))
     apart = F.expr("n = before.n + 1") & moved(F.col("before.offset"), F.col("before.size"))
     hole = "n > greatest(archived, earliest)"
     wrong = F.coalesce(apart, F.lit(False)) | any_of(
@@ -65,43 +65,43 @@ def links(entries: DataFrame) -> DataFrame:
     return copies.withColumn("before", before).where(F.col("block").eqNullSafe(own))
 
 
-def suspect_beginnings(known: Facts) -> DataFrame:
+def suspect_beginnings(snapshot: Snapshot) -> DataFrame:
     kept = "greatest(archived, earliest)"
-    return known.streams.withColumn("n", F.col("first")).where(
+    return snapshot.streams.withColumn("n", F.col("first")).where(
         any_of("n < base", "n < let_go", f"n > {kept}", f"n IS NULL AND {kept} > base")
     )
 
 
-def suspect_pointers(known: Facts) -> DataFrame:
-    return known.streams.where(
+def suspect_pointers(snapshot: Snapshot) -> DataFrame:
+    return snapshot.streams.where(
         any_of("earliest < base", "let_go < base", "archived < let_go", "archived < exported")
     )
 
 
-def suspect_tombstones(known: Facts) -> DataFrame:
-    return known.streams.withColumn("n", F.coalesce("tombstone", "grave")).where(
+def suspect_tombstones(snapshot: Snapshot) -> DataFrame:
+    return snapshot.streams.withColumn("n", F.coalesce("tombstone", "grave")).where(
         "n IS NOT NULL AND (tombstone IS NULL OR grave IS NULL OR grave != tombstone)"
     )
 
 
-# What is wrong there
+# Rechecks
 
 
-async def slot_problem(live: Live) -> Problem | None:
-    if live.n is None:
-        partition = layout.chain_partition(live.chain)
-        if not await live.has({"p": layout.text(partition), "s": layout.text(live.key)}):
+async def slot_problem(probe: StoreProbe) -> Problem | None:
+    if probe.n is None:
+        partition = layout.chain_partition(probe.chain)
+        if not await probe.has({"p": layout.text(partition), "s": layout.text(probe.key)}):
             return None
-        return Problem(None, f"'{live.key}' in {partition} is no slot", MISTAKEN)
-    entry, before = await live.entry(live.n), await live.last(live.n)
+        return Problem(None, f"'{probe.key}' in {partition} is no slot", MISTAKEN)
+    entry, before = await probe.entry(probe.n), await probe.last(probe.n)
     # The name after them: it says that a slot is archived, or not retained, before the slot goes.
-    name = await live.name()
-    if entry is None or name is None or live.n < name.earliest:
+    name = await probe.name()
+    if entry is None or name is None or probe.n < name.earliest:
         return None
     state = entry.state
     if not (entry.has_data or state.closed or state.deleted):
         what = "it has no data, and neither closes nor deletes the stream"
-        return Problem(live.n, what, RESTORE)
+        return Problem(probe.n, what, RESTORE)
     return None if before is None else _follows_wrong(entry, before, name)
 
 
@@ -142,13 +142,13 @@ def _nowhere(first: int, stop: int) -> str:
     return f"{which} neither in the table nor in a segment"
 
 
-async def beginning_problem(live: Live) -> Problem | None:
-    name = await live.name()
+async def beginning_problem(probe: StoreProbe) -> Problem | None:
+    name = await probe.name()
     if name is None:
         return None
-    base, earliest, let_go = name.stream.config.base[0], name.earliest, name.let_go
-    stray, again = await live.first(0, base), await live.first(earliest, let_go)
-    first, name = await live.first(earliest), await live.name()
+    base, earliest, let_go = name.stream.config.base[0], name.earliest, name.trimmed
+    stray, again = await probe.first(0, base), await probe.first(earliest, let_go)
+    first, name = await probe.first(earliest), await probe.name()
     if name is None or name.earliest != earliest:
         return None  # Retention is at work on it.
     if stray is not None:
@@ -163,24 +163,24 @@ async def beginning_problem(live: Live) -> Problem | None:
     return Problem(first.slot, _nowhere(kept, first.slot), RESTORE) if first.slot > kept else None
 
 
-async def pointer_problem(live: Live) -> Problem | None:
-    name = await live.name()
+async def pointer_problem(probe: StoreProbe) -> Problem | None:
+    name = await probe.name()
     if name is None:
         return None
     base = name.stream.config.base[0]
-    if min(name.earliest, name.let_go) < base:
-        slot = min(name.earliest, name.let_go)
+    if min(name.earliest, name.trimmed) < base:
+        slot = min(name.earliest, name.trimmed)
         return Problem(slot, f"slots before it are gone, but the chain begins at {base}", POINTERS)
-    furthest = max(name.let_go, name.exported)
+    furthest = max(name.trimmed, name.exported)
     if furthest > name.archived:
-        done = "let go" if furthest == name.let_go else "exported"
+        done = "let go" if furthest == name.trimmed else "exported"
         what = f"slots before it were {done}, but archived are those before {name.archived}"
         return Problem(furthest, what, POINTERS)
     return None
 
 
-async def tombstone_problem(live: Live) -> Problem | None:
-    last, name = await live.last(), await live.name()
+async def tombstone_problem(probe: StoreProbe) -> Problem | None:
+    last, name = await probe.last(), await probe.name()
     if name is None:
         return None
     if name.tombstone is None:
@@ -188,7 +188,7 @@ async def tombstone_problem(live: Live) -> Problem | None:
         return (
             Problem(last.slot, what, FORGOTTEN) if last is not None and last.state.deleted else None
         )
-    tombstone = await live.entry(name.tombstone)
+    tombstone = await probe.entry(name.tombstone)
     if tombstone is not None and tombstone.state.deleted:
         return None
     return Problem(name.tombstone, "the stream is deleted, but this is no tombstone", RESTORE)

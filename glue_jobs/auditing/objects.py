@@ -1,55 +1,57 @@
-"""Objects in the bucket that entries and segments name: that they are there, and stay."""
+"""Checks of the objects that entries and segments name: they exist, and are not due for removal."""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from glue_jobs.auditing.facts import Facts
-from glue_jobs.auditing.live import Live
 from glue_jobs.auditing.problems import BACKUP, UNCLAIM, Problem
+from glue_jobs.auditing.snapshot import Snapshot
+from glue_jobs.auditing.store_probe import StoreProbe
 from tailrace.segments.format import TRAILER_BYTES
 from tailrace.store.dynamodb import layout
 
-# Where to look
+# Suspects
 
 
-def suspect_objects(known: Facts) -> DataFrame:
-    found = named_objects(known).join(known.listing, on="key", how="left")
+def suspect_objects(snapshot: Snapshot) -> DataFrame:
+    found = named_objects(snapshot).join(snapshot.listing, on="key", how="left")
     return found.where("bytes IS NULL OR bytes != wanted")
 
 
-def suspect_claims(known: Facts) -> DataFrame:
-    return named_objects(known).join(known.claims, on="key")
+def suspect_claims(snapshot: Snapshot) -> DataFrame:
+    return named_objects(snapshot).join(snapshot.claims, on="key")
 
 
-def named_objects(known: Facts) -> DataFrame:
-    """Objects that entries and segments name, each with its length."""
-    bodies = known.entries.where("key IS NOT NULL AND n >= earliest").selectExpr(
+def named_objects(snapshot: Snapshot) -> DataFrame:
+    """The objects that entries and segments name, with their expected lengths."""
+    bodies = snapshot.entries.where("key IS NOT NULL AND n >= earliest").selectExpr(
         "chain", "path", "n", "key", "length AS wanted"
     )
     whole = f"data_bytes + index_bytes + {TRAILER_BYTES} AS wanted"
-    segments = known.manifests.where("first IS NOT NULL")
+    segments = snapshot.manifests.where("first IS NOT NULL")
     return bodies.unionByName(segments.selectExpr("chain", "path", "first AS n", "key", whole))
 
 
-# What is wrong there
+# Rechecks
 
 
-async def object_problem(live: Live) -> Problem | None:
-    wanted, name = await live.named(), await live.name()
-    if wanted is None or name is None:
+async def object_problem(probe: StoreProbe) -> Problem | None:
+    expected, name = await probe.expected_length(), await probe.name()
+    if expected is None or name is None:
         return None
-    found = await live.length(live.key)
-    if found == wanted:
+    length = await probe.length(probe.key)
+    if length == expected:
         return None
-    is_ = "is not there" if found is None else f"has {found} bytes, not {wanted}"
-    return Problem(live.n, f"the object {live.key} {is_}", BACKUP)
+    state = "is not there" if length is None else f"has {length} bytes, not {expected}"
+    return Problem(probe.n, f"the object {probe.key} {state}", BACKUP)
 
 
-async def claim_problem(live: Live) -> Problem | None:
-    claimed, wanted, name = (
-        await live.has(layout.claim_key(live.key)), await live.named(), await live.name(),
-    )  # fmt: skip
-    if not claimed or wanted is None or name is None:
+async def claim_problem(probe: StoreProbe) -> Problem | None:
+    claimed, expected, name = (
+        await probe.has(layout.upload_intent_key(probe.key)),
+        await probe.expected_length(),
+        await probe.name(),
+    )
+    if not claimed or expected is None or name is None:
         return None
-    return Problem(live.n, f"the object {live.key} is claimed as if nothing named it", UNCLAIM)
+    return Problem(probe.n, f"the object {probe.key} is claimed as if nothing named it", UNCLAIM)

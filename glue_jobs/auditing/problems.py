@@ -1,4 +1,4 @@
-"""What an audit tells: what is wrong, in which slot, and what to do about it."""
+"""Findings of an audit: what is wrong, in which slot, and what to do about it."""
 
 from __future__ import annotations
 

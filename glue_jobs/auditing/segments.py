@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 from glue_jobs.auditing.columns import any_of, length, many, moved
 from glue_jobs.auditing.entries import ends_wrong
-from glue_jobs.auditing.facts import Facts
-from glue_jobs.auditing.live import TRIES, Live
 from glue_jobs.auditing.problems import BACKUP, POINTERS, RESTORE, Problem
-from glue_jobs.auditing.proving import opened, slots
+from glue_jobs.auditing.snapshot import Snapshot
+from glue_jobs.auditing.store_probe import TRIES, StoreProbe
+from glue_jobs.auditing.verify_objects import open_segment, segment_slots
 from glue_jobs.shared.workers import Row
 from tailrace.log.content import Mode
 from tailrace.segments.format import BadSegment
@@ -25,13 +25,13 @@ MANIFEST: Final = (
     "first", "stop", "key", "data_bytes", "index_bytes", "index_checksum", "begin", "offset", "size"
 )  # fmt: skip
 
-# Where to look
+# Suspects
 
 
-def suspect_manifests(known: Facts) -> DataFrame:
+def suspect_manifests(snapshot: Snapshot) -> DataFrame:
     window = Window.partitionBy("chain", "path").orderBy("first")
     placed = (
-        known.manifests.withColumn("following", F.lead("first").over(window))
+        snapshot.manifests.withColumn("following", F.lead("first").over(window))
         .withColumn("before", F.lag(F.struct("stop", "offset", "size")).over(window))
         .withColumn("step", F.expr(f"offset - {_start('offset')}"))
         .withColumn("many", F.col("mode") == "json")
@@ -48,7 +48,7 @@ def suspect_manifests(known: Facts) -> DataFrame:
             "following IS NULL AND stop != archived",
         )
     )
-    without = known.streams.where(
+    without = snapshot.streams.where(
         "archived > greatest(base, earliest) AND coalesce(segments, 0) = 0"
     )
     return wrong.select("chain", "path").unionByName(without.select("chain", "path"))
@@ -59,34 +59,36 @@ def _start(what: str) -> str:
     return f"coalesce(before.{what}, if(first = base, base_{what}, NULL))"
 
 
-def suspect_seams(known: Facts) -> DataFrame:
+def suspect_seams(snapshot: Snapshot) -> DataFrame:
     """Entries of which a name or a segment says where they begin, or end."""
     place = "n", "from_offset", "from_size", "to_offset", "to_size"
-    marks = known.streams.selectExpr(
+    marks = snapshot.streams.selectExpr(
         *("chain", "base AS n", "base_offset AS from_offset", "base_size AS from_size"),
         *("CAST(NULL AS BIGINT) AS to_offset", "CAST(NULL AS BIGINT) AS to_size"),
     ).unionByName(
-        known.manifests.selectExpr(
+        snapshot.manifests.selectExpr(
             "chain",
             "stack(3, first, NULL, begin, NULL, NULL,"
             " stop, offset, size, NULL, NULL,"
             f" stop - 1, NULL, NULL, offset, size) AS ({', '.join(place)})",
         )
     )
-    overlap = known.entries.where("n >= earliest AND (n <= archived OR n = base)")
+    overlap = snapshot.entries.where("n >= earliest AND (n <= archived OR n = base)")
     met = overlap.join(marks, on=["chain", "n"])
     step = F.when(many(), F.lit(1)).otherwise(length())
     begin = F.coalesce("from_offset", F.col("offset") - step)
     ends = F.expr("to_offset != offset OR to_size != size")
     apart = met.where(ends | moved(begin, F.col("from_size")))
-    return apart.select("chain", "path", "n").unionByName(_differing(known))
+    return apart.select("chain", "path", "n").unionByName(_differing(snapshot))
 
 
-def _differing(known: Facts) -> DataFrame:
+def _differing(snapshot: Snapshot) -> DataFrame:
     """Entries that are not what their segments have; the first of each segment, since to look at
     one is to read all of it."""
-    hot = known.entries.where("n >= earliest AND n < archived").drop("key", "path")
-    both = hot.alias("hot").join(known.proved.where("NOT wrong").alias("cold"), on=["chain", "n"])
+    hot = snapshot.entries.where("n >= earliest AND n < archived").drop("key", "path")
+    both = hot.alias("hot").join(
+        snapshot.archived_slots.where("NOT wrong").alias("cold"), on=["chain", "n"]
+    )
     differ = any_of(
         *(f"hot.{each} != cold.{each}" for each in ("offset", "size", "at", "checksum"))
     )
@@ -94,20 +96,20 @@ def _differing(known: Facts) -> DataFrame:
     return first.select("chain", "path", "n")
 
 
-def suspect_segments(known: Facts) -> DataFrame:
-    return known.proved.where("wrong")
+def suspect_segments(snapshot: Snapshot) -> DataFrame:
+    return snapshot.archived_slots.where("wrong")
 
 
-# What is wrong there
+# Rechecks
 
 
-async def manifest_problem(live: Live) -> Problem | None:
+async def manifest_problem(probe: StoreProbe) -> Problem | None:
     for _ in range(TRIES):
-        name = await live.name()
+        name = await probe.name()
         if name is None:
             return None
-        found = await live.manifests(name.earliest)
-        again = await live.name()
+        found = await probe.manifests(name.earliest)
+        again = await probe.name()
         # A segment is committed together with its name.
         if again is not None and (again.archived, again.earliest) == (name.archived, name.earliest):
             return _broken(found, name)
@@ -148,25 +150,25 @@ def _sums_wrong(manifest: Manifest, start: Sequence[int] | None, mode: Mode) -> 
     return None if right else f"{of} moves the offset by {step}"
 
 
-async def seam_problem(live: Live) -> Problem | None:
-    assert live.n is not None
-    entry = await live.entry(live.n)
-    before, own = await live.covering(live.n - 1), await live.covering(live.n)
-    name = await live.name()
-    if entry is None or name is None or live.n < name.earliest:
+async def seam_problem(probe: StoreProbe) -> Problem | None:
+    assert probe.n is not None
+    entry = await probe.entry(probe.n)
+    before, own = await probe.covering(probe.n - 1), await probe.covering(probe.n)
+    name = await probe.name()
+    if entry is None or name is None or probe.n < name.earliest:
         return None
     config = name.stream.config
-    starts = [config.base] if live.n == config.base[0] else []
-    if before is not None and before.stop == live.n:
+    starts = [config.base] if probe.n == config.base[0] else []
+    if before is not None and before.stop == probe.n:
         starts.append((before.stop, before.offset, before.size))
     wrong = [ends_wrong(entry, offset, size, config.mode) for _, offset, size in starts]
     what = next(filter(None, wrong), None)
     if what is None and own is not None:
-        what = await _differs(live, entry, own, config.mode)
-    return None if what is None else Problem(live.n, what, RESTORE)
+        what = await _differs(probe, entry, own, config.mode)
+    return None if what is None else Problem(probe.n, what, RESTORE)
 
 
-async def _differs(live: Live, entry: Stored, manifest: Manifest, mode: Mode) -> str | None:
+async def _differs(probe: StoreProbe, entry: Stored, manifest: Manifest, mode: Mode) -> str | None:
     """Of an entry whose slot is in a segment."""
     if entry.slot == manifest.first and (what := ends_wrong(entry, None, manifest.begin, mode)):
         return what
@@ -175,10 +177,12 @@ async def _differs(live: Live, entry: Stored, manifest: Manifest, mode: Mode) ->
         hot["checksum"] = zlib.crc32(entry.body)
     cold: Row = {"offset": manifest.offset, "size": manifest.size}
     if entry.slot < manifest.stop - 1 or all(hot[each] == value for each, value in cold.items()):
-        segment = await live.object(manifest.key)
+        segment = await probe.object(manifest.key)
         try:
             cold = (
-                {} if segment is None else next(slots(opened(segment, manifest, mode), entry.slot))
+                {}
+                if segment is None
+                else next(segment_slots(open_segment(segment, manifest, mode), entry.slot))
             )
         except BadSegment:
             return None  # This is told of the segment.
@@ -188,16 +192,16 @@ async def _differs(live: Live, entry: Stored, manifest: Manifest, mode: Mode) ->
     return None
 
 
-async def segment_problem(live: Live) -> Problem | None:
-    assert live.n is not None
-    manifest, name = await live.manifest(live.n), await live.name()
-    if manifest is None or manifest.key != live.key or name is None:
+async def segment_problem(probe: StoreProbe) -> Problem | None:
+    assert probe.n is not None
+    manifest, name = await probe.manifest(probe.n), await probe.name()
+    if manifest is None or manifest.key != probe.key or name is None:
         return None
-    segment = await live.object(live.key)
+    segment = await probe.object(probe.key)
     if segment is None:
         return None  # This is told of the object.
     try:
-        opened(segment, manifest, name.stream.config.mode)
+        open_segment(segment, manifest, name.stream.config.mode)
     except BadSegment as error:
-        return Problem(live.n, f"the segment {live.key} is wrong: {error}", BACKUP)
+        return Problem(probe.n, f"the segment {probe.key} is wrong: {error}", BACKUP)
     return None

@@ -6,17 +6,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from glue_jobs.auditing.columns import chain_text
-from glue_jobs.auditing.facts import Facts
-from glue_jobs.auditing.live import TRIES, Live
 from glue_jobs.auditing.problems import CONNECT, COUNT, LOOSE, PART, RESTORE, SWEEP, Problem
+from glue_jobs.auditing.snapshot import Snapshot
+from glue_jobs.auditing.store_probe import TRIES, StoreProbe
 from tailrace.store.dynamodb import layout
 
-# Where to look
+# Suspects
 
 
-def suspect_forks(known: Facts) -> DataFrame:
+def suspect_forks(snapshot: Snapshot) -> DataFrame:
     """Forks, and for each chain that they read through where it has to begin and to end."""
-    forks = known.streams.where("lineage IS NOT NULL")
+    forks = snapshot.streams.where("lineage IS NOT NULL")
     loose = forks.where("base != coalesce(get(lineage, size(lineage) - 1)[1], 0)").select(
         *("chain", "path"), F.col("base").alias("n"), F.lit(None).cast("string").alias("key")
     )
@@ -26,7 +26,7 @@ def suspect_forks(known: Facts) -> DataFrame:
         chain_text(F.expr("col[0]")).alias("key"),
         F.expr("coalesce(get(lineage, pos - 1)[1], 0)").alias("start"),
     )
-    sources = known.streams.selectExpr(
+    sources = snapshot.streams.selectExpr(
         "chain AS key", "base", "greatest(archived, coalesce(end, 0)) AS end"
     )
     apart = through.join(sources, on="key", how="left").where(
@@ -35,91 +35,91 @@ def suspect_forks(known: Facts) -> DataFrame:
     return loose.unionByName(apart.select("chain", "path", "n", "key"))
 
 
-def suspect_edges(known: Facts) -> DataFrame:
-    forks = known.streams.where("parent IS NOT NULL").select(
+def suspect_edges(snapshot: Snapshot) -> DataFrame:
+    forks = snapshot.streams.where("parent IS NOT NULL").select(
         "path", "parent", F.col("chain").alias("fork")
     )
     pair = ["parent", "fork"]
-    without_edge = forks.join(known.edges, on=pair, how="left_anti").selectExpr(
+    without_edge = forks.join(snapshot.edges, on=pair, how="left_anti").selectExpr(
         "fork AS chain", "path", "parent AS key"
     )
-    without_fork = known.edges.join(forks, on=pair, how="left_anti").selectExpr(
+    without_fork = snapshot.edges.join(forks, on=pair, how="left_anti").selectExpr(
         "parent AS chain", "CAST(NULL AS STRING) AS path", "fork AS key"
     )
-    miscounted = known.streams.where("forked != coalesce(edges, 0)")
+    miscounted = snapshot.streams.where("forked != coalesce(edges, 0)")
     nothing = F.lit(None).cast("string")
     return without_edge.unionByName(without_fork).unionByName(
         miscounted.select("chain", "path", nothing.alias("key"))
     )
 
 
-def suspect_twins(known: Facts) -> DataFrame:
-    paths = known.streams.groupBy("chain").agg(
+def suspect_twins(snapshot: Snapshot) -> DataFrame:
+    paths = snapshot.streams.groupBy("chain").agg(
         F.min("path").alias("path"), F.max("path").alias("key")
     )
     return paths.where("path != key")
 
 
-def suspect_orphans(known: Facts) -> DataFrame:
-    nameless = known.chains.join(known.streams, on="chain", how="left_anti")
+def suspect_orphans(snapshot: Snapshot) -> DataFrame:
+    nameless = snapshot.chains.join(snapshot.streams, on="chain", how="left_anti")
     return nameless.where("items > 0 AND (leaving IS NULL OR leaving != last)")
 
 
-# What is wrong there
+# Rechecks
 
 
-async def fork_problem(live: Live) -> Problem | None:
-    name = await live.name()
+async def fork_problem(probe: StoreProbe) -> Problem | None:
+    name = await probe.name()
     if name is None or name.stream.config.fork is None:
         return None
     lineage, base = name.stream.config.fork.lineage, name.stream.config.base[0]
-    if not live.key:
+    if not probe.key:
         end = lineage[-1].until if lineage else 0
         what = f"the fork begins here, but what it reads through ends at {end}"
         return Problem(base, what, RESTORE) if base != end else None
-    start, source = 0, int(live.key, 16)
+    start, source = 0, int(probe.key, 16)
     for ancestor in lineage:
         if ancestor.id == source:
-            return await _short(live, source, start, ancestor.until)
+            return await _short(probe, source, start, ancestor.until)
         start = ancestor.until
     return None
 
 
-async def _short(live: Live, source: int, start: int, until: int) -> Problem | None:
+async def _short(probe: StoreProbe, source: int, start: int, until: int) -> Problem | None:
     """Of a chain that is read from one slot up to another."""
-    of = f"slots {start} to {until - 1} are read from chain {live.key}"
-    name = await live.name_of(live.other, source)
+    of = f"slots {start} to {until - 1} are read from chain {probe.key}"
+    name = await probe.name_of(probe.other, source)
     if name is None:
         return Problem(start, f"{of}, which has no name", RESTORE)
     if name.stream.config.base[0] != start:
         begins = name.stream.config.base[0]
         return Problem(start, f"{of}, which begins at {begins}", RESTORE)
-    last = await live.last(chain=source)
+    last = await probe.last(chain=source)
     end = name.archived
     if last is not None:
         end = max(end, last.slot + 1 if last.has_data else (last.state.end or last.slot))
     return None if end >= until else Problem(start, f"{of}, which ends at {end}", RESTORE)
 
 
-async def edge_problem(live: Live) -> Problem | None:
-    if not live.key:
-        return await _count(live)
-    other = int(live.key, 16)
-    if await live.has(layout.edge_key(live.chain, other)):
-        fork = await live.name_of(live.other, other)
-        if fork and fork.stream.config.fork and fork.stream.config.fork.parent == live.chain:
+async def edge_problem(probe: StoreProbe) -> Problem | None:
+    if not probe.key:
+        return await _count(probe)
+    other = int(probe.key, 16)
+    if await probe.has(layout.edge_key(probe.chain, other)):
+        fork = await probe.name_of(probe.other, other)
+        if fork and fork.stream.config.fork and fork.stream.config.fork.parent == probe.chain:
             return None
-        return Problem(None, f"it has an edge to {live.key}, which is no fork of it", LOOSE)
-    edge, name = await live.has(layout.edge_key(other, live.chain)), await live.name()
+        return Problem(None, f"it has an edge to {probe.key}, which is no fork of it", LOOSE)
+    edge, name = await probe.has(layout.edge_key(other, probe.chain)), await probe.name()
     if edge or name is None or name.stream.config.fork is None:
         return None
-    return Problem(None, f"its source, chain {live.key}, has no edge to it", CONNECT)
+    return Problem(None, f"its source, chain {probe.key}, has no edge to it", CONNECT)
 
 
-async def _count(live: Live) -> Problem | None:
+async def _count(probe: StoreProbe) -> Problem | None:
     for _ in range(TRIES):
         name, edges, again = (
-            await live.name(), await live.count(f"E{live.chain:016x}"), await live.name(),
+            await probe.name(), await probe.count(f"E{probe.chain:016x}"), await probe.name(),
         )  # fmt: skip
         if name is None or again is None:
             return None
@@ -130,18 +130,18 @@ async def _count(live: Live) -> Problem | None:
     return None
 
 
-async def twin_problem(live: Live) -> Problem | None:
-    one, two = await live.name(), await live.name_of(live.key, live.chain)
+async def twin_problem(probe: StoreProbe) -> Problem | None:
+    one, two = await probe.name(), await probe.name_of(probe.key, probe.chain)
     if one is None or two is None:
         return None
-    return Problem(None, f"'{live.key}' stands for the same chain, {live.chain:016x}", PART)
+    return Problem(None, f"'{probe.key}' stands for the same chain, {probe.chain:016x}", PART)
 
 
-async def orphan_problem(live: Live) -> Problem | None:
-    if live.path is not None:
+async def orphan_problem(probe: StoreProbe) -> Problem | None:
+    if probe.path is not None:
         return None  # It was created a moment ago.
-    last = await live.last()
+    last = await probe.last()
     if last is not None and last.state.deleted and "d" in last.item:
         return None
-    there = [await live.any_in(f"{kind}{live.chain:016x}") for kind in "CSP"]
+    there = [await probe.any_in(f"{kind}{probe.chain:016x}") for kind in "CSP"]
     return Problem(None, "the chain has no name", SWEEP) if any(there) else None

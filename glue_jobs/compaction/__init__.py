@@ -1,1 +1,1 @@
-"""What `compact-history` is made of: entries become segments, and leave the table."""
+"""The steps of `compact-history`: build and commit segments, merge them, trim the table."""

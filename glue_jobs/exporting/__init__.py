@@ -1,1 +1,1 @@
-"""What `export-history` is made of: a plan, the messages of its segments, and their files."""
+"""The parts of `export-history`: a plan, the messages of its segments, and their files."""

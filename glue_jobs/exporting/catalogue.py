@@ -1,6 +1,6 @@
-"""The export in the Glue catalogue, by which Athena and Spark find it: a table, and partitions.
+"""The table and partitions of the export in the Glue catalogue, for Athena and Spark.
 
-A partition is there or not, and can be made once only: what is registered twice is there once.
+Creating a partition fails if it exists, so registering it twice is harmless.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from glue_jobs.exporting.messages import COLUMNS, PARTITIONS, Column
 from tailrace.errors import BadSetting, StoreUnavailable
 
 BATCH: Final = 100
-"""Most partitions that Glue takes in one BatchCreatePartition."""
+"""The limit of BatchCreatePartition."""
 
 HIVE: Final = "org.apache.hadoop.hive.ql.io.parquet"
 
 Partition = tuple[Sequence[str], str]
-"""Its values, and where its files are."""
+"""The values of the partition keys, and the location of its files."""
 
 
 class Catalogue:
     def __init__(self, glue: Any, database: str, table: str, location: str) -> None:
-        """`location`: where the files of all partitions are, `s3://…/`."""
+        """`location`: the folder of all partitions, `s3://…/`."""
         self._glue = glue
         self._database = database
         self._table = table
         self._location = location
 
     def prepare(self) -> None:
-        """Make database and table where they are missing, and add columns that are new."""
+        """Create the database and table if they are missing, and add new columns."""
         try:
             self._glue.get_database(Name=self._database)
         except self._glue.exceptions.EntityNotFoundException:
-            self._make(self._glue.create_database, DatabaseInput={"Name": self._database})
-        if self._found() is None:
-            self._make(
+            self._create(self._glue.create_database, DatabaseInput={"Name": self._database})
+        if self._get_table() is None:
+            self._create(
                 self._glue.create_table, DatabaseName=self._database, TableInput=self._definition()
             )
-        found = self._found()
-        assert found is not None
-        self._update(found)
+        table = self._get_table()
+        assert table is not None
+        self._update(table)
 
     def register(self, partitions: Iterable[Partition]) -> None:
         rest = iter(partitions)
         while some := list(islice(rest, BATCH)):
-            answer = self._glue.batch_create_partition(
+            response = self._glue.batch_create_partition(
                 DatabaseName=self._database,
                 TableName=self._table,
                 PartitionInputList=[
@@ -54,44 +54,44 @@ class Catalogue:
                     for values, location in some
                 ],
             )
-            for error in answer.get("Errors", ()):
+            for error in response.get("Errors", ()):
                 detail = error["ErrorDetail"]
                 if detail["ErrorCode"] != "AlreadyExistsException":
                     raise StoreUnavailable(
-                        f"the catalogue did not take partition {error['PartitionValues']} of"
+                        f"the catalogue refused the partition {error['PartitionValues']} of"
                         f" {self._database}.{self._table}: {detail.get('ErrorMessage')}"
                     )
 
-    def _found(self) -> dict[str, Any] | None:
+    def _get_table(self) -> dict[str, Any] | None:
         try:
-            answer = self._glue.get_table(DatabaseName=self._database, Name=self._table)
+            response = self._glue.get_table(DatabaseName=self._database, Name=self._table)
         except self._glue.exceptions.EntityNotFoundException:
             return None
-        table: dict[str, Any] = answer["Table"]
+        table: dict[str, Any] = response["Table"]
         return table
 
-    def _make(self, create: Any, **what: Any) -> None:
+    def _create(self, create: Any, **what: Any) -> None:
         try:
             create(**what)
         except self._glue.exceptions.AlreadyExistsException:
-            return  # Another process was faster.
+            return  # A concurrent process created it.
 
-    def _update(self, found: dict[str, Any]) -> None:
-        storage = found["StorageDescriptor"]
-        keys = [(key["Name"], key["Type"]) for key in found.get("PartitionKeys", ())]
+    def _update(self, table: dict[str, Any]) -> None:
+        storage = table["StorageDescriptor"]
+        keys = [(key["Name"], key["Type"]) for key in table.get("PartitionKeys", ())]
         kinds = {column["Name"]: column["Type"] for column in storage["Columns"]}
         ours = storage["Location"].rstrip("/") == self._location.rstrip("/")
         fits = all(kinds.get(column.name, column.kind) == column.kind for column in COLUMNS)
         if not ours or not fits or keys != [(key.name, key.kind) for key in PARTITIONS]:
             raise BadSetting(
-                f"the table {self._database}.{self._table} in the Glue catalogue is of another"
-                f" kind, or of {storage['Location']} and not {self._location}; name another with"
-                " --database or --catalogue-table"
+                f"the table {self._database}.{self._table} in the Glue catalogue has other columns,"
+                f" or the location {storage['Location']} instead of {self._location}; choose"
+                " another table with --database or --catalogue-table"
             )
         new = [column for column in COLUMNS if column.name not in kinds]
         if new:
             columns = [*storage["Columns"], *map(_column, new)]
-            definition = self._definition() | {"Parameters": found.get("Parameters", {})}
+            definition = self._definition() | {"Parameters": table.get("Parameters", {})}
             definition["StorageDescriptor"] = {**storage, "Columns": columns}
             self._glue.update_table(DatabaseName=self._database, TableInput=definition)
 

@@ -1,4 +1,4 @@
-"""Segments taken apart into messages: the rows of the export, and what its columns mean."""
+"""Splits segments into messages: the rows and columns of the export."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.log.content import Mode
 from tailrace.segments.format import BadSegment, Parts
 
 ROWS: Final = 100_000
-"""Rows that are made at once: a body can be a batch of millions of small messages."""
+"""Rows per Arrow table: a body can be a batch of millions of small messages."""
 
 DAY: Final = 86_400_000
 
@@ -24,7 +24,7 @@ _SPACE: Final = b" \t\r\n"
 
 
 class Column(NamedTuple):
-    """A column of the export: as Arrow has it, and as the catalogue has it."""
+    """A column of the export, with its types in Arrow and in the catalogue."""
 
     name: str
     arrow: pa.DataType
@@ -61,18 +61,18 @@ SCHEMA: Final = pa.schema([(column.name, column.arrow) for column in COLUMNS])
 def messages(
     parts: Parts, stream: str, content_type: str, first: int, stop: int
 ) -> Iterator[tuple[str, pa.Table]]:
-    """The messages of the slots from `first` up to `stop`, in order: days, and rows of each."""
+    """Yield the messages of the slots from `first` up to `stop`, in order, as (day, rows)."""
     begin, end = max(first, parts.first) - parts.first, min(stop, parts.stop) - parts.first
     steps = _numbers(parts.steps)
     ones = np.ones_like(steps)
-    # By how many messages, each of which moves the offset by how much.
+    # The messages of each slot, and by how much each of them advances the offset.
     counts, lengths = (steps, ones) if parts.mode is Mode.JSON else (ones, steps)
     offsets, times = parts.offset + np.cumsum(steps) - steps, np.cumsum(_numbers(parts.pauses))
     bodies = islice(parts.bodies(), begin, end)
     laps = np.cumsum(counts[begin:end]) // ROWS
     for one, two in pairwise([begin, *(np.flatnonzero(np.diff(laps)) + begin + 1), end]):
         some = counts[one:two]
-        found = _split(parts, one, islice(bodies, two - one), some)
+        split = _split(parts, one, islice(bodies, two - one), some)
         places = np.repeat(np.arange(one, two), some)
         numbers = np.arange(len(places)) - np.repeat(np.cumsum(some) - some, some)
         before = offsets[places] + numbers
@@ -93,7 +93,7 @@ def messages(
                         pa.array(times[place]).cast(pa.timestamp("ms", "UTC")),
                         pa.repeat(content_type, high - low),
                         *_producers(parts, place),
-                        *_bodies(parts.mode, found[low:high]),
+                        *_bodies(parts.mode, split[low:high]),
                     ],
                     schema=SCHEMA,
                 ),
@@ -103,22 +103,22 @@ def messages(
 def _split(
     parts: Parts, place: int, bodies: Iterator[bytes], counts: Sequence[int]
 ) -> Sequence[bytes]:
-    """The messages of bodies, of which the first is in a place of the segment."""
+    """Split bodies into messages; `place`: the index of the first body in the segment."""
     if parts.mode is not Mode.JSON:
         return list(bodies)
-    found: list[bytes] = []
+    split: list[bytes] = []
     for i, (body, count) in enumerate(zip(bodies, counts, strict=True)):
-        # To take one apart costs most of the time, and most are one message.
+        # Most bodies are one message, and parsing them would take most of the time.
         some = [body.strip(_SPACE)] if count == 1 else json_mode.split(body)
         if len(some) != count:
             slot = parts.first + place + i
             raise BadSegment(f"slot {slot} has {len(some)} messages, but its offset says {count}")
-        found += some
-    return found
+        split += some
+    return split
 
 
 def _producers(parts: Parts, places: Any) -> Sequence[pa.Array]:
-    """Id, epoch and sequence of the producer of each row."""
+    """The columns `producer_id`, `producer_epoch` and `producer_seq`."""
     if not parts.authors:
         return [pa.nulls(len(places), kind) for kind in (pa.string(), pa.int64(), pa.int64())]
     who = _numbers(parts.who)[places]
@@ -132,14 +132,14 @@ def _producers(parts: Parts, places: Any) -> Sequence[pa.Array]:
 
 
 def _bodies(mode: Mode, bodies: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
-    """The columns `text` and `binary`, of which a row has one."""
+    """The columns `text` and `binary`, one of which is null in each row."""
     raw = pa.array(bodies, pa.binary())
     if mode is Mode.BYTES:
         return pa.nulls(len(raw), pa.string()), raw
     try:
         return raw.cast(pa.string()), pa.nulls(len(raw), pa.binary())
     except pa.ArrowInvalid:
-        # Text can be in any charset; only what is UTF-8 can be a string.
+        # Text may have any charset, but strings must be UTF-8.
         texts = [_text(body) for body in bodies]
         rest = [body if text is None else None for body, text in zip(bodies, texts, strict=True)]
         return pa.array(texts, pa.string()), pa.array(rest, pa.binary())

@@ -1,4 +1,4 @@
-"""What a run of the export has done, and what it could not."""
+"""The result of a run of the export."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from pyspark.sql import DataFrame
 
 from glue_jobs.shared.job import table
 
-SHOWN: Final = 20
-"""Refusals that the log has in full."""
+MAX_SHOWN: Final = 20
+"""Refused slots that the output lists."""
 
 
 class Refused(NamedTuple):
-    """Slots that are not exported."""
+    """Ranges of slots that are not exported."""
 
     times: int = 0
-    """How often that is so."""
+    """The number of ranges."""
     shown: tuple[tuple[str, int, int, str], ...] = ()
-    """Some of them: path, first slot, the slot after the last, and why."""
+    """The first of them: path, first slot, slot after the last, reason."""
 
     @classmethod
     def among(cls, rows: DataFrame) -> Refused:
-        found = rows.where("refused IS NOT NULL")
-        some = found.orderBy("stream", "first").limit(SHOWN)
-        shown = some.select("stream", "first", "stop", "refused").collect()
-        return cls(found.count(), tuple(tuple(row) for row in shown)) if shown else cls()
+        refused = rows.where("refused IS NOT NULL")
+        first = refused.orderBy("stream", "first").limit(MAX_SHOWN)
+        shown = first.select("stream", "first", "stop", "refused").collect()
+        return cls(refused.count(), tuple(tuple(row) for row in shown)) if shown else cls()
 
     def __str__(self) -> str:
-        lines = table(self.shown, ("stream", "first", "stop", "why"))
-        more = f"\nand {self.times - SHOWN:,} more" if self.times > SHOWN else ""
+        lines = table(self.shown, ("stream", "first", "stop", "reason"))
+        more = f"\nand {self.times - MAX_SHOWN:,} more" if self.times > MAX_SHOWN else ""
         return f"{self.times:,} times:\n{lines}{more}"
 
 
 class Summary(NamedTuple):
-    """What a run has done."""
+    """The counts of a run."""
 
     finished: tuple[str, ...] = ()
-    """Runs that came to their end: this one, and before it one that was left unfinished."""
+    """The completed runs: this one, possibly after an unfinished one."""
     streams: int = 0
     segments: int = 0
     messages: int = 0
@@ -45,11 +45,11 @@ class Summary(NamedTuple):
     files: int = 0
     bytes: int = 0
     gone: int = 0
-    """Slots that were deleted between plan and export."""
+    """Slots that were deleted after planning."""
     held: Refused = Refused()
-    """Where streams are exported up to, and no further."""
+    """Gaps, which end the export of their streams."""
     damaged: Refused = Refused()
-    """Because of these nothing of their run is registered."""
+    """Unreadable slots, because of which the run registered nothing."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -62,15 +62,15 @@ class Summary(NamedTuple):
             f"to {self.files:,} files ({self.bytes:,} bytes) in {self.partitions:,} partitions",
         ]
         if len(self.finished) > 1:
-            lines.append(f"some of it for run {self.finished[0]}, which was left unfinished")
+            lines.append(f"including run {self.finished[0]}, which was unfinished")
         if self.gone:
-            lines.append(f"left out {self.gone:,} slots that were deleted meanwhile")
+            lines.append(f"skipped {self.gone:,} slots that were deleted meanwhile")
         if self.held.times:
             lines.append(f"held back {self.held}")
         if self.damaged.times:
             lines.append(
                 f"cannot read {self.damaged}\n"
-                "Nothing is registered before they can be read. Restore the objects, or delete the"
-                " streams, and run it again."
+                "Nothing was registered. Restore the objects or delete the streams, then run the"
+                " export again."
             )
         return "\n".join(lines)

@@ -1,1 +1,1 @@
-"""What every job stands on: arguments, Spark, its workers, and the store as frames."""
+"""The common base of the jobs: arguments, Spark, its workers, and the store as frames."""

@@ -1,7 +1,7 @@
 """The table as a frame: from a parallel scan, or from the files of a point-in-time export.
 
-A frame of items has a row for each item and a column for each attribute, by the short names of
-`tailrace.store.dynamodb.layout`, which says what they mean.
+A frame of items has a row per item and a column per attribute, by their names in
+`tailrace.store.dynamodb.layout`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from glue_jobs.shared.job import Job
-from glue_jobs.shared.workers import Backend, Row, for_each, over
+from glue_jobs.shared.workers import Backend, Row, map_partitions, map_rows
 from tailrace.aws.client.failures import Item
 from tailrace.limits import NAME_SHARDS
 from tailrace.store.dynamodb.layout import id_text, name_of, name_partitions
 
 ATTRIBUTES: Final[Mapping[str, str]] = (
-    dict.fromkeys("psicrkgf", "S") | dict.fromkeys("aozlvxdwuemqjhy", "N") | {"b": "B"}
+    dict.fromkeys("pscrkgf", "S") | dict.fromkeys("aozld", "N") | {"b": "B"}
 )
-"""Every attribute but `t`, which only its writer needs, and its type in DynamoDB."""
+"""Every attribute of entries but `t`, which only its writer needs, and its type in DynamoDB."""
 
 _TYPES: Final = {"S": T.StringType(), "N": T.LongType(), "B": T.BinaryType()}
 
@@ -51,48 +51,48 @@ NAMES: Final = (
     .add("tombstone", T.LongType())
     .add("item", T.StringType())
 )
-"""A row for each name; `item` is all of it, as DynamoDB's JSON."""
+"""A row per name; `item` is the whole item as DynamoDB's JSON."""
 
 PARTS_PER_CORE: Final = 2
-"""Parts of a scan: streams are spread over them, and some are larger than others."""
+"""Segments of a parallel scan: more than one per core, since they differ in size."""
 
 NAMES_PAGE: Final = 1000
 
 FEW_NAMES: Final = 500_000
-"""Streams up to which every worker gets a copy of what is known of all."""
+"""Up to so many streams, joins broadcast the names to every worker."""
 
 
 class Names(NamedTuple):
-    """Every stream that has a name, as it was when the job began."""
+    """All named streams, as of the start of the job."""
 
     frame: DataFrame
     few: bool
 
-    def of(self, chains: DataFrame, *columns: str) -> DataFrame:
-        """Rows of chains that have a name, and what is known of it."""
+    def join_to(self, chains: DataFrame, *columns: str) -> DataFrame:
+        """Add columns of their names to rows of chains; drop chains without a name."""
         about = self.frame.select("chain", *columns)
         return chains.join(F.broadcast(about) if self.few else about, on="chain", how="inner")
 
 
-def names(job: Job) -> Names:
+def read_names(job: Job) -> Names:
     job.progress.step("reading names")
     parts = min(NAME_SHARDS, PARTS_PER_CORE * job.spark.sparkContext.defaultParallelism)
     shards = job.spark.range(NAME_SHARDS, numPartitions=parts)
-    frame = for_each(shards, job.remote, NAMES, _names, at_once=NAME_SHARDS).persist()
+    frame = map_rows(shards, job.remote, NAMES, _names, at_once=NAME_SHARDS).persist()
     return Names(frame, frame.count() <= FEW_NAMES)
 
 
-def items(job: Job, export: str | None = None) -> DataFrame:
-    """All items: of the table as it is, or as it was when it was exported."""
+def read_items(job: Job, export: str | None = None) -> DataFrame:
+    """Read all items, from the table or from an export of it."""
     if export:
-        return exported(job.spark, export)
+        return read_export(job.spark, export)
     parts = PARTS_PER_CORE * job.spark.sparkContext.defaultParallelism
     frame = job.spark.range(parts, numPartitions=parts).withColumn("parts", F.lit(parts))
-    return over(frame, job.remote, ITEMS, _scan)
+    return map_partitions(frame, job.remote, ITEMS, _scan)
 
 
-def exported(spark: SparkSession, path: str) -> DataFrame:
-    """The items of an export in DynamoDB's JSON, full or incremental."""
+def read_export(spark: SparkSession, path: str) -> DataFrame:
+    """Read the items of an export in DynamoDB's JSON, full or incremental."""
     image = T.StructType(
         [
             T.StructField(name, T.StructType([T.StructField(kind, T.StringType())]))
@@ -111,7 +111,7 @@ def exported(spark: SparkSession, path: str) -> DataFrame:
 
 
 def entries(items: DataFrame) -> DataFrame:
-    """The entries with data among items."""
+    """Select the entries that have data."""
     return items.where("p LIKE 'C%' AND (b IS NOT NULL OR k IS NOT NULL)").select(
         F.substring("p", 2, 16).alias("chain"),
         F.col("s").cast("long").alias("n"),
@@ -165,12 +165,12 @@ async def _names(backend: Backend, row: Row) -> Sequence[Row]:
                 {
                     "chain": id_text(name.stream.id),
                     "path": name.stream.path,
-                    "config": item["c"]["S"],
+                    "config": item["config"]["S"],
                     "content_type": config.content_type,
                     "mode": config.mode.value,
                     "base": config.base[0],
                     "archived": name.archived,
-                    "let_go": name.let_go,
+                    "let_go": name.trimmed,
                     "exported": name.exported,
                     "earliest": name.earliest,
                     "accessed": name.accessed,
@@ -185,7 +185,7 @@ async def _names(backend: Backend, row: Row) -> Sequence[Row]:
 
 
 def local_export(path: str, into: Path) -> str:
-    """An export in S3 copied to a folder: Spark has no S3 of its own outside of Glue."""
+    """Download an export to a folder: outside of Glue, Spark cannot read S3."""
     import boto3
 
     bucket, _, prefix = path.removeprefix("s3://").partition("/")

@@ -1,4 +1,4 @@
-"""What every job has: settings from its arguments, a voice, and a summary that is also metrics."""
+"""The frame of a job: settings from its arguments, progress, metrics, errors as messages."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ SETTINGS: Final = (
     "segment_target_bytes",
     "retention",
 )
-"""The settings that jobs take, as flags of the same names."""
+"""The settings that jobs accept, as flags with the same names."""
 
 METRICS: Final[dict[str, str]] = {
-    "history_runs_total": "Runs of a job that came to their end.",
-    "history_archived_total": "Entries that compaction has put into segments.",
-    "history_merged_total": "Segments that compaction has merged into larger ones.",
-    "history_trimmed_total": "Entries that left the table, a grace period after they moved.",
-    "history_refused_total": "Segments that compaction did not make, for a reason in its log.",
-    "history_waiting_num": "Entries that fill segments but were not moved by the run.",
-    "history_exported_total": "Messages that were exported.",
-    "history_swept_total": "Items and objects that the sweep has removed.",
-    "history_problems_num": "What the audit has found.",
+    "history_runs_total": "Completed runs of a job.",
+    "history_archived_total": "Entries that compaction archived in segments.",
+    "history_merged_total": "Segments that compaction merged into larger ones.",
+    "history_trimmed_total": "Archived entries that compaction removed from the table.",
+    "history_refused_total": "Segments that compaction refused, for a reason in its log.",
+    "history_waiting_num": "Entries that fill segments but were not archived by the run.",
+    "history_exported_total": "Exported messages.",
+    "history_swept_total": "Items and objects that the sweep removed.",
+    "history_problems_num": "Problems that the audit found.",
 }
-"""Each is published in the namespace `Tailrace` with the dimensions `job` and `table`."""
+"""Published in the namespace `Tailrace` with the dimensions `job` and `table`."""
 
-_OURS: Final = re.compile(r"^tailrace\.\S+: (.+)$", re.MULTILINE)
-"""One of our errors at the end of a worker's trace."""
+_TAILRACE_ERROR: Final = re.compile(r"^tailrace\.\S+: (.+)$", re.MULTILINE)
+"""An error of Tailrace at the end of a worker's traceback."""
 
 Extend = Callable[[argparse.ArgumentParser], None]
 
@@ -67,15 +67,15 @@ class Job:
     progress: Progress
     on_glue: bool
     now: int
-    """When it began, in milliseconds: what grace periods and ages are counted from."""
+    """Start time in milliseconds, the reference of grace periods and ages."""
 
     @property
     def remote(self) -> Settings:
-        """The settings for Spark's workers: what they use was looked at here."""
+        """The settings for Spark's workers, which need not check the table again."""
         return replace(self.settings, check_table=False)
 
     def publish(self, counts: Mapping[str, float]) -> None:
-        """Metrics of this run, where there is a CloudWatch for them."""
+        """Publish the metrics of this run, if it runs on Glue."""
         if not self.on_glue:
             return
         import boto3
@@ -96,28 +96,28 @@ class Job:
 def parse(
     name: str, about: str, argv: Sequence[str], extend: Extend | None = None
 ) -> tuple[Settings, argparse.Namespace]:
-    """Settings and arguments of a job; ends with a message that says what is wrong with them.
+    """Parse the settings and arguments of a job; exit with a message if they are invalid.
 
-    Glue passes arguments of its own beside those of the job."""
+    Arguments that Glue adds are ignored."""
     parser = argparse.ArgumentParser(name, description=about, allow_abbrev=False)
     for setting in fields(Settings):
         if setting.name in SETTINGS:
             flag = f"--{setting.name.replace('_', '-')}"
-            told = f"{setting.metadata['doc']} [default: {setting.default!r}]".replace("%", "%%")
-            parser.add_argument(flag, metavar="VALUE", help=told)
+            text = f"{setting.metadata['doc']} [default: {setting.default!r}]".replace("%", "%%")
+            parser.add_argument(flag, metavar="VALUE", help=text)
     parser.add_argument("--region", metavar="REGION", help="AWS region of table and bucket.")
     parser.add_argument(
         "--cores", type=int, metavar="N", help="Cores that a local Spark uses. [default: all]"
     )
-    # Of use to tests only: a day's grace cannot be waited for.
+    # For tests, which cannot wait for a grace period of a day.
     parser.add_argument("--now", type=int, help=argparse.SUPPRESS)
     if extend is not None:
         extend(parser)
     arguments = parser.parse_known_args(argv)[0] if on_glue(argv) else parser.parse_args(argv)
-    given = {setting: getattr(arguments, setting, None) for setting in SETTINGS}
+    values = {setting: getattr(arguments, setting, None) for setting in SETTINGS}
     try:
-        # On Glue the environment is not ours, and has nothing of it.
-        return load_settings(store="dynamodb", **given), arguments
+        # On Glue, settings come from arguments only.
+        return load_settings(store="dynamodb", **values), arguments
     except BadSetting as error:
         parser.error(str(error))
 
@@ -127,22 +127,22 @@ def on_glue(argv: Sequence[str]) -> bool:
 
 
 def switch(text: str) -> bool:
-    """The value of an argument that is on or off: Glue passes no argument without one."""
+    """Parse `true` or `false`: Glue does not pass flags without a value."""
     if text.lower() not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
     return text.lower() == "true"
 
 
 @contextmanager
-def running(
+def start_job(
     name: str, about: str, argv: Sequence[str], extend: Extend | None = None
 ) -> Iterator[Job]:
-    """A job with its Spark, which ends with it unless it was there before."""
+    """Run a job with a Spark session, which is stopped at the end unless it existed before."""
     settings, arguments = parse(name, about, argv, extend)
     if arguments.region:
         os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = arguments.region
     glue = on_glue(argv)
-    with _plainly(name):
+    with _report_errors(name):
         asyncio.run(require(settings))
     ours = SparkContext._active_spark_context is None and not glue  # noqa: SLF001 (no other way)
     spark = session(f"tailrace {name}", local=not glue, cores=arguments.cores)
@@ -150,7 +150,7 @@ def running(
     begun = time.monotonic()
     try:
         now = system_clock() if arguments.now is None else arguments.now
-        with _plainly(name):
+        with _report_errors(name):
             yield Job(name, settings, arguments, spark, progress, glue, now)
         progress.say(f"done in {time.monotonic() - begun:.1f} s")
     finally:
@@ -160,29 +160,29 @@ def running(
 
 
 @contextmanager
-def _plainly(name: str) -> Iterator[None]:
-    """What is an operator's business is said in a sentence, wherever it was found."""
+def _report_errors(name: str) -> Iterator[None]:
+    """Report errors for operators as a message, also those raised in a worker."""
     try:
         yield
     except TailraceError as error:
         sys.stderr.write(f"{name}: {error}\n")
         raise SystemExit(2 if isinstance(error, BadSetting) else 1) from error
     except PySparkException as error:
-        found = _OURS.findall(str(error))
-        if not found:
+        messages = _TAILRACE_ERROR.findall(str(error))
+        if not messages:
             raise
-        sys.stderr.write(f"{name}: {found[-1]}\n")
+        sys.stderr.write(f"{name}: {messages[-1]}\n")
         raise SystemExit(1) from error
 
 
 def finish(code: int) -> None:
-    """End a script: Glue takes every exit for a failure, even one with code 0."""
+    """Exit a script: Glue treats every call of `sys.exit` as a failure, even with code 0."""
     if code:
         sys.exit(code)
 
 
 def table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> str:
-    """Rows as aligned text."""
+    """Format rows as aligned text."""
     cells = [[str(value) for value in row] for row in [headers, *rows]]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

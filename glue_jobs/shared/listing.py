@@ -1,4 +1,4 @@
-"""The objects of the bucket as a frame, and what S3 says of one."""
+"""The objects of the bucket as a frame, and the length of one object."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyspark.sql import types as T
 
 from glue_jobs.shared.items import PARTS_PER_CORE
 from glue_jobs.shared.job import Job
-from glue_jobs.shared.workers import Backend, Row, over
+from glue_jobs.shared.workers import Backend, Row, map_partitions
 from tailrace.aws.client.endpoint import boto_client
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.provision import LOCAL_BUCKET
 
 FOLDERS: Final = ("bodies", "segments")
 DIGITS: Final = "0123456789abcdef"
-"""A chain's first: lists are read side by side by it, since each is read page by page."""
+"""The first digit of a chain: S3 lists page by page, so prefixes are listed in parallel."""
 
 LISTING: Final = (
     T.StructType()
@@ -32,8 +32,8 @@ LISTING: Final = (
 """`modified`: when the object was written, in milliseconds."""
 
 
-def listing(job: Job) -> DataFrame:
-    """Large bodies and segments, a row for each object."""
+def list_objects(job: Job) -> DataFrame:
+    """List large bodies and segments, a row per object."""
     prefixes = job.spark.createDataFrame(
         [(f"{folder}/{digit}",) for folder in FOLDERS for digit in DIGITS], "prefix string"
     ).repartition(PARTS_PER_CORE * job.spark.sparkContext.defaultParallelism)
@@ -45,29 +45,29 @@ def listing(job: Job) -> DataFrame:
                 async for page in _pages(settings, row["prefix"]):
                     yield [_row(each) for each in page]
 
-    return over(prefixes, settings, LISTING, read)
+    return map_partitions(prefixes, settings, LISTING, read)
 
 
 async def length(settings: Settings, key: str) -> int | None:
-    """Of an object as it is now; None: there is none."""
+    """The length of an object; None if it does not exist."""
     try:
-        found = await asyncio.to_thread(
+        response = await asyncio.to_thread(
             _client(settings).head_object, Bucket=bucket_name(settings), Key=key
         )
     except ClientError as error:
         if error.response["Error"]["Code"] in ("404", "NoSuchKey", "NoSuchBucket"):
             return None
         raise
-    return int(found["ContentLength"])
+    return int(response["ContentLength"])
 
 
 def bucket_name(settings: Settings) -> str:
     return settings.bucket or LOCAL_BUCKET
 
 
-def _row(found: Any) -> Row:
-    modified = int(found["LastModified"].timestamp() * 1000)
-    return {"key": found["Key"], "bytes": found["Size"], "modified": modified}
+def _row(entry: Any) -> Row:
+    modified = int(entry["LastModified"].timestamp() * 1000)
+    return {"key": entry["Key"], "bytes": entry["Size"], "modified": modified}
 
 
 async def _pages(settings: Settings, prefix: str) -> AsyncIterator[Sequence[Any]]:
@@ -77,7 +77,7 @@ async def _pages(settings: Settings, prefix: str) -> AsyncIterator[Sequence[Any]
             answer = await asyncio.to_thread(_client(settings).list_objects_v2, **request)
         except ClientError as error:
             if error.response["Error"]["Code"] == "NoSuchBucket":
-                return  # A local one is made when the first object comes.
+                return  # A local bucket is created with the first object.
             raise
         yield answer.get("Contents", ())
         if not answer.get("IsTruncated"):

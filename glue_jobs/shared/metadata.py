@@ -1,4 +1,4 @@
-"""What the table says of every item but names, without the bodies: their lengths are enough."""
+"""The metadata of all items but names: bodies are reduced to their lengths and checksums."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from pyspark.sql import types as T
 
 from glue_jobs.shared.items import PARTS_PER_CORE
 from glue_jobs.shared.job import Job
-from glue_jobs.shared.workers import Backend, Row, over
+from glue_jobs.shared.workers import Backend, Row, map_partitions
 from tailrace.aws.client.failures import Item
+from tailrace.store.dynamodb.layout import object_key_of
 
 NUMBERS: Final[Mapping[str, str]] = {
     "o": "offset",
@@ -24,13 +25,17 @@ NUMBERS: Final[Mapping[str, str]] = {
     "a": "at",
     "l": "length",
     "d": "due",
-    "w": "stop",
-    "j": "index_bytes",
-    "h": "index_checksum",
-    "v": "begin",
+    "stop_slot": "stop",
+    "data_bytes": "length",
+    "index_bytes": "index_bytes",
+    "index_checksum": "index_checksum",
+    "start_size": "begin",
+    "end_offset": "offset",
+    "end_size": "size",
+    "committed_at": "at",
 }
-"""Attributes of entries, segments and claims, by the short names of
-`tailrace.store.dynamodb.layout`."""
+"""Columns of attributes of entries, segments and upload intents, which
+`tailrace.store.dynamodb.layout` explains."""
 
 METADATA: Final = T.StructType(
     [
@@ -39,7 +44,7 @@ METADATA: Final = T.StructType(
         T.StructField("s", T.StringType()),
         T.StructField("n", T.LongType()),
         T.StructField("key", T.StringType()),
-        *(T.StructField(column, T.LongType()) for column in NUMBERS.values()),
+        *(T.StructField(column, T.LongType()) for column in dict.fromkeys(NUMBERS.values())),
         T.StructField("checksum", T.LongType()),
         T.StructField("end", T.LongType()),
         T.StructField("gone", T.BooleanType()),
@@ -49,7 +54,7 @@ METADATA: Final = T.StructType(
 slot; `length` is null where there is no data; `checksum` is that of a body inside its item."""
 
 
-def metadata(job: Job, *, checksums: bool) -> DataFrame:
+def read_metadata(job: Job, *, checksums: bool) -> DataFrame:
     parts = PARTS_PER_CORE * job.spark.sparkContext.defaultParallelism
     frame = job.spark.range(parts, numPartitions=parts).withColumn("parts", F.lit(parts))
 
@@ -61,7 +66,7 @@ def metadata(job: Job, *, checksums: bool) -> DataFrame:
                 async for page in backend.table.scan(row["id"], row["parts"]):
                     yield [_row(item, checksums) for item in page if item["p"]["S"][0] != "N"]
 
-    return over(frame, job.remote, METADATA, scan)
+    return map_partitions(frame, job.remote, METADATA, scan)
 
 
 def entries(scanned: DataFrame) -> DataFrame:
@@ -104,8 +109,7 @@ def _row(item: Item, checksums: bool) -> Row:
     if row["kind"] not in "CS":
         return row
     row["n"] = int(s) if len(s) == 16 and s.isascii() and s.isdecimal() else None
-    if "k" in item:
-        row["key"] = item["k"]["S"]
+    row["key"] = object_key_of(item)
     if "b" in item:
         packed = item["b"]["B"]
         row["length"] = len(packed) // 4 * 3 - packed[-2:].count("=")

@@ -1,4 +1,4 @@
-"""Spark, on Glue as it is given and on this machine as a guest that leaves nothing behind."""
+"""The Spark session: Glue's own, or a local one that leaves no files behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JAVAS = range(17, 21)
 """Glue has Java 17. The Arrow of Spark 3.5 does not run on 21, nor its Hadoop on 24."""
 
 OUR_JAVA = Path(__file__).resolve().parents[2] / ".engines/java/home"
-"""Where set-up puts one when the machine has none that fits."""
+"""Where `make setup` installs Java if the machine has no suitable one."""
 
 EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
@@ -31,7 +31,7 @@ EVERYWHERE = {
 }
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
-"""Errors only. A file, and not `setLogLevel`: that comes after Spark has said hello."""
+"""Errors only. A file, since `setLogLevel` would come after Spark's first messages."""
 
 
 class NoJava(TailraceError):
@@ -46,11 +46,11 @@ def session(
     memory: str = "2g",
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The Spark of this process; `cores`, `memory` and `settings` are for a local one.
+    """Return this process's Spark session; `cores`, `memory` and `settings` are for a local one.
 
-    One that runs already is taken as it is. What a local one writes for itself is removed when it
-    is stopped and let go, or when the process ends; the next one in the process has the same JVM,
-    and so the same memory."""
+    A running session is returned unchanged. The temporary files of a local one are removed when it
+    is stopped and garbage-collected, or when the process exits. Later sessions in the process use
+    the same JVM, and so the same memory."""
     builder = _with(SparkSession.builder.appName(name), EVERYWHERE)
     running = SparkContext._active_spark_context is not None  # noqa: SLF001 (in any thread)
     if running or not local:
@@ -60,7 +60,7 @@ def session(
     try:
         os.environ["JAVA_HOME"] = str(java)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        # Before any setting is read, Spark looks up the machine's name, and warns of what it finds.
+        # Spark resolves the machine's name before it reads settings, and may log a warning.
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         ours = _on_this_machine(directory, cores or os.cpu_count() or 1, memory)
         spark = _with(builder, ours | dict(settings or {})).getOrCreate()
@@ -68,7 +68,7 @@ def session(
         shutil.rmtree(directory, ignore_errors=True)
         raise
     weakref.finalize(spark, shutil.rmtree, directory, ignore_errors=True)
-    # After a kill -9 of this process: the JVM ends by itself then, and has emptied it.
+    # If this process is killed, the JVM exits by itself and removes the directory.
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 (there is no other way to Java)
     jvm.java.io.File(str(directory)).deleteOnExit()
     return spark
@@ -91,22 +91,22 @@ def _on_this_machine(directory: Path, cores: int, memory: str) -> dict[str, str]
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(directory),
         "spark.sql.warehouse.dir": (directory / "warehouse").as_uri(),
-        # Several to a core: a large one then does not keep the others waiting.
+        # Several per core, so that a large one does not delay the others.
         "spark.sql.shuffle.partitions": str(4 * cores),
     }
 
 
 def java_home() -> Path:
-    """The machine's own Java when it fits, else the one that set-up brought."""
-    found = []
+    """Find a suitable Java: the machine's own, or the one that `make setup` installed."""
+    rejected = []
     for java in _candidates():
-        home, version = _ask(java)
+        home, version = _probe_java(java)
         if version in JAVAS:
             return home
-        found.append(f"{java} is Java {version}" if version else f"{java} does not run")
+        rejected.append(f"{java} is Java {version}" if version else f"{java} does not run")
     raise NoJava(
-        f"Spark needs Java {JAVAS[0]} to {JAVAS[-1]} ({'; '.join(found) or 'there is none'})."
-        " `make setup` brings one; JAVA_HOME names one of your own."
+        f"Spark needs Java {JAVAS[0]} to {JAVAS[-1]} ({'; '.join(rejected) or 'none was found'})."
+        " Install one with `make setup`, or set JAVA_HOME to one."
     )
 
 
@@ -120,8 +120,8 @@ def _candidates() -> list[Path]:
     return [java for java in candidates if java.exists()]
 
 
-def _ask(java: Path) -> tuple[Path, int]:
-    """Its home and version, 0 when it does not run; asked, since the command can be a stand-in."""
+def _probe_java(java: Path) -> tuple[Path, int]:
+    """Run the command, which may be a wrapper, for its home and version; 0 if it fails."""
     answer = subprocess.run(  # noqa: S603 (the user's own Java)
         [java, "-XshowSettings:properties", "-version"],
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""What runs in Spark's workers: functions over Arrow batches that talk to DynamoDB and S3."""
+"""Runs functions with access to DynamoDB and S3 over Arrow batches in Spark's workers."""
 
 from __future__ import annotations
 
@@ -30,52 +30,54 @@ Row = Mapping[str, Any]
 
 
 class Backend(NamedTuple):
-    """DynamoDB and S3, as a worker has them."""
+    """A worker's connections to DynamoDB and S3."""
 
     table: Table
     bucket: Bucket
 
 
-async def connected(settings: Settings) -> Backend:
-    made = await connect(settings)
-    assert made.bucket is not None, "the driver has looked at that"
-    return Backend(Table(made.client, settings.table), made.bucket)
+async def connect_backend(settings: Settings) -> Backend:
+    connection = await connect(settings)
+    assert connection.bucket is not None, "the driver has checked it"
+    return Backend(Table(connection.client, settings.table), connection.bucket)
 
 
-_held: dict[tuple[Settings, str | None], tuple[asyncio.Runner, Backend]] = {}
-"""What this worker has: Spark gives it one task after the other, and connecting takes longer than
-most of them. It ends with the worker."""
+_cache: dict[tuple[Settings, str | None], tuple[asyncio.Runner, Backend]] = {}
+"""This worker's connections, cached until it exits: Spark gives it one task after another, and
+connecting takes longer than most of them."""
 
 
-def _hold(settings: Settings, region: str | None) -> tuple[asyncio.Runner, Backend]:
-    if (settings, region) not in _held:
+def _get_backend(settings: Settings, region: str | None) -> tuple[asyncio.Runner, Backend]:
+    if (settings, region) not in _cache:
         if region:
             os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = region
         runner = asyncio.Runner()
-        _held[settings, region] = runner, runner.run(connected(settings))
-    return _held[settings, region]
+        _cache[settings, region] = runner, runner.run(connect_backend(settings))
+    return _cache[settings, region]
 
 
 Call = Callable[[Backend, Iterator[pa.RecordBatch]], AsyncIterator[Sequence[Row]]]
 
 
-def over(frame: DataFrame, settings: Settings, schema: T.StructType, call: Call) -> DataFrame:
-    """What `call` makes of all rows of each partition of a frame."""
-    # The environment of the workers may not have it.
+def map_partitions(
+    frame: DataFrame, settings: Settings, schema: T.StructType, call: Call
+) -> DataFrame:
+    """Apply `call` to each partition of a frame."""
+    # The workers' environment may lack it.
     region = os.environ.get("AWS_REGION")
-    # To Spark two frames with one plan are the same, and the second would be answered from what is
-    # kept of the first. But what is outside of Spark changes: each look is one of its own.
-    look = secrets.token_hex(8)
+    # Spark would take two frames with equal plans for the same, and reuse the cached rows of the
+    # first. But the store changes between them, so each plan gets a nonce.
+    nonce = secrets.token_hex(8)
 
     def each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _ = look
-        made = arrow_schema(schema)
-        runner, backend = _hold(settings, region)
+        _ = nonce
+        arrow = arrow_schema(schema)
+        runner, backend = _get_backend(settings, region)
         rows = call(backend, iter(batches))
-        # Spark asks for batches one by one; in between nothing runs.
-        while (found := runner.run(_next(rows))) is not None:
-            if found:
-                yield pa.RecordBatch.from_pylist(list(found), made)
+        # Spark pulls batches one by one; nothing runs in between.
+        while (batch := runner.run(_next(rows))) is not None:
+            if batch:
+                yield pa.RecordBatch.from_pylist(list(batch), arrow)
 
     return frame.mapInArrow(each, schema)
 
@@ -84,33 +86,33 @@ async def _next(rows: AsyncIterator[Sequence[Row]]) -> Sequence[Row] | None:
     return await anext(rows, None)
 
 
-def for_each(
+def map_rows(
     frame: DataFrame,
     settings: Settings,
     schema: T.StructType,
     call: Callable[[Backend, Row], Awaitable[Sequence[Row]]],
     at_once: int,
 ) -> DataFrame:
-    """What `call` makes of each row of a frame, of some rows at once."""
+    """Apply `call` to each row of a frame, to `at_once` rows concurrently."""
 
     async def every(
         backend: Backend, batches: Iterator[pa.RecordBatch]
     ) -> AsyncIterator[Sequence[Row]]:
         rows = (row for batch in batches for row in batch.to_pylist())
-        async for made in gathered((call(backend, row) for row in rows), at_once):
-            yield made
+        async for results in gather_batches((call(backend, row) for row in rows), at_once):
+            yield results
 
-    return over(frame, settings, schema, every)
+    return map_partitions(frame, settings, schema, every)
 
 
-async def gathered(
+async def gather_batches(
     calls: Iterable[Awaitable[Sequence[Row]]], at_once: int
 ) -> AsyncIterator[Sequence[Row]]:
-    """What all calls make, of which some are under way at once."""
+    """Yield the results of calls, `at_once` of which run concurrently."""
     rest = iter(calls)
     while some := list(islice(rest, at_once)):
-        made = await asyncio.gather(*some)
-        yield [row for each in made for row in each]
+        results = await asyncio.gather(*some)
+        yield [row for each in results for row in each]
 
 
 def arrow_schema(schema: T.StructType) -> pa.Schema:

@@ -1,1 +1,1 @@
-"""What `sweep` is made of: what is to go, for which reason, and how much of it there is."""
+"""The steps of `sweep`: what to remove, for which reason, and how much of it there is."""

@@ -1,4 +1,4 @@
-"""What a sweep finds: a row for each thing that goes, or would go, of any kind."""
+"""The findings of a sweep: a row for everything that it removes, or would remove."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pyspark.sql import types as T
 from glue_jobs.shared.workers import Row
 
 KINDS: Final = {
-    "expired": "Streams whose time is over lose their names; their data follows as deleted.",
+    "expired": "Expired streams lose their names; their data is removed later, as deleted.",
     "deleted": "Deleted streams whose grace period is over.",
-    "claims": "Objects that nothing needs any more, and uploads that nothing took.",
-    "retention": "What streams keep no longer.",
+    "claims": "Objects that are no longer needed, and unused uploads.",
+    "retention": "Slots past their stream's retention.",
     "orphan chains": "Entries and segments of no stream.",
     "orphan producers": "Producers of no chain.",
     "orphan edges": "Edges of forks that do not exist.",
     "orphan bodies": "Objects that no entry names.",
     "orphan segments": "Objects that no manifest names.",
 }
-"""In the order in which a report has them."""
+"""In the order of the report."""
 
 FINDINGS: Final = (
     T.StructType()
@@ -33,11 +33,11 @@ FINDINGS: Final = (
     .add("objects", T.LongType())
     .add("bytes", T.LongType())
 )
-"""`what`: by which people know it."""
+"""`what`: the name of the finding in the report."""
 
 
 class Amount(NamedTuple):
-    """All that was found of one kind."""
+    """The total of one kind of findings."""
 
     kind: str
     streams: int
@@ -45,13 +45,13 @@ class Amount(NamedTuple):
     objects: int
     bytes: int
     examples: Sequence[str]
-    """The first and the last of them, by name: more would have to be sorted."""
+    """The first and the last by name; more would require sorting."""
 
 
-def found(
+def to_findings(
     frame: DataFrame, kind: str, what: Column, items: Column, objects: Column, size: Column
 ) -> DataFrame:
-    """Rows that have a chain as findings of a kind."""
+    """Convert rows with a chain to findings of a kind."""
     return frame.select(
         F.lit(kind).alias("kind"),
         "chain",
@@ -63,13 +63,13 @@ def found(
 
 
 def finding(kind: str, chain: str, what: str, items: int, objects: int, size: int) -> Row:
-    """A row of a worker."""
+    """Build a finding in a worker."""
     values = (kind, chain, what, items, objects, size)
     return dict(zip(FINDINGS.fieldNames(), values, strict=True))
 
 
 def amounts(findings: DataFrame) -> Sequence[Amount]:
-    """What was found of each kind, of those of which something was."""
+    """Sum up the findings by kind; kinds without findings are left out."""
     rows = (
         findings.groupBy("kind")
         .agg(

@@ -1,9 +1,9 @@
-"""What belongs to nothing: chains without a name, and objects that nothing names.
+"""Orphans: chains without a name, and objects that nothing names.
 
-Objects were listed, and names read, before the table was; names were read once more after it. So
-whatever was there all the time was seen, and what is young is left out. Still, items move while
-the table is read, from an entry to a claim or into a segment. Before anything goes, a worker asks
-the table again, strongly consistent.
+Objects are listed, and names read, before the table is scanned; names are read again after it. So
+everything that existed throughout was seen, and recent data is left out. But items move during the
+scan, from an entry to a claim or into a segment. So workers check the table again with consistent
+reads before they remove anything.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from glue_jobs.shared.workers import Backend, Row, for_each, over
-from glue_jobs.sweeping.findings import FINDINGS, finding, found
+from glue_jobs.shared.workers import Backend, Row, map_partitions, map_rows
+from glue_jobs.sweeping.findings import FINDINGS, finding, to_findings
 from tailrace.aws.client.failures import TransactionCanceled
 from tailrace.clock import system_clock
 from tailrace.log.state import Fork
@@ -29,19 +29,19 @@ from tailrace.store.dynamodb.bodies import Bodies
 from tailrace.store.dynamodb.table import Table
 
 AT_ONCE: Final = 8
-"""Chains or edges that a worker removes at once."""
+"""Chains or edges that a worker removes concurrently."""
 
 BATCH: Final = 10_000
-"""Objects of a chain that are looked at together: each time all that its items name is read."""
+"""Objects of a chain that are checked together: each check reads all keys that its items name."""
 
 CLAIMS: Final = 32
-"""Claims that are asked for at once."""
+"""Claims that are read concurrently."""
 
-# What the table has
+# Aggregates
 
 
 def chains(scanned: DataFrame) -> DataFrame:
-    """Every chain that has items, with how many, and what is known of its entries."""
+    """Aggregate items by chain."""
     entry, segment = F.col("kind") == "C", F.col("kind") == "S"
     size = F.coalesce("length", F.lit(0)) + F.coalesce(
         F.col("index_bytes") + TRAILER_BYTES, F.lit(0)
@@ -66,27 +66,27 @@ def chains(scanned: DataFrame) -> DataFrame:
     )
 
 
-def deleted(chains: DataFrame, now: int) -> DataFrame:
-    """Deleted chains whose tombstones say that they may go."""
-    ripe = chains.where(F.col("due") <= now)
-    return found(ripe, "deleted", *map(F.col, ("chain", "items", "objects", "bytes")))
+def deleted_chains(chains: DataFrame, now: int) -> DataFrame:
+    """Deleted chains whose tombstones are due."""
+    due = chains.where(F.col("due") <= now)
+    return to_findings(due, "deleted", *map(F.col, ("chain", "items", "objects", "bytes")))
 
 
-def claims(scanned: DataFrame, listing: DataFrame, now: int) -> DataFrame:
+def due_claims(scanned: DataFrame, listing: DataFrame, now: int) -> DataFrame:
     """Objects whose claims are due."""
-    ripe = scanned.where((F.col("kind") == "B") & (F.col("due") <= now)).select(
+    due = scanned.where((F.col("kind") == "B") & (F.col("due") <= now)).select(
         F.col("s").alias("key"), _chain_of("s").alias("chain")
     )
-    objects = ripe.join(listing.select("key", "bytes"), on="key", how="left")
+    objects = due.join(listing.select("key", "bytes"), on="key", how="left")
     there = F.col("bytes").isNotNull().cast("long")
-    return found(objects, "claims", F.col("key"), F.lit(1), there, F.col("bytes"))
+    return to_findings(objects, "claims", F.col("key"), F.lit(1), there, F.col("bytes"))
 
 
-# What belongs to nothing
+# Orphans
 
 
 def needed(*names: DataFrame) -> DataFrame:
-    """Chains that have a name, or that a fork reads through."""
+    """Chains that have a name or are read by a fork."""
     frames = []
     for each in names:
         lineage = F.from_json(F.get_json_object("config", "$.fork[4]"), "ARRAY<ARRAY<BIGINT>>")
@@ -101,9 +101,9 @@ def needed(*names: DataFrame) -> DataFrame:
 
 
 def orphan_chains(chains: DataFrame, needed: DataFrame, cutoff: int) -> DataFrame:
-    """Chains, or only producers of chains, that nobody needs and nobody wrote to for long.
+    """Chains, or producers without a chain, that are not needed and were not written to recently.
 
-    Those with a tombstone that has its time go by themselves."""
+    Chains with a due tombstone are removed as deleted ones."""
     free = chains.join(needed, on="chain", how="left_anti").where("due IS NULL")
     return free.where((F.col("slots") == 0) | (F.col("newest") < cutoff)).select(
         "chain",
@@ -115,7 +115,7 @@ def orphan_chains(chains: DataFrame, needed: DataFrame, cutoff: int) -> DataFram
 def orphan_edges(
     scanned: DataFrame, chains: DataFrame, needed: DataFrame, names: DataFrame
 ) -> DataFrame:
-    """Edges of forks that have neither name nor entries, with the path of their source."""
+    """Edges to forks that have neither a name nor entries, with the path of their source."""
     edges = scanned.where("kind = 'E'").select(F.col("chain").alias("parent"), "s")
     there = needed.union(chains.select("chain")).withColumnRenamed("chain", "s")
     paths = names.select(F.col("chain").alias("parent"), "path")
@@ -136,11 +136,11 @@ def _chain_of(key: str) -> Column:
     return F.regexp_extract(key, "^(?:bodies|segments)/([0-9a-f]{16})/", 1)
 
 
-# What is done about it
+# Removal
 
 
-def erased(orphans: DataFrame, settings: Settings, cutoff: int, *, dry: bool) -> DataFrame:
-    """Chains that are still what they seemed to be are removed."""
+def erase_chains(orphans: DataFrame, settings: Settings, cutoff: int, *, dry: bool) -> DataFrame:
+    """Remove the chains that are still orphans."""
 
     async def erase(backend: Backend, row: Row) -> Sequence[Row]:
         chain = int(row["chain"], 16)
@@ -152,11 +152,11 @@ def erased(orphans: DataFrame, settings: Settings, cutoff: int, *, dry: bool) ->
             items, objects = await sweeping.erase(backend.table, bodies, chain)
         return [finding(row["kind"], row["chain"], row["chain"], items, objects, row["bytes"])]
 
-    return for_each(orphans.repartition("chain"), settings, FINDINGS, erase, AT_ONCE)
+    return map_rows(orphans.repartition("chain"), settings, FINDINGS, erase, AT_ONCE)
 
 
-def cut(orphans: DataFrame, settings: Settings, now: int, *, dry: bool) -> DataFrame:
-    """Edges that lead nowhere are removed, and no longer counted by the source's name."""
+def remove_edges(orphans: DataFrame, settings: Settings, now: int, *, dry: bool) -> DataFrame:
+    """Remove edges to missing forks, and their count in the source's name."""
     due = now + settings.trim_grace * 1000
 
     async def remove(backend: Backend, row: Row) -> Sequence[Row]:
@@ -170,16 +170,16 @@ def cut(orphans: DataFrame, settings: Settings, now: int, *, dry: bool) -> DataF
             try:
                 await table.transact(edge)
             except TransactionCanceled:
-                return []  # It is gone.
+                return []  # It was removed meanwhile.
             await sweeping.release(table, row["path"], parent, due)
         what = f"{row['path'] or row['parent']} to {row['fork']}"
         return [finding("orphan edges", row["parent"], what, 1, 0, 0)]
 
-    return for_each(orphans.repartition("fork"), settings, FINDINGS, remove, AT_ONCE)
+    return map_rows(orphans.repartition("fork"), settings, FINDINGS, remove, AT_ONCE)
 
 
-def removed(orphans: DataFrame, settings: Settings, *, dry: bool) -> DataFrame:
-    """Objects that still nothing names are removed."""
+def remove_objects(orphans: DataFrame, settings: Settings, *, dry: bool) -> DataFrame:
+    """Remove the objects that are still not named by any item."""
 
     async def remove(
         backend: Backend, batches: Iterator[pa.RecordBatch]
@@ -197,7 +197,7 @@ def removed(orphans: DataFrame, settings: Settings, *, dry: bool) -> DataFrame:
                 yield [finding(f"orphan {folder}", chain, free[0], 0, len(free), size)]
 
     ordered = orphans.repartition("chain").sortWithinPartitions("chain", "key")
-    return over(ordered, settings, FINDINGS, remove)
+    return map_partitions(ordered, settings, FINDINGS, remove)
 
 
 def _folder(row: Row) -> str:
@@ -221,16 +221,16 @@ async def _last_entry(table: Table, chain: int) -> layout.Stored | None:
 
 
 async def _unnamed(table: Table, folder: str, chain: int, keys: Sequence[str]) -> Sequence[str]:
-    """Of objects of a chain those that no item names.
+    """Select the objects of a chain that no item names.
 
-    An entry takes an object from its claim, and leaves it to another in the end; either may happen
-    while items are read, so claims are asked for before and after."""
+    A claim names an object before its entry is written and after it was removed. Either may happen
+    while items are read, so claims are read before and after."""
     keys = await _unclaimed(table, keys)
     partition = f"{'C' if folder == 'bodies' else 'S'}{layout.id_text(chain)}"
     named: set[str] = set()
     if keys:
-        async for page in table.all_keys(partition, "k"):
-            named.update(item["k"]["S"] for item in page if "k" in item)
+        async for page in table.all_keys(partition, "k, object_key"):
+            named.update(filter(None, map(layout.object_key_of, page)))
     return await _unclaimed(table, [key for key in keys if key not in named])
 
 
@@ -238,6 +238,6 @@ async def _unclaimed(table: Table, keys: Sequence[str]) -> Sequence[str]:
     free: list[str] = []
     for begin in range(0, len(keys), CLAIMS):
         some = keys[begin : begin + CLAIMS]
-        claims = await asyncio.gather(*(table.get(layout.claim_key(key)) for key in some))
+        claims = await asyncio.gather(*(table.get(layout.upload_intent_key(key)) for key in some))
         free += [key for key, claim in zip(some, claims, strict=True) if claim is None]
     return free

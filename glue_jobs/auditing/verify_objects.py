@@ -1,4 +1,4 @@
-"""Segments are read, whole, and compared with their manifests; then with what is in the table."""
+"""Reads whole segments, and compares them with their manifests and with the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from glue_jobs.shared.workers import Backend, Row, for_each
+from glue_jobs.shared.workers import Backend, Row, map_rows
 from tailrace.errors import StoreUnavailable
 from tailrace.log.content import Mode
 from tailrace.segments.format import BadSegment, Parts, Trailer, unpack
@@ -18,9 +18,9 @@ from tailrace.segments.reader import Manifest
 from tailrace.settings import Settings
 
 AT_ONCE: Final = 3
-"""Segments that a worker holds at once, each twice."""
+"""Segments that a worker reads concurrently; each needs twice its size in memory."""
 
-PROVED: Final = (
+VERIFIED: Final = (
     T.StructType()
     .add("chain", T.StringType())
     .add("path", T.StringType())
@@ -32,37 +32,37 @@ PROVED: Final = (
     .add("at", T.LongType())
     .add("checksum", T.LongType())
 )
-"""A row for each slot that may be in the table as well, or one for a segment that is wrong."""
+"""A row per slot that may also be in the table, or one row for a damaged segment."""
 
 
-def proved(manifests: DataFrame, settings: Settings) -> DataFrame:
-    """Manifests, each with the path and mode of its stream and `let_go`."""
+def verify_objects(manifests: DataFrame, settings: Settings) -> DataFrame:
+    """Verify segments, given as manifests with the path, mode and `let_go` of their streams."""
 
-    async def prove(backend: Backend, row: Row) -> Sequence[Row]:
-        known = {name: row[name] for name in ("chain", "path", "key")}
-        wrong = [{**known, "wrong": True, "n": row["first"]}]
+    async def verify(backend: Backend, row: Row) -> Sequence[Row]:
+        columns = {name: row[name] for name in ("chain", "path", "key")}
+        wrong = [{**columns, "wrong": True, "n": row["first"]}]
         if any(row[name] is None for name in Manifest._fields if name in row):
-            return []  # Where manifests are compared, this is told.
+            return []  # The check `manifests` reports this.
         manifest = Manifest(
             **{name: row[name] for name in Manifest._fields if name in row and name != "chain"},
             chain=int(row["chain"], 16),
             committed_at=0,
         )
         try:
-            parts = opened(await backend.bucket.get(row["key"]), manifest, Mode(row["mode"]))
+            parts = open_segment(await backend.bucket.get(row["key"]), manifest, Mode(row["mode"]))
         except (BadSegment, StoreUnavailable):
             return wrong
-        return [{**known, "wrong": False, **each} for each in slots(parts, row["let_go"])]
+        return [{**columns, "wrong": False, **each} for each in segment_slots(parts, row["let_go"])]
 
     spread = manifests.repartition("key")
-    return for_each(spread, settings, PROVED, prove, AT_ONCE)
+    return map_rows(spread, settings, VERIFIED, verify, AT_ONCE)
 
 
-def opened(segment: bytes, manifest: Manifest, mode: Mode) -> Parts:
-    """A segment taken apart; `BadSegment` when it is damaged, or not what its manifest says."""
+def open_segment(segment: bytes, manifest: Manifest, mode: Mode) -> Parts:
+    """Unpack a segment; raise BadSegment if it is damaged or differs from its manifest."""
     parts, trailer = unpack(segment), Trailer.read(segment)
     offset, size = parts.end
-    for what, is_, said in (
+    for field, value, expected in (
         ("its chain", f"{parts.chain:016x}", f"{manifest.chain:016x}"),
         ("its mode", parts.mode.value, mode.value),
         ("its first slot", parts.first, manifest.first),
@@ -74,13 +74,13 @@ def opened(segment: bytes, manifest: Manifest, mode: Mode) -> Parts:
         ("the length of its index", trailer.index_bytes, manifest.index_bytes),
         ("the checksum of its index", trailer.index_checksum, manifest.index_checksum),
     ):
-        if is_ != said:
-            raise BadSegment(f"{what} is {is_}, but for its manifest {said}")
+        if value != expected:
+            raise BadSegment(f"{field} is {value}, but {expected} in its manifest")
     return parts
 
 
-def slots(parts: Parts, first: int) -> Iterator[Row]:
-    """The slots of a segment from `first` on."""
+def segment_slots(parts: Parts, first: int) -> Iterator[Row]:
+    """Yield the slots of a segment from `first` on."""
     columns = zip(
         range(parts.first, parts.stop),
         list(accumulate(parts.steps, initial=parts.offset))[1:],

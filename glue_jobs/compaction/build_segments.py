@@ -1,7 +1,7 @@
-"""Entries become segments in the bucket: one for each cell of the grid that fills one.
+"""Builds segments from entries and uploads them: one for each full cell of the grid.
 
-Rows come sorted by chain and slot, and all of a cell are in one partition. A worker holds one cell
-at a time, which is bounded; what follows from a cell does not depend on any other.
+Rows are sorted by chain and slot, and all rows of a cell are in one partition. A worker holds one
+cell at a time, whose size is bounded; the result for a cell does not depend on other cells.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from glue_jobs.shared.workers import Backend, Row, over
+from glue_jobs.shared.workers import Backend, Row, map_partitions
 from tailrace.limits import SEGMENT_SLOTS
 from tailrace.log.content import Mode, length
 from tailrace.segments.format import Authors, BadSegment, Parts
@@ -30,7 +30,7 @@ from tailrace.store.codec import state_of
 from tailrace.store.dynamodb.segments import upload
 
 UPLOADS: Final = 8
-"""Objects that a worker writes at once."""
+"""Objects that a worker uploads concurrently."""
 
 CELLS: Final = (
     T.StructType()
@@ -46,7 +46,7 @@ CELLS: Final = (
     .add("key", T.StringType())
     .add("rest", T.StringType())
 )
-"""An entry, and the cell that it is in."""
+"""An entry and its cell."""
 
 SEGMENTS: Final = (
     T.StructType()
@@ -57,7 +57,7 @@ SEGMENTS: Final = (
     .add("data_bytes", T.LongType())
     .add("index_bytes", T.LongType())
     .add("index_checksum", T.LongType())
-    .add("at", T.LongType())
+    .add("committed_at", T.LongType())
     .add("level", T.LongType())
     .add("begin", T.LongType())
     .add("offset", T.LongType())
@@ -65,11 +65,11 @@ SEGMENTS: Final = (
     .add("begin_offset", T.LongType())
     .add("refused", T.StringType())
 )
-"""The fields of a manifest, with the offset before the first slot; or why there is none."""
+"""The fields of a manifest and the offset before the first slot, or the reason for a refusal."""
 
 
 class Rules(NamedTuple):
-    """When a cell's entries become a segment: when the cell is full, or they are that many."""
+    """A cell becomes a segment when it is full, or has enough messages or bytes."""
 
     grid: Grid
     messages: int
@@ -86,13 +86,13 @@ class Rules(NamedTuple):
         )
 
 
-def waiting(entries: DataFrame) -> DataFrame:
-    """Entries, of chains that have names, that are in no segment."""
+def select_unarchived(entries: DataFrame) -> DataFrame:
+    """Select the entries of named chains that are in no segment."""
     return entries.where("n >= archived")
 
 
-def in_cells(entries: DataFrame, grid: Grid) -> DataFrame:
-    """All entries of a cell together and in order; cells of one chain are spread."""
+def assign_cells(entries: DataFrame, grid: Grid) -> DataFrame:
+    """Partition entries by cell, in order; the cells of one chain are spread over workers."""
     cells = entries.withColumn("row", F.floor((F.col("size") - F.col("length")) / grid.bytes))
     cells = cells.withColumn("column", F.floor(F.col("n") / grid.slots))
     cells = cells.withColumn("cell", F.xxhash64("chain", "row", "column"))
@@ -100,22 +100,21 @@ def in_cells(entries: DataFrame, grid: Grid) -> DataFrame:
     return cells.select(CELLS.names)
 
 
-def sealed(cells: DataFrame, settings: Settings, rules: Rules) -> DataFrame:
-    """The segments that are in the bucket now, and the cells that make none, with the reason."""
+def build_segments(cells: DataFrame, settings: Settings, rules: Rules) -> DataFrame:
+    """Build and upload segments; return a row for each, and for each refused cell."""
+    return map_partitions(cells, settings, SEGMENTS, partial(_build_all, rules=rules))
 
-    return over(cells, settings, SEGMENTS, partial(_seal, rules=rules))
 
-
-async def _seal(
+async def _build_all(
     backend: Backend, batches: Iterator[pa.RecordBatch], rules: Rules
 ) -> AsyncIterator[Sequence[Row]]:
     pending: list[Awaitable[Row]] = []
     for cell in _cells(batches):
-        made = await _segment(backend, cell, rules)
-        if isinstance(made, Parts):
-            pending.append(_upload(backend, made, rules.now))
-        elif made is not None:
-            yield [made]
+        result = await _build_segment(backend, cell, rules)
+        if isinstance(result, Parts):
+            pending.append(_upload(backend, result, rules.now))
+        elif result is not None:
+            yield [result]
         if len(pending) >= UPLOADS:
             yield await asyncio.gather(*pending)
             pending = []
@@ -123,7 +122,7 @@ async def _seal(
 
 
 def _cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows of each cell, however batches cut them."""
+    """Yield the rows of each cell, which may span batches."""
     held: list[pa.RecordBatch] = []
     cell = None
     for batch in batches:
@@ -141,12 +140,12 @@ def _cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-async def _segment(backend: Backend, cell: pa.Table, rules: Rules) -> Parts | Row | None:
-    """The segment of a cell, or the row that says why it cannot be one; None: not yet."""
+async def _build_segment(backend: Backend, cell: pa.Table, rules: Rules) -> Parts | Row | None:
+    """Build a cell's segment; a row with the reason if it is refused; None if not full yet."""
     n = cell.column("n").to_numpy()
-    again = np.flatnonzero(np.diff(n) == 0)
-    if len(again):  # Exports may overlap, and slots are never filled twice.
-        cell = cell.take(np.delete(np.arange(len(n)), again + 1))
+    duplicates = np.flatnonzero(np.diff(n) == 0)
+    if len(duplicates):  # Exports may overlap; a slot has the same entry in all of them.
+        cell = cell.take(np.delete(np.arange(len(n)), duplicates + 1))
         n = cell.column("n").to_numpy()
     chain = cell.column("chain")[0].as_py()
     mode = Mode(cell.column("mode")[0].as_py())
@@ -169,8 +168,8 @@ async def _bodies(backend: Backend, cell: pa.Table) -> list[bytes]:
     keys = cell.column("key")
     for at in range(0, len(large), UPLOADS):
         places = large[at : at + UPLOADS]
-        found = await asyncio.gather(*(backend.bucket.get(keys[i].as_py()) for i in places))
-        for i, body in zip(places, found, strict=True):
+        fetched = await asyncio.gather(*(backend.bucket.get(keys[i].as_py()) for i in places))
+        for i, body in zip(places, fetched, strict=True):
             bodies[i] = body
     return [body for body in bodies if body is not None]
 
@@ -178,7 +177,7 @@ async def _bodies(backend: Backend, cell: pa.Table) -> list[bytes]:
 def _parts(
     chain: str, mode: Mode, n: Any, sizes: Any, cell: pa.Table, bodies: Sequence[bytes]
 ) -> Parts:
-    """The parts of a segment, after a look at whether its entries follow each other."""
+    """Build the parts of a segment; raise BadSegment if its entries are not consecutive."""
     lengths = np.fromiter(map(len, bodies), np.int64, len(bodies))
     offsets, times = cell.column("offset").to_numpy(), cell.column("at").to_numpy()
     offset = int(offsets[0]) - length(mode, bodies[0])

@@ -1,4 +1,4 @@
-"""The store as it is now, strongly consistent: for a second look at one suspect."""
+"""Strongly consistent reads of the current store, to recheck one suspect."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tailrace.segments.reader import Manifest
 from tailrace.settings import Settings
 from tailrace.store.dynamodb import layout
 from tailrace.store.dynamodb.layout import LAST_SLOT, Key, Name, Stored, slot_text
-from tailrace.store.dynamodb.segments import TableManifests, segments_from
+from tailrace.store.dynamodb.segments import covering, segments_from
 
 TRIES: Final = 10
-"""Looks at what is another thing each time; then somebody is at work on it, and it is left."""
+"""Reads that may differ from each other before the suspect is skipped: it is being changed."""
 
 
-class Live:
-    """What is known of a suspect, and what there is to ask."""
+class StoreProbe:
+    """A suspect, and reads of the items and objects around it."""
 
     def __init__(self, backend: Backend, settings: Settings, row: Row) -> None:
         self._table = backend.table
@@ -30,12 +30,12 @@ class Live:
         self.n: int | None = row["n"]
         self.key: str = row["key"] or ""
         self.other: str | None = row["other"]
-        """The path of the stream whose chain the key is, if there is one."""
+        """The path of the stream whose chain is `key`, if there is one."""
 
     # Names
 
     async def name(self) -> Name | None:
-        """None: the stream is not there any more, or another is in its place."""
+        """The stream's name; None if it was deleted, or replaced by another."""
         return await self.name_of(self.path, self.chain)
 
     async def name_of(self, path: str | None, chain: int) -> Name | None:
@@ -50,7 +50,7 @@ class Live:
         return None if item is None else layout.entry_of(item)
 
     async def first(self, begin: int, stop: int | None = None) -> Stored | None:
-        """The first entry from slot `begin` on, and before `stop`."""
+        """The first entry from slot `begin` on, before `stop`."""
         if stop is not None and begin >= stop:
             return None
         chain, last = layout.chain_partition(self.chain), _before(stop)
@@ -58,7 +58,7 @@ class Live:
         return layout.entry_of(page.items[0]) if page.items else None
 
     async def last(self, stop: int | None = None, chain: int | None = None) -> Stored | None:
-        """The last entry; of those before `stop`."""
+        """The last entry, before `stop` if given."""
         if stop == 0:
             return None
         partition = layout.chain_partition(self.chain if chain is None else chain)
@@ -72,15 +72,15 @@ class Live:
         return None if item is None else layout.manifest_of(item)
 
     async def covering(self, n: int) -> Manifest | None:
-        return await TableManifests(self._table).covering(self.chain, n) if n >= 0 else None
+        return await covering(self._table, self.chain, n) if n >= 0 else None
 
     async def manifests(self, n: int) -> tuple[Manifest, ...]:
         return tuple(await segments_from(self._table, self.chain, n))
 
     # Objects
 
-    async def named(self) -> int | None:
-        """How long the suspect's object has to be, if an entry or a segment still names it."""
+    async def expected_length(self) -> int | None:
+        """The expected length of the suspect's object, if an entry or a segment still names it."""
         assert self.n is not None
         entry, manifest = await self.entry(self.n), await self.manifest(self.n)
         if entry is not None and entry.object_key == self.key:
@@ -90,7 +90,7 @@ class Live:
         return None
 
     async def length(self, key: str) -> int | None:
-        """None: there is no such object."""
+        """The length of an object; None if it does not exist."""
         return await listing.length(self._settings, key)
 
     async def object(self, key: str) -> bytes | None:

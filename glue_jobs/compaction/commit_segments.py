@@ -1,4 +1,4 @@
-"""Segments that are in the bucket become part of their chains, in order, one by one."""
+"""Commits uploaded segments to their chains, one after another in order."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from glue_jobs.shared.workers import Backend, Row, gathered, over
+from glue_jobs.shared.workers import Backend, Row, gather_batches, map_partitions
 from tailrace.clock import system_clock
-from tailrace.limits import OBJECT_SECONDS
+from tailrace.limits import UNCOMMITTED_SEGMENT_SECONDS
 from tailrace.segments.format import BadSegment
 from tailrace.segments.reader import Manifest
 from tailrace.settings import Settings
@@ -20,7 +20,7 @@ from tailrace.store.codec import stream_of
 from tailrace.store.dynamodb.segments import check, commit
 
 AT_ONCE: Final = 16
-"""Chains whose segments a worker commits at once."""
+"""Chains that a worker commits concurrently."""
 
 COMMITS: Final = (
     T.StructType()
@@ -32,13 +32,13 @@ COMMITS: Final = (
     .add("outcome", T.StringType())
     .add("reason", T.StringType())
 )
-"""What came of each segment: `committed`, `lost` to another run, or `refused` for a reason."""
+"""Per segment: `committed`, `lost` to a concurrent run, or `refused` with a reason."""
 
 
-def committed(segments: DataFrame, settings: Settings) -> DataFrame:
-    """Segments, of chains that have names, one after the other of each chain."""
+def commit_segments(segments: DataFrame, settings: Settings) -> DataFrame:
+    """Commit segments of named chains: chains in parallel, segments of a chain in order."""
     ordered = segments.repartition("chain").sortWithinPartitions("chain", "first")
-    return over(ordered, settings, COMMITS, _commit_all)
+    return map_partitions(ordered, settings, COMMITS, _commit_all)
 
 
 async def _commit_all(
@@ -46,30 +46,30 @@ async def _commit_all(
 ) -> AsyncIterator[Sequence[Row]]:
     rows = (row for batch in batches for row in batch.to_pylist())
     chains = (_commit_chain(backend, list(each)) for _, each in groupby(rows, lambda r: r["chain"]))
-    async for made in gathered(chains, AT_ONCE):
-        yield made
+    async for outcomes in gather_batches(chains, AT_ONCE):
+        yield outcomes
 
 
 async def _commit_chain(backend: Backend, rows: Sequence[Row]) -> Sequence[Row]:
-    """Once a segment is not committed, those after it do not follow any more."""
+    """Commit a chain's segments. After one that fails, `check` refuses those that follow it."""
     outcomes: list[Row] = []
     for row in rows:
         outcome, reason = await _commit(backend, row)
         size = 0 if row["key"] is None else row["size"] - row["begin"]
-        told = {name: row[name] for name in ("chain", "path", "first", "stop")}
-        outcomes.append({**told, "bytes": size, "outcome": outcome, "reason": reason})
+        fields = {name: row[name] for name in ("chain", "path", "first", "stop")}
+        outcomes.append({**fields, "bytes": size, "outcome": outcome, "reason": reason})
     return outcomes
 
 
 async def _commit(backend: Backend, row: Row) -> tuple[str, str | None]:
     if row["refused"] is not None:
         return "refused", row["refused"]
-    if system_clock() > row["at"] + OBJECT_SECONDS * 1000:
-        return "refused", "its object is too old to be committed: the sweep may remove it"
+    if system_clock() > row["committed_at"] + UNCOMMITTED_SEGMENT_SECONDS * 1000:
+        return "refused", "its object is too old to commit: the sweep may remove it"
     chain = int(row["chain"], 16)
     stream = stream_of(chain, row["path"], row["config"].encode())
-    # The grace period of its slots begins now, and not when its object was written.
-    manifest = manifest_of(row)._replace(committed_at=max(row["at"], system_clock()))
+    # The grace period of its slots begins now, not when the object was written.
+    manifest = manifest_of(row)._replace(committed_at=max(row["committed_at"], system_clock()))
     try:
         state = await check(backend.table, stream, manifest, row["begin_offset"])
     except BadSegment as error:

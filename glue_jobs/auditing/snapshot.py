@@ -1,4 +1,4 @@
-"""What an audit has read of the store, as the checks compare it."""
+"""The data that an audit has read from the store, prepared for the checks."""
 
 from __future__ import annotations
 
@@ -8,63 +8,63 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from glue_jobs.auditing.columns import chain_text
-from glue_jobs.auditing.proving import PROVED
+from glue_jobs.auditing.verify_objects import VERIFIED
 from glue_jobs.shared import metadata
 from glue_jobs.shared.items import Names
 
-LEFT: Final = "coalesce(stop <= earliest, false)"
-"""Of segments: all of it is before what retention has left."""
+NOT_RETAINED: Final = "coalesce(stop <= earliest, false)"
+"""A condition on segments: they end before the earliest retained slot."""
 
 
-class Facts(NamedTuple):
-    """What was read of the store."""
+class Snapshot(NamedTuple):
+    """The store as the audit has read it."""
 
     streams: DataFrame
-    """A row for each name, with how its chain has to begin, and with what there is of it."""
+    """A row per name, with the expected beginning of its chain and the aggregates of `chains`."""
     chains: DataFrame
-    """A row for each chain that has items."""
+    """A row per chain that has items."""
     entries: DataFrame
-    """Those of chains that have a name, with what is needed of it."""
+    """Entries of named chains, with columns of their names."""
     manifests: DataFrame
-    """The same, without what retention is about to remove."""
+    """Segments of named chains, without those that retention is about to remove."""
     edges: DataFrame
     claims: DataFrame
     listing: DataFrame
-    proved: DataFrame
-    """What segments say; nothing, where they were not read."""
+    archived_slots: DataFrame
+    """The slots in segments; empty if segments were not read."""
 
 
-def facts(names: Names, scanned: DataFrame, listing: DataFrame) -> Facts:
-    """Its first two are made of all items, and small: worth to be kept."""
-    known = streams(names.frame)
-    about = known.select(
+def take_snapshot(names: Names, scanned: DataFrame, listing: DataFrame) -> Snapshot:
+    """Prepare the data. The first two frames are small but costly, so they are persisted."""
+    named = streams(names.frame)
+    columns = named.select(
         "chain", "path", "mode", "base", "base_offset", "base_size", "archived", "let_go",
         "earliest",
     )  # fmt: skip
-    about = F.broadcast(about) if names.few else about
-    found = chains(scanned.join(about, on="chain", how="left")).persist()
-    return Facts(
-        known.join(found, on="chain", how="left").persist(),
-        found,
-        metadata.entries(scanned).join(about, on="chain"),
-        metadata.manifests(scanned).join(about, on="chain").where(f"NOT ({LEFT})"),
+    columns = F.broadcast(columns) if names.few else columns
+    aggregates = chains(scanned.join(columns, on="chain", how="left")).persist()
+    return Snapshot(
+        named.join(aggregates, on="chain", how="left").persist(),
+        aggregates,
+        metadata.entries(scanned).join(columns, on="chain"),
+        metadata.manifests(scanned).join(columns, on="chain").where(f"NOT ({NOT_RETAINED})"),
         metadata.edges(scanned),
         metadata.claims(scanned),
         listing,
-        names.frame.sparkSession.createDataFrame([], PROVED),
+        names.frame.sparkSession.createDataFrame([], VERIFIED),
     )
 
 
 def chains(scanned: DataFrame) -> DataFrame:
-    """Of items with the names of their chains: the first slot that is kept in the table and the
-    last, the slot after the last that has data, the tombstone, the same if the chain goes after
-    it; how many segments and edges there are, and items of all kinds but edges."""
+    """Aggregate items by chain: `first` and `last` slot in the table, `end` of its data, slot of
+    the tombstone (`grave`, `leaving` if the chain is due for removal), and counts of segments,
+    edges, and items other than edges."""
     entry = "kind = 'C'"
 
     def of(value: str, condition: str) -> Column:
         return F.expr(f"{value} FILTER (WHERE {condition})")
 
-    # Numbers, and no structures: those would have to be sorted.
+    # Numbers instead of structs, which Spark would have to sort.
     return (
         scanned.where("kind IN ('C', 'S', 'P', 'E')")
         .groupBy("chain")
@@ -74,7 +74,7 @@ def chains(scanned: DataFrame) -> DataFrame:
             of("max(n + 1)", f"{entry} AND length IS NOT NULL").alias("end"),
             of("max(n)", f"{entry} AND gone").alias("grave"),
             of("max(n)", f"{entry} AND gone AND due IS NOT NULL").alias("leaving"),
-            of("count(1)", f"kind = 'S' AND NOT ({LEFT})").alias("segments"),
+            of("count(1)", f"kind = 'S' AND NOT ({NOT_RETAINED})").alias("segments"),
             of("count(1)", "kind = 'E'").alias("edges"),
             of("count(1)", "kind != 'E'").alias("items"),
         )

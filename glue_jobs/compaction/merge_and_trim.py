@@ -1,4 +1,4 @@
-"""After entries were archived: small segments are merged, and slots leave the table."""
+"""Merges small segments, and removes archived slots from the table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from glue_jobs.shared.workers import Backend, Row, for_each
+from glue_jobs.shared.workers import Backend, Row, map_rows
 from tailrace.clock import system_clock
 from tailrace.limits import SEGMENT_SLOTS
 from tailrace.segments.format import unpack
@@ -22,40 +22,40 @@ from tailrace.store.dynamodb.layout import name_of
 from tailrace.store.dynamodb.segments import replace, segments_from, upload
 from tailrace.store.dynamodb.trimming import trim
 
-TIDIED: Final = T.StructType().add("chain", T.StringType()).add("count", T.LongType())
-"""By how many segments, or slots in the table, a chain has less than before."""
+REMOVED: Final = T.StructType().add("chain", T.StringType()).add("count", T.LongType())
+"""How many segments, or slots in the table, a chain has lost."""
 
 MERGES: Final = 2
-"""Chains that a worker merges at once: each holds a cell of the grid in memory, twice."""
+"""Chains that a worker merges concurrently: each needs twice a cell of memory."""
 
 TRIMS: Final = 8
-"""Chains that a worker trims at once."""
+"""Chains that a worker trims concurrently."""
 
 
-def merged(chains: DataFrame, settings: Settings, now: int) -> DataFrame:
-    """Chains, each with the first slot that was archived just now; their segments are merged."""
+def merge_segments(chains: DataFrame, settings: Settings, now: int) -> DataFrame:
+    """Merge the segments of chains, each with the first slot that this run archived."""
     grid = Grid(settings.segment_target_bytes, SEGMENT_SLOTS)
     call = partial(_merge_chain, grid=grid, now=now, grace=settings.trim_grace)
-    return for_each(chains.repartition("chain"), settings, TIDIED, call, MERGES)
+    return map_rows(chains.repartition("chain"), settings, REMOVED, call, MERGES)
 
 
-def trimmed(names: DataFrame, settings: Settings, now: int) -> DataFrame:
-    """Names of streams that have slots both in segments and in the table."""
-    ripe = names.where("archived > let_go").select("chain", "item").repartition("chain")
+def trim_entries(names: DataFrame, settings: Settings, now: int) -> DataFrame:
+    """Trim the streams that have slots both in segments and in the table."""
+    trimmable = names.where("archived > let_go").select("chain", "item").repartition("chain")
     call = partial(_trim_chain, now=now, grace=settings.trim_grace)
-    return for_each(ripe, settings, TIDIED, call, TRIMS)
+    return map_rows(trimmable, settings, REMOVED, call, TRIMS)
 
 
 async def _merge_chain(
     backend: Backend, row: Row, grid: Grid, now: int, grace: int
 ) -> Sequence[Row]:
     chain = int(row["chain"], 16)
-    # No cell has more slots: those before are full, and were merged when they became so.
-    found = await segments_from(backend.table, chain, max(0, row["first"] - SEGMENT_SLOTS))
+    # A cell has at most so many slots: earlier cells are full, and were merged when they filled up.
+    segments = await segments_from(backend.table, chain, max(0, row["first"] - SEGMENT_SLOTS))
     done = 0
-    for olds in merges(found, grid):
+    for olds in merges(segments, grid):
         merged = await _merge(backend, olds)
-        # Who has just seen an old one may read it for as long; a job may have run for hours.
+        # Readers that saw an old manifest may read it for that long. `now` may be hours old.
         due = max(now, system_clock()) + grace * 1000
         done += len(olds) - 1 if await replace(backend.table, olds, merged, due) else 0
     return [{"chain": row["chain"], "count": done}] if done else []
@@ -70,6 +70,6 @@ async def _trim_chain(backend: Backend, row: Row, now: int, grace: int) -> Seque
 async def _merge(backend: Backend, olds: Sequence[Manifest]) -> Manifest:
     segments = await asyncio.gather(*(backend.bucket.get(old.key) for old in olds))
     parts = merge([unpack(segment) for segment in segments])
-    # Its slots have been archived for as long as the last of them.
+    # The grace period of its slots is that of the latest of them.
     at = max(old.committed_at for old in olds)
     return await upload(backend.bucket, parts, at, max(old.level for old in olds) + 1)
