@@ -1,4 +1,4 @@
-"""`python -m bench`: Tailrace beside the reference server, in one run, on this machine."""
+"""`python -m bench`: compares Tailrace with the reference server, in one run on this machine."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class _Run:
         self.failures: list[str] = []
 
     def measure(self, row: Row) -> Iterator[Result]:
-        """The contestants take turns, so that a slow minute of the machine hurts all alike."""
+        """Measure the servers in turns, so that a slow minute of the machine affects all."""
         figures: dict[str, list[list[float]]] = {kind.name: [] for kind in self._contestants}
         busy: dict[str, list[float]] = {kind.name: [] for kind in self._contestants}
         servers: dict[str, Server] = {}
@@ -140,7 +140,7 @@ async def _measured(row: Row, server: Server, span: Span) -> Measured:
 
 @contextmanager
 def _quiet_collector() -> Iterator[None]:
-    """A collection in the load process would show up as latency of the server."""
+    """Disable garbage collection: in the load process it would appear as latency of the server."""
     gc.collect()
     gc.disable()
     try:
@@ -150,7 +150,7 @@ def _quiet_collector() -> Iterator[None]:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """How to do this run again; where its results and data went is nobody else's business."""
+    """The command of this run, without the paths of its results and data."""
     only = [f"--only '{options.only}'"] if options.only else []
     length = "--quick" if options.quick else f"--seconds {options.seconds:g}"
     return " ".join(["python -m bench", *only, length, f"--rounds {options.rounds}"])

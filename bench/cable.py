@@ -1,4 +1,4 @@
-"""How long a broadcast takes to reach the subscribers of a cable: `python -m bench.cable`.
+"""`python -m bench.cable`: measures how long a broadcast takes to reach the subscribers of a cable.
 
 Server and clients share this machine, and each message is one POST to `/_broadcast`. Latency is
 from before the request is written to when a subscriber's bytes have arrived. With `--aws` it is the
@@ -32,7 +32,7 @@ class Case(NamedTuple):
     """Of each stream."""
     messages: int
     pause: float
-    """Seconds between two broadcasts; 0: as soon as the one before is answered."""
+    """Seconds between two broadcasts; 0 sends each as soon as the previous one is acknowledged."""
 
 
 CASES = (
@@ -54,11 +54,11 @@ AWS_CASES = (
 The last one leaves as many functions busy as there may be here: all say good-bye at once."""
 
 AT_ONCE = 10
-"""Subscribers that come at the same time: each is a function for a moment."""
+"""How many subscribers connect at the same time: each needs a function for a moment."""
 
 
 class Subscriber(Connection):
-    """A WebSocket client that does just enough."""
+    """A minimal WebSocket client."""
 
     def __init__(self, stream: str, heard: Callable[[bytes, float], None]) -> None:
         self._identifier = json.dumps({"channel": "$pubsub", "stream_name": stream})
@@ -100,7 +100,7 @@ class Subscriber(Connection):
 
 
 async def measure(address: Address, case: Case) -> tuple[list[float], float]:
-    """The latency of each delivery, and the seconds that all of it took."""
+    """The latency of each delivery, and the total duration in seconds."""
     latencies: list[float] = []
     wanted = case.messages * case.subscribers
     done = asyncio.Event()

@@ -1,4 +1,4 @@
-"""`python -m bench.coldstart`: what a function does before its first request, in CPU time.
+"""`python -m bench.coldstart`: measures the CPU time of each function before its first request.
 
 Each figure is the median over fresh interpreters that see nothing but the packaged function and its
 layers. CPU time, because a cold start on Lambda is bound by it, and because others on the machine
@@ -25,7 +25,7 @@ PAGE = ROOT / "docs" / "benchmarks-coldstart.md"
 FACTS = ("machine", "system", "Tailrace", "date")
 
 GOALS = {"http": 400, "live": 350}
-"""Milliseconds of CPU that the init of a function may take."""
+"""The CPU time that the init of a function may take, in milliseconds."""
 
 DEPENDENCIES = {
     "asyncio": "import asyncio",
@@ -63,7 +63,7 @@ MARKS = {
     "botocore with a DynamoDB client": "botocore.session",
     "boto3 with an S3 client": "boto3",
 }
-"""The module by which one sees that a function has loaded a dependency."""
+"""A module of each dependency, by which its import is detected."""
 
 
 def median(assets: Path, function: str, statement: str, rounds: int) -> float:

@@ -1,4 +1,4 @@
-"""The table on the terminal, `benchmarks.md`, `benchmarks.png` and the raw figures."""
+"""Reports: the table on the terminal, `benchmarks.md`, `benchmarks.png` and the raw figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLOURS = ("#2563eb", "#f59e0b", "#10b981")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One metric: the median per server, every round's figure, and how busy the load was."""
+    """One metric: the median per server, all figures, and the CPU share of the load."""
 
     row: str
     metric: Metric
@@ -37,7 +37,7 @@ class Result:
     load_busy: Mapping[str, float]
 
     def ratio(self, other: str) -> float | None:
-        """How many times better ours is than the other: above 1 is always better."""
+        """The factor by which ours is better than the other: above 1 is always better."""
         mine, theirs = self.medians.get(OURS), self.medians.get(other)
         if not mine or not theirs or mine < 0 or theirs < 0:
             return None
@@ -198,7 +198,7 @@ other's figure over ours. Ratios travel between machines, absolute figures do no
 
 
 def _draw(report: Report, path: Path) -> None:
-    """Bars that grow from 1 to the right where Tailrace is better, to the left where not."""
+    """Draw bars from 1 to the right where Tailrace is better, and to the left where it is worse."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -298,7 +298,7 @@ def _output(*command: str) -> str:
 
 
 def _file_system(directory: Path) -> str:
-    """The type of the file system that holds the data: on tmpfs an fsync costs nothing."""
+    """The type of the data's file system, because on tmpfs an fsync costs nothing."""
     best, kind = "", "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mount, found, *_ = line.split()

@@ -1,4 +1,4 @@
-"""What is measured. Every row checks its answers: a broken server must not look fast."""
+"""The measurements. All of them verify the responses: a broken server must not look fast."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MEGABYTE = 1_000_000
 SETTLE_SECONDS = 1.0
 PAUSE_SECONDS = 0.002
 PARK_SECONDS_PER_WAITER = 0.001
-"""How long a long-poll gets to arrive and be parked before the append is sent."""
+"""How long a long-poll has to arrive and wait before the append is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Metric:
 
 
 class Measured(NamedTuple):
-    """One figure per metric, and the share of the time that the load generator was computing."""
+    """One figure per metric, and the CPU share of the load generator."""
 
     figures: list[float]
     load_busy: float = 0.0
@@ -136,7 +136,7 @@ def large_appends(connections: int) -> Measure:
             pace = await closed_loop(address, callers, span.warm_up, span.seconds)
             offsets = sorted({_offset(head) for caller in callers for head in caller.heads or ()})
             _same("different offsets", len(offsets), sum(pace.answered))
-            # Reading everything back would take longer than writing it, so: the last few.
+            # Reading everything back would take longer than writing it: check the last few.
             last = min(8, len(offsets) - 1)
             length = await streams.length(name, offsets[-1 - last])
             _same("bytes at the end", length, last * MEGABYTE)
@@ -173,7 +173,7 @@ def catch_up_binary(connections: int) -> Measure:
 async def _catch_up(
     server: Server, name: str, connections: int, span: Span
 ) -> tuple[float, float, float]:
-    """Whole reads/s, bytes/s, and how busy the load was, however many pages a read takes."""
+    """Complete reads/s, bytes/s and the CPU share of the load, for any number of pages."""
     address = _address(server)
     async with streams_at(address) as streams:
         pages = [page async for page in streams.pages(name)]
@@ -189,7 +189,7 @@ def long_poll_latency(waiters: int) -> Measure:
         address = _address(server)
         async with streams_at(address) as streams, temporary(streams) as [name]:
             tail = await streams.append(name, message(0, 0))
-            room = _WaitingRoom(address, name, waiters)
+            room = _Waiters(address, name, waiters)
             await room.enter()
             try:
                 tail, _ = await room.rounds(tail, 0, span.warm_up)
@@ -201,8 +201,8 @@ def long_poll_latency(waiters: int) -> Measure:
     return measure
 
 
-class _WaitingRoom:
-    """Waiters on one stream and the writer that wakes them."""
+class _Waiters:
+    """The waiters on one stream, and its writer."""
 
     def __init__(self, address: Address, name: str, size: int) -> None:
         self._address = address
@@ -253,9 +253,9 @@ class _WaitingRoom:
 
 
 async def sse_latency(server: Server, span: Span) -> Measured:
-    """One reader; the next append waits until the last one was seen."""
+    """One reader; each append waits until the previous one was received."""
     sent_at: list[float] = []
-    async with _Show(server, 1, sent_at) as show:
+    async with _FanOut(server, 1, sent_at) as show:
         deadline = time.perf_counter() + span.warm_up
         while time.perf_counter() < deadline:
             await show.append_and_see()
@@ -268,8 +268,8 @@ async def sse_latency(server: Server, span: Span) -> Measured:
 
 
 async def fan_out_flat_out(server: Server, span: Span) -> Measured:
-    """One writer that never pauses; the clock stops when the last reader has the last message."""
-    async with _Show(server, READERS) as show:
+    """One writer without pauses; the time ends when the last reader has the last message."""
+    async with _FanOut(server, READERS) as show:
         await show.append_and_see()
         before = show.audience.delivered
         window = Window()
@@ -284,9 +284,9 @@ async def fan_out_flat_out(server: Server, span: Span) -> Measured:
 
 
 async def fan_out_gentle(server: Server, span: Span) -> Measured:
-    """A steady rate; an append leaves on time whether or not the last one has been delivered."""
+    """A steady rate: appends are sent on time, whether or not the previous one was delivered."""
     sent_at: list[float] = []
-    async with _Show(server, READERS, sent_at) as show:
+    async with _FanOut(server, READERS, sent_at) as show:
         await show.append_and_see()
         show.audience.delays.clear()
         began = time.perf_counter()
@@ -298,8 +298,8 @@ async def fan_out_gentle(server: Server, span: Span) -> Measured:
         return Measured(_percentiles(show.audience.delays)[1:])
 
 
-class _Show:
-    """SSE readers on one stream, and its one writer."""
+class _FanOut:
+    """SSE readers of one stream, and its writer."""
 
     def __init__(self, server: Server, readers: int, sent_at: list[float] | None = None) -> None:
         self._address = _address(server)
@@ -323,7 +323,7 @@ class _Show:
     async def __aexit__(self, *error: object) -> None:
         for connection in (self._writer, *self._readers):
             connection.close()
-        # The server must have noticed that they left before the stream goes.
+        # The server must have noticed the disconnects before the stream is deleted.
         await asyncio.sleep(PAUSE_SECONDS * 25)
         async with streams_at(self._address) as streams:
             await streams.delete(self._name)
@@ -341,7 +341,7 @@ class _Show:
         await asyncio.sleep(PAUSE_SECONDS)
 
     async def check(self) -> None:
-        """Everybody has everything, and one reader's bytes are decoded to prove the order."""
+        """Check that all readers have all messages, and decode those of one to check the order."""
         counts = {reader.count for reader in self._readers}
         _same("messages per reader", counts, {self.appended})
         seen = [
@@ -354,12 +354,12 @@ class _Show:
 
 
 async def memory_per_reader(server: Server, _span: Span) -> Measured:
-    """Growth of the server's resident memory by a thousand readers that have nothing to read."""
-    async with _Show(server, READERS // 10) as rehearsal:
+    """Growth of the server's resident memory with a thousand idle readers."""
+    async with _FanOut(server, READERS // 10) as rehearsal:
         await rehearsal.append_and_see()
     await asyncio.sleep(SETTLE_SECONDS)
     before = server.rss_kb()
-    async with _Show(server, READERS):
+    async with _FanOut(server, READERS):
         await asyncio.sleep(SETTLE_SECONDS)
         after = server.rss_kb()
     return Measured([(after - before) / READERS])

@@ -1,4 +1,4 @@
-"""The servers under test, each as its own process with its own data directory."""
+"""The servers under test, each a process with its own data directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Kind:
 
 
 def kinds(node_modules: Path) -> dict[str, Kind]:
-    """The three contestants; `node_modules` is where the reference server is installed."""
+    """The three servers; `node_modules` contains the reference server."""
 
     def tailrace(data: Path) -> list[str]:
         return [sys.executable, "-m", "tailrace", "serve", "--port", "0", "--data", str(data)]
@@ -46,7 +46,7 @@ def kinds(node_modules: Path) -> dict[str, Kind]:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """One core for the server and another for the load, where the machine has two."""
+    """One core for the server and another for the load, if the machine has two."""
 
     server: frozenset[int]
     load: frozenset[int]
@@ -60,7 +60,7 @@ class Cores:
 
 
 class Server(Process):
-    """A contestant on a core of its own, with data that end with it."""
+    """A server under test on its own core, whose data is deleted when it stops."""
 
     def __init__(self, kind: Kind, cores: Cores | None = None, parent: Path | None = None) -> None:
         self.kind = kind

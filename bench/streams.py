@@ -1,4 +1,4 @@
-"""Durable Streams requests, rendered once, and a client for setting up and checking."""
+"""Durable Streams requests, rendered once, and a client for set-up and checks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Page:
 
 
 class Streams:
-    """One connection, opened again when the server has closed it for being idle."""
+    """A client with one connection, which is reopened after the server has closed it as idle."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -78,7 +78,7 @@ class Streams:
         await self._ask(read(name), 404)
 
     async def pages(self, name: str, offset: str = "-1") -> AsyncIterator[Page]:
-        """Every answer up to the tail; a server may put all of it into one."""
+        """All responses up to the tail; a server may send everything in one."""
         while True:
             request = read(name, offset)
             response = await self._ask(request, 200)
@@ -115,7 +115,7 @@ async def streams_at(address: Address) -> AsyncIterator[Streams]:
 async def temporary(
     streams: Streams, amount: int = 1, kind: str = JSON
 ) -> AsyncIterator[list[str]]:
-    """New streams, deleted afterwards so that no measurement carries the load of the last one."""
+    """Create streams and delete them afterwards, so that measurements do not affect each other."""
     names = [f"s{next(_names)}" for _ in range(amount)]
     for name in names:
         await streams.create(name, kind)

@@ -1,4 +1,4 @@
-"""The init phase of a packaged function, in a fresh interpreter with nothing but its layers."""
+"""Measures the init phase of a packaged function, in a fresh interpreter with only its layers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ PYTHON = ENGINES / "lambda" / "bin" / "python"
 
 INIT = {
     "http": "import handler",
-    "live": "import asgi_stream.runtime, handler; handler.app.started()",
+    "live": "import asgi_stream.runtime, handler; handler.app.start()",
     "cable": "import handler",
     "heartbeat": "import handler",
     "dispatch": "import handler",
     "rotate_secret": "import handler",
     "edge_keys": "import handler",
 }
-"""What a function does in its init phase; the live function's runtime is ours, so it counts."""
+"""The init code of each function; that of `live` includes its runtime, which is ours."""
 
 CHILD = """
 import json, sys, time
-begun = time.process_time()
+started = time.process_time()
 {statement}
-print(json.dumps([(time.process_time() - begun) * 1000, sorted(sys.modules)]))
+print(json.dumps([(time.process_time() - started) * 1000, sorted(sys.modules)]))
 """
 
 
@@ -38,10 +38,10 @@ class Init(NamedTuple):
 
 
 def run(assets: Path, function: str, statement: str) -> Init:
-    """One fresh interpreter in the environment of a function."""
+    """Run a statement in a fresh interpreter with the environment of a function."""
     layers = [assets / "layers" / layer / "python" for layer in LAYERS[function]]
     task = assets / "functions" / function
-    done = subprocess.run(
+    process = subprocess.run(
         [PYTHON, "-B", "-c", CHILD.format(statement=statement)],
         env={
             "PATH": os.environ["PATH"],
@@ -66,5 +66,5 @@ def run(assets: Path, function: str, statement: str) -> Init:
         capture_output=True,
         text=True,
     )
-    milliseconds, modules = json.loads(done.stdout.splitlines()[-1])
+    milliseconds, modules = json.loads(process.stdout.splitlines()[-1])
     return Init(milliseconds, frozenset(modules))

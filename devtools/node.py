@@ -1,4 +1,4 @@
-"""Node, and JavaScript tests run by vitest."""
+"""Finds Node and runs JavaScript tests with vitest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 from devtools.processes import ROOT
 
 VITEST_SECONDS: Final = 1_200.0
-"""A safety net: a hanging run of vitest ends with its output."""
+"""A run of vitest that hangs is ended, and its output is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,18 @@ class VitestTest:
 
 
 def find_node() -> str:
-    """The Node of set-up, or else the machine's own."""
+    """The Node that `make setup` installed, or else the one of the machine."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     node = shutil.which("node", path=path)
-    assert node is not None, "Node is missing; `make setup` brings it"
+    assert node is not None, "Node is missing; `make setup` installs it"
     return node
 
 
 def run_vitest(root: Path, report: Path, env: Mapping[str, str]) -> list[VitestTest]:
-    """Runs the test files below `root`; returns each test's outcome in their order."""
+    """Run the test files below `root`; returns the outcomes of the tests in order."""
     vitest = ROOT / "node_modules" / "vitest" / "vitest.mjs"
-    assert vitest.exists(), "node_modules is missing; `make setup` brings it"
-    done = subprocess.run(
+    assert vitest.exists(), "node_modules is missing; `make setup` installs it"
+    process = subprocess.run(
         [find_node(), vitest, "run", "--root", root, "--reporter=json", f"--outputFile={report}"],
         env={**os.environ, **env},
         stdin=subprocess.DEVNULL,
@@ -48,7 +48,7 @@ def run_vitest(root: Path, report: Path, env: Mapping[str, str]) -> list[VitestT
         text=True,
         timeout=VITEST_SECONDS,
     )
-    assert report.exists(), f"vitest wrote no report:\n{done.stdout}\n{done.stderr}"
+    assert report.exists(), f"vitest wrote no report:\n{process.stdout}\n{process.stderr}"
     results: dict[str, Any] = json.loads(report.read_bytes())
     tests = [
         VitestTest(test["fullName"], test["status"], tuple(test["failureMessages"]))
@@ -56,6 +56,6 @@ def run_vitest(root: Path, report: Path, env: Mapping[str, str]) -> list[VitestT
         for test in file["assertionResults"]
     ]
     failed = any(test.status == "failed" for test in tests)
-    # A file that cannot be loaded fails the run without any test of its own failing.
-    assert failed or done.returncode == 0, f"vitest failed:\n{done.stdout}\n{done.stderr}"
+    # A file that cannot be loaded fails the run, but none of its tests.
+    assert failed or process.returncode == 0, f"vitest failed:\n{process.stdout}\n{process.stderr}"
     return tests

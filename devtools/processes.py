@@ -1,4 +1,4 @@
-"""Programs in the background: started, waited for, ended, with their output kept in a file."""
+"""Background processes: starts them, waits until they are ready, stops them, keeps their output."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from typing import Final, Self
 ROOT: Final = Path(__file__).resolve().parent.parent
 ENGINES: Final = ROOT / ".engines"
 START_SECONDS: Final = 180.0
-"""A safety net: on a busy machine a start that takes a second can take half a minute."""
+"""A generous limit: on a busy machine, a start of one second can take half a minute."""
 STOP_SECONDS: Final = 60.0
 SHOWN_BYTES: Final = 8_000
 
 
 class Process:
-    """One program on this machine; `log` gets what it prints, after what earlier runs printed.
+    """A program on this machine, whose output is appended to `log`.
 
-    `env` is all of its environment; without it the program inherits that of its parent. `ready`
-    says whether the program, once started, can be used.
+    `env` is its whole environment; by default it inherits that of this process. `ready` checks
+    whether the program can be used after it was started.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class Process:
         return self._running.pid
 
     def start(self) -> Self:
-        """Starts the program and returns when it is ready; AssertionError when it never is."""
-        assert self._process is None, f"{self.name} is running already"
+        """Start the program and wait until it is ready; raises AssertionError if it fails."""
+        assert self._process is None, f"{self.name} is already running"
         self._logged = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -79,9 +79,9 @@ class Process:
         return self
 
     def stop(self) -> int | None:
-        """Ends the program with SIGTERM; returns its exit code, or None when it was not running.
+        """Stop the program with SIGTERM; returns its exit code, or None if it was not running.
 
-        AssertionError when it does not end by itself: then it is killed.
+        A program that does not end is killed, and an AssertionError is raised.
         """
         if self._process is None:
             return None
@@ -89,7 +89,7 @@ class Process:
         return self.wait(f"SIGTERM did not end {self.name}")
 
     def wait(self, late: str | None = None) -> int:
-        """The exit code, once the program has ended."""
+        """Wait until the program has ended; returns its exit code."""
         try:
             code = self._running.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -104,18 +104,18 @@ class Process:
         self._running.send_signal(number)
 
     def kill(self) -> None:
-        """Ends the program as a crash would; harmless when it has ended."""
+        """End the program like a crash would; does nothing if it has ended."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def output(self) -> str:
-        """The last that the program and its earlier runs have printed."""
+        """The last output of the program, including earlier runs."""
         return self.log.read_bytes()[-SHOWN_BYTES:].decode(errors="replace")
 
     def printed(self) -> str:
-        """All that this run has printed."""
+        """The whole output of this run."""
         return self.log.read_bytes()[self._logged :].decode(errors="replace")
 
     def __enter__(self) -> Self:
@@ -143,30 +143,32 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback; all are open at once, so that no two are the same."""
+    """Find free loopback ports; all are open at the same time, so that they differ."""
     with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in held]
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [each.getsockname()[1] for each in sockets]
 
 
 def accepts(port: int) -> bool:
-    """Whether something listens on that port of loopback."""
+    """Whether a server listens on this loopback port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def fresh_name(prefix: str) -> str:
-    """A name for a table or a bucket that no other test has."""
+    """A unique name for a table or a bucket."""
     return f"{prefix}-{secrets.token_hex(6)}"
 
 
 def allow_many_connections() -> None:
-    """Raises the soft limit on open files to the hard one; programs inherit it."""
+    """Raise the soft limit of open files to the hard one; child processes inherit it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def stop_cleanly_when_terminated() -> None:
-    """Makes SIGTERM act like Ctrl-C, which unwinds everything, so that no program is left."""
+    """Treat SIGTERM like Ctrl-C, which unwinds the stack, so that every process is stopped."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))

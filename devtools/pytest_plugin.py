@@ -1,4 +1,4 @@
-"""Rules of every test run: marks by folder, unique names, no process left behind, a clear end."""
+"""Rules for all test runs: marks by folder, unique names, no leftover processes, a summary."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from xdist.scheduler import LoadFileScheduling
 from devtools.processes import ROOT
 
 MARKS: Final = ("unit", "integration", "e2e", "slow")
-"""The folders of tests/, and the marks of what is in them."""
+"""The folders of tests/, and the marks of their tests."""
 
 FIRST: Final = ("tests/e2e/", "tests/integration/glue/", "tests/integration/infra/")
-"""Folders that take longest. Each goes to one process, at the beginning, since its tests share what
-takes long to make: the local AWS, a JVM with Spark, the stacks."""
+"""The slowest folders. Each runs first, in one process, because its tests share fixtures that
+take long: the local AWS, a JVM with Spark, the stacks."""
 
 END_SECONDS: Final = 30.0
-"""How long a process of a test may take to end after the test."""
+"""How long a child process may take to end after its test."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        # Schemathesis makes many tests of one function, but leaves them one name.
+        # Schemathesis creates many tests from one function, but gives all of them the same name.
         _, bracket, operation = item.name.partition("[")
         if bracket and item._id.params is None:
             item._id = dataclasses.replace(item._id, params=operation.removesuffix("]"))
         top = item.path.relative_to(ROOT / "tests").parts[0]
         if top in MARKS:
             item.add_marker(top)
-    items.sort(key=lambda item: _place(item.nodeid))
+    items.sort(key=lambda item: _priority(item.nodeid))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuses two tests with one name: only one of them would be run side by side with others."""
+    """Refuse two tests with the same name: pytest-xdist would run only one of them."""
     names = Counter(item.nodeid for item in session.items)
     if len(names) < len(session.items):
-        raise pytest.UsageError(f"more than one test is called {names.most_common(1)[0][0]}")
+        raise pytest.UsageError(f"two tests have the same name: {names.most_common(1)[0][0]}")
 
 
-def _place(nodeid: str) -> int:
-    places = (place for place, each in enumerate(FIRST) if nodeid.startswith(each))
-    return next(places, len(FIRST))
+def _priority(nodeid: str) -> int:
+    priorities = (i for i, each in enumerate(FIRST) if nodeid.startswith(each))
+    return next(priorities, len(FIRST))
 
 
 class FilesAndFolders(LoadFileScheduling):  # type: ignore[misc]
-    """Gives a process one file of tests at a time, but a whole folder of `FIRST`."""
+    """Schedules one file at a time to a worker process, but the folders of `FIRST` as a whole."""
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
@@ -70,10 +70,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 
 class Children:
-    """The processes that this one has started, as Linux knows them; none on other systems.
+    """The child processes of this process, from /proc; none on systems other than Linux.
 
-    Those of fixtures that several tests share are not a test's own, nor are the execution
-    environments of a local AWS, which ends them with itself.
+    Processes of shared fixtures do not belong to a test, nor do the execution environments of a
+    local AWS, which stops them when it stops.
     """
 
     def __init__(self) -> None:
@@ -81,30 +81,30 @@ class Children:
         self.before: set[int] = set()
 
     def running(self) -> set[int]:
-        found: set[int] = set()
+        pids: set[int] = set()
         for task in Path("/proc/self/task").glob("*/children"):
             with contextlib.suppress(OSError):
-                found.update(map(int, task.read_text().split()))
-        return {pid for pid in found if self.command(pid)}
+                pids.update(map(int, task.read_text().split()))
+        return {pid for pid in pids if self.command(pid)}
 
     def command(self, pid: int) -> str:
-        """Its command line; empty when it has ended, even if nobody has asked for its code."""
+        """The command line of a process; empty if it has ended, even as a zombie."""
         try:
             return Path(f"/proc/{pid}/cmdline").read_bytes().replace(bytes(1), b" ").decode()
         except OSError:
             return ""
 
     def left(self) -> set[int]:
-        """What the test has started and not ended, after some patience."""
+        """The processes that a test has started and not ended, after a grace period."""
         deadline = time.monotonic() + END_SECONDS
         while True:
-            found = {
+            pids = {
                 pid
                 for pid in self.running() - self.shared - self.before
                 if ".engines/lambda/" not in self.command(pid)
             }
-            if not found or time.monotonic() > deadline:
-                return found
+            if not pids or time.monotonic() > deadline:
+                return pids
             time.sleep(0.01)
 
 
@@ -130,7 +130,7 @@ def pytest_runtest_setup() -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown() -> Generator[None, None, None]:
-    """Fails a test that leaves a process behind, and ends that process."""
+    """Fail a test that leaves a process behind, and end that process."""
     yield
     left = CHILDREN.left()
     if left:
@@ -143,7 +143,7 @@ def pytest_runtest_teardown() -> Generator[None, None, None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says how to run a failed test again, and how long `make test` has taken with its set-up."""
+    """Print how to run a failed test again, and how long `make test` took including its set-up."""
     failed = [
         report.nodeid
         for kind in ("failed", "error")
@@ -151,8 +151,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     ]
     if failed:
         python = os.path.relpath(sys.executable)
-        terminalreporter.section("run one again")
+        terminalreporter.section("run one of them again")
         terminalreporter.line(f"{python} -m pytest -n0 '{failed[0]}'")
     if began := os.environ.get("BEGAN"):
         minutes, seconds = divmod(int(time.time()) - int(began), 60)
-        terminalreporter.line(f"All phases together: {minutes} min {seconds} s")
+        terminalreporter.line(f"Total time: {minutes} min {seconds} s")

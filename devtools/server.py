@@ -17,9 +17,9 @@ READY = re.compile(r"ready on (http://127\.0\.0\.1:(\d+))")
 
 
 class Server(Process):
-    """One server process on loopback; its data directory outlives it.
+    """A server process on loopback; its data directory is kept when it stops.
 
-    `settings` are variables, such as `{"TAILRACE_LONG_POLL_TIMEOUT": "2"}`.
+    `settings` are environment variables, such as `{"TAILRACE_LONG_POLL_TIMEOUT": "2"}`.
     """
 
     env: dict[str, str]
@@ -41,7 +41,7 @@ class Server(Process):
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> Self:
-        """Starts the server, on the same port as before, and returns when it answers."""
+        """Start the server, on the same port as before, and wait until it responds."""
         program = [sys.executable, "-m", "tailrace", "serve"]
         self.command = [*program, "--port", str(self.port), "--data", str(self.data)]
         return super().start()

@@ -1,9 +1,9 @@
-"""The CloudFormation templates that tests and the local AWS read, in `build/templates/<variant>`.
+"""Synthesises the CloudFormation templates for tests and the local AWS to `build/templates`.
 
-`python -m devtools.templates [variant ...]` synthesises those whose inputs have changed, of all
-variants unless some are named. `folder` does so for one and says where it is. It happens in one
-process of its own: most of the time goes into starting the CDK, and a crash of jsii, the CDK's
-bridge to Node, ends that process and nothing else.
+`python -m devtools.templates [variant ...]` synthesises the variants whose inputs have changed, by
+default all of them. `folder` does so for one and returns its path. A single child process
+synthesises all variants: starting the CDK takes most of the time, and a crash of jsii, the CDK's
+bridge to Node, must not end the caller.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ CHECKED: Final[dict[str, dict[str, str]]] = {
         "aviso": "false",
     },
 }
-"""Variants for the tests of the stacks. Together they turn every switch, and the security rules of
-cdk-nag report on each of them."""
+"""Variants for the tests of the stacks. Together they use every switch, and cdk-nag checks the
+security rules on each of them."""
 
 VARIANTS: Final[dict[str, dict[str, str]]] = {
     **CHECKED,
@@ -82,7 +82,7 @@ VARIANTS: Final[dict[str, dict[str, str]]] = {
         for access in ("open", "closed")
     },
 }
-"""The switches of each variant. The local AWS runs the packages for this machine."""
+"""The switches of each variant. The local AWS uses packages built for this machine."""
 
 QUIET: Final = {
     "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1",
@@ -91,44 +91,44 @@ QUIET: Final = {
 
 
 class NotSynthesised(Exception):
-    """A variant could not be synthesised; the message names it and has the process's output."""
+    """A variant could not be synthesised; the message has the output of the process."""
 
 
 def folder(variant: str) -> Path:
-    """The cloud assembly of a variant, which is synthesised first unless it is current."""
-    make([variant])
+    """The cloud assembly of a variant, synthesised first if it is outdated."""
+    update([variant])
     return PLACE / variant
 
 
-def make(variants: Iterable[str]) -> list[str]:
-    """Bring variants up to date. Return those that were synthesised."""
-    wanted = {variant: _digest(variant) for variant in variants}
-    if not _outdated(wanted):
+def update(variants: Iterable[str]) -> list[str]:
+    """Bring variants up to date; returns those that were synthesised."""
+    digests = {variant: _digest(variant) for variant in variants}
+    if not _outdated(digests):
         return []
     PLACE.mkdir(parents=True, exist_ok=True)
-    with _locked():
-        # Another process may have made some of them while this one waited for the lock.
-        outdated = _outdated(wanted)
+    with _hold_lock():
+        # Another process may have synthesised some of them while this one waited for the lock.
+        outdated = _outdated(digests)
         if outdated:
             _run(outdated)
         for variant in outdated:
-            (PLACE / variant / STAMP).write_text(wanted[variant])
+            (PLACE / variant / STAMP).write_text(digests[variant])
     return outdated
 
 
-def _outdated(wanted: Mapping[str, str]) -> list[str]:
-    stamps = {variant: PLACE / variant / STAMP for variant in wanted}
+def _outdated(digests: Mapping[str, str]) -> list[str]:
+    stamps = {variant: PLACE / variant / STAMP for variant in digests}
     return [
         variant
         for variant, stamp in stamps.items()
-        if not stamp.exists() or stamp.read_text() != wanted[variant]
+        if not stamp.exists() or stamp.read_text() != digests[variant]
     ]
 
 
 def _run(variants: list[str]) -> None:
     for variant in variants:
         shutil.rmtree(PLACE / variant, ignore_errors=True)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "devtools.templates", "--here", *variants],
         env=_environment(),
         cwd=ROOT,
@@ -137,18 +137,18 @@ def _run(variants: list[str]) -> None:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    if done.returncode:
-        raise NotSynthesised(f"the stacks cannot be synthesised:\n{done.stdout}")
+    if process.returncode:
+        raise NotSynthesised(f"the stacks cannot be synthesised:\n{process.stdout}")
 
 
 def _environment() -> dict[str, str]:
-    """Without the account and region that the CDK's command line would name."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("CDK_")}
-    return {**kept, **QUIET}
+    """The environment without the account and region that the CDK's command line sets."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("CDK_")}
+    return {**environment, **QUIET}
 
 
 def _digest(variant: str) -> str:
-    """The digest of everything that a variant is made from."""
+    """A digest of all inputs of a variant."""
     platform: Platform = "host" if VARIANTS[variant].get("platform") == "host" else "lambda"
     assets = package.build(platform) / ".stamp"
     files = [*ROOT.glob("infra/**/*"), *ROOT.glob("scripts/package*.py"), Path(__file__)]
@@ -162,20 +162,20 @@ def _digest(variant: str) -> str:
 
 
 @contextmanager
-def _locked() -> Iterator[None]:
+def _hold_lock() -> Iterator[None]:
     with (PLACE / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _synthesise(variant: str) -> None:
-    """Synthesise in this process. Findings of the security rules are for the tests to judge."""
+    """Synthesise in this process. Findings of the security rules are left to the tests."""
     import aws_cdk as cdk
     from cdk_nag import AwsSolutionsChecks
 
     from infra.app import build
 
-    # Nothing is uploaded: the templates only have to know where the assets are.
+    # Nothing is uploaded: the templates only need the paths of the assets.
     context: dict[str, Any] = {"aws:cdk:disable-asset-staging": True, **VARIANTS[variant]}
     app = build(cdk.App(context=context, outdir=str(PLACE / variant)))
     if variant in CHECKED:
@@ -197,16 +197,16 @@ def main() -> None:
     variants = arguments.variants or list(VARIANTS)
     for name in variants:
         if name not in VARIANTS:
-            parser.error(f"there is no variant {name!r}; there are {', '.join(VARIANTS)}")
+            parser.error(f"unknown variant {name!r}; the variants are {', '.join(VARIANTS)}")
     if arguments.here:
         for name in variants:
             _synthesise(name)
         return
     try:
-        made = make(variants)
+        synthesised = update(variants)
     except (NotSynthesised, package.NotInstalled, NotBuilt, TooLarge) as failure:
         raise SystemExit(str(failure)) from failure
-    print(f"synthesised: {', '.join(made) or 'nothing, all are current'}")
+    print(f"synthesised: {', '.join(synthesised) or 'nothing, all are up to date'}")
 
 
 if __name__ == "__main__":

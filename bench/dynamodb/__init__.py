@@ -1,1 +1,1 @@
-"""What the DynamoDB store asks of DynamoDB, and what that costs (`python -m bench.dynamodb`)."""
+"""Calls and units of the DynamoDB store, and their cost (`python -m bench.dynamodb`)."""

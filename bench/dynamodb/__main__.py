@@ -21,7 +21,7 @@ from bench.dynamodb.report import Report, markdown
 from bench.report import machine
 from devtools.engines.ministack import PYTHON, Ministack
 from devtools.processes import ROOT, fresh_name, stop_cleanly_when_terminated
-from tailrace.aws.client.endpoint import resolve
+from tailrace.aws.client.endpoint import resolve_service_access
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
 
@@ -71,7 +71,7 @@ def _sites(options: argparse.Namespace, local: Ministack) -> Iterator[Site]:
             bucket=options.bucket,
             create_table=options.create_table,
         )
-        on_aws = not resolve(Settings(endpoint_url=url)).local
+        on_aws = not resolve_service_access(Settings(endpoint_url=url)).local
         yield Site(urlsplit(url).netloc, url, settings, on_aws, temporary=not options.table)
     yield Site(
         f"ministack {_ministack_version()}",

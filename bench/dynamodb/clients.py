@@ -1,4 +1,4 @@
-"""What a call costs the process that makes it: boto3's client beside ours."""
+"""CPU time of a call in the process that makes it: boto3's client beside ours."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import uvloop
 
 from bench.dynamodb.lab import SMALL, entry_item
 from devtools.processes import ROOT
-from tailrace.aws.client.endpoint import boto_client, resolve
-from tailrace.aws.client.json_client import Client
+from tailrace.aws.client.endpoint import boto_client, resolve_service_access
+from tailrace.aws.client.json_client import JsonClient
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.table import ABSENT, Table
 
@@ -85,7 +85,7 @@ def _boto3(settings: Settings, calls: int, at_once: int) -> float:
 
 def _ours(settings: Settings, calls: int, at_once: int, loop: Loop) -> float:
     async def run() -> float:
-        client = Client(resolve(settings), settings.connections)
+        client = JsonClient(resolve_service_access(settings), settings.connections)
         table, item = Table(client, settings.table), entry_item(SMALL)
 
         async def some(number: int) -> None:

@@ -1,4 +1,4 @@
-"""What the streams do, one operation at a time."""
+"""The operations of streams, one at a time."""
 
 from __future__ import annotations
 

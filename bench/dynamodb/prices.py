@@ -1,4 +1,4 @@
-"""What AWS asks for: list prices of us-east-1 as of November 2024, in dollars per million.
+"""List prices of AWS: us-east-1 as of November 2024, in dollars per million.
 
 From https://aws.amazon.com/dynamodb/pricing/on-demand/ and https://aws.amazon.com/s3/pricing/
 (S3 Standard). Transactions cost twice as much, which the units they consume already say.

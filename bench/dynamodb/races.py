@@ -40,7 +40,7 @@ Write = Callable[[], Awaitable[object]]
 
 
 class Race(NamedTuple):
-    """What one append took, on average."""
+    """The average cost of one append."""
 
     design: str
     writers: str

@@ -1,4 +1,4 @@
-"""What was measured on one engine."""
+"""The measurements of one engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DynamoDB bills for, by its documented rules, where a local engine does not say.
+"""Billed units by DynamoDB's documented rules, where a local engine does not report them.
 
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/read-write-operations.html and
 https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html

@@ -1,1 +1,1 @@
-"""What compaction costs beside the least that Spark can do with the same data."""
+"""Compares compaction with the minimum that Spark needs to read and write the same data."""

@@ -28,7 +28,7 @@ from devtools.engines.ministack import Engine, Ministack
 from devtools.processes import fresh_name
 from glue_jobs import compact_history
 from glue_jobs.shared import items
-from glue_jobs.shared.job import running
+from glue_jobs.shared.job import start_job
 from glue_jobs.shared.spark import session
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.provision import connect
@@ -48,7 +48,7 @@ class Run(NamedTuple):
     from_parquet: float
     summary: compact_history.Summary
     megabytes: float
-    """Memory of Spark and its workers, at the most."""
+    """The peak memory of Spark and its workers."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -92,7 +92,7 @@ def _run(spark: SparkSession, made: Made, out: Path) -> tuple[Run, Settings]:
     asyncio.run(_store(settings, [*made.names, *made.lasts]))
     parquet, export = str(out / "rows"), str(made.folder)
     from_export = _seconds(
-        "export to Parquet", lambda: items.exported(spark, export).write.parquet(parquet)
+        "export to Parquet", lambda: items.read_export(spark, export).write.parquet(parquet)
     )
     from_parquet = _seconds(
         "Parquet to Parquet",
@@ -100,7 +100,7 @@ def _run(spark: SparkSession, made: Made, out: Path) -> tuple[Run, Settings]:
     )
     argv = ["--table", settings.table, "--bucket", settings.bucket, "--export", export]
     with (
-        running(compact_history.NAME, "", argv, compact_history.add_arguments) as job,
+        start_job(compact_history.NAME, "", argv, compact_history.add_arguments) as job,
         Peak() as peak,
     ):
         begun = time.monotonic()

@@ -1,1 +1,1 @@
-"""A long, mixed, hostile day in the life of a Tailrace server, with every answer checked."""
+"""The soak test: mixed and hostile traffic for minutes, with all responses verified."""

@@ -35,7 +35,7 @@ SERVER_FLAGS = {
     "--long-poll-timeout": "5",
     "--sse-lifetime": "15",
 }
-"""Caches that fill during the warm-up and time-outs that expire often, so that minutes suffice."""
+"""Small caches that fill during the warm-up and short timeouts, so that minutes suffice."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,7 +93,7 @@ async def _soak(server: Server, options: argparse.Namespace) -> list[str]:
 
 
 async def _prepare(world: World) -> None:
-    """Creates the streams, and lets caches fill and files open that would later look like leaks."""
+    """Create the streams and warm up: filled caches and open files would look like leaks."""
     async with streams_at(world.address) as streams:
         for name in world.ledgers:
             await streams.create(name)
@@ -139,7 +139,7 @@ async def _finish(world: World, tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 async def _audit(world: World) -> None:
-    """Every surviving stream holds exactly what was acknowledged, once and in order."""
+    """Check that each remaining stream has exactly the acknowledged messages, in order."""
     async with streams_at(world.address) as streams:
         for name, ledger in world.ledgers.items():
             stored = await streams.messages(name)
@@ -169,7 +169,7 @@ def _summary(world: World, memory: Memory, before: int, busy: int, after: int) -
 
 
 def _fork(dice: random.Random) -> random.Random:
-    """Own dice for each task: one seed decides all of them, whatever the order they run in."""
+    """A random generator for each task, so that one seed determines all, in any order of tasks."""
     return random.Random(dice.random())
 
 

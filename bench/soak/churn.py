@@ -1,4 +1,4 @@
-"""Streams that come and go: deleted, expired, abandoned, created again, read while they vanish."""
+"""Short-lived streams: deleted, expired, abandoned, recreated, and deleted while they are read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def churn(world: World, worker: int, dice: random.Random) -> None:
 
 
 async def _deleted(streams: Streams, name: str) -> int:
-    """A path that is used again starts empty."""
+    """A reused path starts empty."""
     for _ in range(2):
         await streams.create(name)
         await _fill(streams, name, 3)
@@ -53,7 +53,7 @@ async def _expired(streams: Streams, name: str) -> int:
 
 
 async def _abandoned(streams: Streams, name: str) -> int:
-    """Nobody ever asks for these again, so only the server's own sweep can free them."""
+    """Streams that are never requested again, so only the server's sweep can delete them."""
     for number in range(ABANDON_AT_ONCE):
         async with _unless_late():
             await streams.create(f"{name}-{number}", Stream_TTL=str(TTL_SECONDS))
@@ -63,7 +63,7 @@ async def _abandoned(streams: Streams, name: str) -> int:
 
 @asynccontextmanager
 async def _unless_late() -> AsyncIterator[None]:
-    """On a machine so busy that the stream's time is up, it may rightly be gone already."""
+    """Tolerate a missing stream: on a very busy machine it may have expired already."""
     began = time.monotonic()
     try:
         yield
@@ -73,7 +73,7 @@ async def _unless_late() -> AsyncIterator[None]:
 
 
 async def _vanishing(streams: Streams, name: str) -> int:
-    """Readers sit on the stream when it is deleted."""
+    """Streams that are deleted while clients read them."""
     await streams.create(name)
     tails = [SseTail(read(name, "-1", "sse")) for _ in range(3)]
     await streams.address.connect_all(tails)

@@ -1,4 +1,4 @@
-"""The server's memory and open files over time."""
+"""Records the server's memory and open files over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.servers import Server
 GROWTH_SHARE = 0.20
 GROWTH_KB = 30 * 1024
 SPARE_FILES = 4
-"""Database handles that are opened when first needed."""
+"""Database handles that are opened on first use."""
 FILES_SECONDS = 15.0
 
 
@@ -42,7 +42,7 @@ class Health:
         self._samples.append((time.monotonic() - self._began, self._server.rss_kb()))
 
     def memory(self) -> Memory:
-        """After warm-up against now, each the median of a tenth of the time between."""
+        """Memory after the warm-up and now, each the median over a tenth of the time between."""
         warm = [(at, kb) for at, kb in self._samples if at >= self.warm_up] or self._samples
         tenth = max(1, len(warm) // 10)
         slope = 0.0
@@ -56,7 +56,7 @@ class Health:
 
 
 async def files_settle(server: Server, baseline: int) -> int:
-    """Open files once they are back at the baseline, or when the server has had its time."""
+    """The number of open files when it is back at the baseline, or after a time limit."""
     deadline = time.monotonic() + FILES_SECONDS
     while (files := server.open_files()) > baseline + SPARE_FILES:
         if time.monotonic() > deadline:

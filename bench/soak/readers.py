@@ -1,4 +1,4 @@
-"""Live readers that come, follow a stream, lose their connection, resume, and go."""
+"""Live readers that follow a stream, lose their connection, resume and leave."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devtools.load.wire import HEAD_END, ChunkDecoder, Event, EventDecoder
 
 RECENT_APPENDS = 50
 FROM_START = 0.05
-"""Rare, because it makes the load grow with the streams, and with it the server's memory."""
+"""Rare, because this load, and with it the server's memory, grows with the streams."""
 FROM_NOW = 0.45
 STAY_SECONDS = (2.0, 30.0)
 CONNECTION_SECONDS = (0.05, 12.0)
@@ -24,7 +24,7 @@ POLL_SECONDS = 0.5
 
 
 async def follow(world: World, reader: int, dice: random.Random) -> None:
-    """One visitor after the other, until told to stop; the last one must catch up fully."""
+    """Run one reader after the other until stopped; the last one must catch up completely."""
     mode = (LongPoll, Sse)[reader % 2]
     try:
         while world.reading:
@@ -37,7 +37,7 @@ async def follow(world: World, reader: int, dice: random.Random) -> None:
 
 
 def _start(ledger: Ledger, dice: random.Random) -> str:
-    """The beginning, the present, or some point in the recent past."""
+    """Choose a start: the beginning, the tail, or a recent offset."""
     chance = dice.random()
     if chance < FROM_START:
         return "-1"
@@ -46,7 +46,7 @@ def _start(ledger: Ledger, dice: random.Random) -> str:
 
 
 class Visit(ABC):
-    """One logical reader of one stream over as many connections as it takes."""
+    """A reader of one stream, over any number of connections."""
 
     def __init__(self, world: World, name: str, start: str, dice: random.Random) -> None:
         self._world = world
@@ -66,10 +66,10 @@ class Visit(ABC):
 
     @abstractmethod
     async def _connection(self, seconds: float) -> None:
-        """Read live for so long."""
+        """Read live for a limited time."""
 
     async def _catch_up(self) -> None:
-        """Nobody writes any more, so this reader must come to have everything."""
+        """Read to the end: there are no more writes, so the reader must receive everything."""
         ledger = self._world.ledgers[self._name]
         deadline = time.monotonic() + CATCH_UP_SECONDS
         while not self._follower.has_all(ledger):
@@ -119,7 +119,7 @@ class Sse(Visit):
                         continue
                     if event.kind == "refused":
                         raise WrongAnswer(f"{self._name}: {event.data}")
-                    # Data counts only with the offset after it: without, it will come again.
+                    # Data counts only with the offset after it: otherwise it will be sent again.
                     for text in held:
                         self._see(text, since)
                     held.clear()
@@ -131,7 +131,7 @@ class Sse(Visit):
 
 
 class SseTail(Connection):
-    """Decoded events of one SSE answer, and None at its end."""
+    """The decoded events of an SSE response, and None at its end."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request

@@ -1,4 +1,4 @@
-"""What the writers, the readers and the churn share, and what must be true in the end."""
+"""State shared by writers, readers and churn, and the invariants that the audit checks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SHOWN_FAILURES = 20
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """An append the server has promised to keep.
+    """An acknowledged append.
 
-    The offset is unknown when only the retry was answered: a duplicate is told the stream's tail.
+    The offset is unknown if only the retry was acknowledged: a duplicate gets the stream's tail.
     """
 
     writer: int
@@ -29,7 +29,7 @@ class Acknowledged:
 
 @dataclass(slots=True)
 class Ledger:
-    """Everything acknowledged on one stream; each writer numbers its messages from 0."""
+    """All acknowledged appends of one stream; each writer numbers its messages from 0."""
 
     next_index: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     appends: list[Acknowledged] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Ledger:
         return first
 
     def problems(self, stored: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Why the stored messages are not exactly the acknowledged ones in order."""
+        """The differences between the stored messages and the acknowledged ones, in order."""
         found = [(item["w"], item["i"]) for item in stored]
         per_writer: dict[int, list[int]] = defaultdict(list)
         for writer, index in found:
@@ -77,7 +77,7 @@ def _difference(found: list[int], expected: list[int]) -> str:
 
 
 class Follower:
-    """Checks what one live reader sees: no gap, no repetition, whatever the reconnects."""
+    """Checks that a live reader has no gaps and no repetitions, even across reconnects."""
 
     def __init__(self, from_start: bool) -> None:
         self._from_start = from_start
@@ -85,7 +85,7 @@ class Follower:
         self.seen = 0
 
     def see(self, messages: Iterable[Mapping[str, Any]]) -> str | None:
-        """The first problem among them, if any."""
+        """The first problem of these messages, if any."""
         for message in messages:
             writer, index = message["w"], message["i"]
             last = self._last.get(writer, -1 if self._from_start else None)
@@ -127,6 +127,6 @@ class World:
             self.failures.append(reason)
 
     def note_delays(self, messages: Iterable[Mapping[str, Any]], live_since: float) -> None:
-        """How long ago the messages were sent, for those sent while the reader was waiting."""
+        """Record the age of messages that were sent while the reader was waiting."""
         now = time.monotonic()
         self.delays += [now - item["t"] for item in messages if item["t"] > live_since]

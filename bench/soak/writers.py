@@ -1,4 +1,4 @@
-"""Writers: single messages, batches, and idempotent producers that lose their connection."""
+"""Writers of single messages and batches, and idempotent producers that lose connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEW_EPOCH = 0.01
 
 
 async def write(world: World, writer: int, per_second: float, dice: random.Random) -> None:
-    """One writer, on all streams, until told to stop."""
+    """Run one writer, on all streams, until stopped."""
     styles = (Single, Batch, Producer)
     style = styles[writer % len(styles)](world, writer, dice)
     try:
@@ -88,7 +88,7 @@ class Batch(Single):
 
 
 class Producer(Single):
-    """Numbered requests, so that one may be repeated when its answer was lost."""
+    """Numbered requests, which can be repeated after a lost response."""
 
     def __init__(self, world: World, writer: int, dice: random.Random) -> None:
         super().__init__(world, writer, dice)

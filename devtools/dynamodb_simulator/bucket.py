@@ -1,4 +1,4 @@
-"""The bucket for large bodies and segments in memory, as slow and as unreliable as the table."""
+"""S3 in memory, for large bodies and segments, as slow and as unreliable as the table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LATENCY = (0.005, 0.1)
 
 
 class MemoryBucket:
-    """The bucket, and at the same time a first client of it."""
+    """A bucket, which is also its own first client."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class MemoryBucket:
 
 
 class BucketHandle:
-    """What one process has of the bucket."""
+    """The client of one process."""
 
     def __init__(self, objects: dict[str, bytes], line: Line) -> None:
         self._objects = objects
@@ -62,7 +62,7 @@ class BucketHandle:
         await self._call("PutObject", key, effect)
 
     async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
-        """`KeyError` when there is nothing, `IndexError` when nothing of it is in the range."""
+        """Raises `KeyError` for a missing object, and `IndexError` for an empty range."""
 
         def effect(_: Flight) -> bytes:
             body = self._objects[key][begin:end]

@@ -1,6 +1,6 @@
-"""The meaning of DynamoDB's calls on one table, each in one moment: no time passes, nothing fails.
+"""The semantics of DynamoDB's calls on one table, each atomic: no time passes, nothing fails.
 
-Every item keeps its versions for as long as an eventually consistent read may return them.
+Every item keeps its old versions as long as an eventually consistent read may return them.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from devtools.dynamodb_simulator.requests import (
     transaction,
     write,
 )
-from devtools.dynamodb_simulator.values import Invalid, Item, checked, number
+from devtools.dynamodb_simulator.values import Invalid, Item, number, validate_item
 from tailrace.aws.client.failures import ConditionFailed, Reason, Refused, TransactionCanceled
 
 PAGE_BYTES = 1024 * 1024
 INDEX_OVERHEAD = 100
-"""What an index entry counts beyond its attributes."""
+"""The size of an index entry in addition to its attributes."""
 LONGEST_ANSWER = 10.0
-"""No call takes longer, in seconds."""
+"""The maximum duration of a call, in seconds."""
 TOKEN_SECONDS = 600
-"""For so long a transaction is recognised by its token."""
+"""How long a transaction is recognised by its token, in seconds."""
 
 
 class Change(NamedTuple):
@@ -59,7 +59,7 @@ class Version:
     size: int
     at: float
     seen: float
-    """Since when a query sees it: a query may see one part of a transaction before another."""
+    """The time from which queries see it: a query may see parts of a transaction."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class Engine:
         self._kept = lag + LONGEST_ANSWER
         self._partitions: dict[str, Partition] = {}
         self._index: dict[str, dict[Key, list[Version]]] = {}
-        """Of each `g`, the items that have it or had it lately."""
+        """For each `g`, the items that have it or had it recently."""
         self._graves: deque[tuple[float, Key]] = deque()
         self._tokens: dict[str, tuple[float, Any]] = {}
         self._units = 0.0
@@ -106,7 +106,7 @@ class Engine:
     def execute(
         self, operation: str, request: Request, now: float, window: float = 0.0
     ) -> dict[str, Any]:
-        """`window`: for so long from now on, a query may see parts of a transaction."""
+        """Execute a call; for `window` seconds, queries may see parts of a transaction."""
         try:
             self._check(operation, request)
             self._units = 0.0
@@ -128,7 +128,7 @@ class Engine:
         return answer
 
     def pieces(self, request: Request, clock: Callable[[], float]) -> list[Piece]:
-        """A batch is not atomic: each of its writes happens when it is called."""
+        """The writes of a batch, which is not atomic: each happens when it is called."""
         operation = "BatchWriteItem"
         try:
             self._check(operation, request)
@@ -144,7 +144,7 @@ class Engine:
         self._write("BatchWriteItem", each, clock())
 
     def items(self) -> Iterator[Item]:
-        """All there is now, by partition and in order."""
+        """All current items, by partition and in order."""
         for name in sorted(self._partitions):
             partition = self._partitions[name]
             for sort in partition.order:
@@ -187,7 +187,7 @@ class Engine:
             last = item
             if asked.test is None or asked.test(item, asked.values):
                 items.append(_projected(item, asked.projected))
-            # DynamoDB does not look whether anything follows.
+            # DynamoDB does not check whether more items follow.
             more = scanned == asked.limit
             if more:
                 break
@@ -214,7 +214,7 @@ class Engine:
                 yield version.item, version.size
 
     def _indexed(self, asked: Query, now: float) -> Iterator[tuple[Item, int]]:
-        """Each item comes to the index in its own time."""
+        """The items of the index, each visible after its own delay."""
         rows: list[tuple[tuple[Any, str, str], Item]] = []
         for (p, s), versions in self._index.get(asked.partition, {}).items():
             item = self._replica(now)(versions).item
@@ -226,10 +226,10 @@ class Engine:
             start = asked.start
             if start is None or (row > start if asked.forward else row < start):
                 entry = {name: item[name] for name in INDEX_ENTRY}
-                yield entry, INDEX_OVERHEAD + checked(entry)[1]
+                yield entry, INDEX_OVERHEAD + validate_item(entry)[1]
 
     def _replica(self, now: float) -> Visible:
-        """What a copy of the data shows that may be behind."""
+        """The item in a replica, which may lag behind."""
         behind = self._chance.random() * 2 - 1
         if behind <= 0 or not self._lag:
             return _newest
@@ -260,7 +260,7 @@ class Engine:
         judged = [_judged(each, self._latest(each.key, now)) for each in writes]
         reasons = [one if isinstance(one, Reason) else Reason("None", None) for one in judged]
         if any(reason.code != "None" for reason in reasons):
-            # Only a failed condition is news for the caller; the client treats the rest as its bug.
+            # Only a failed condition is an expected error; the client treats all others as bugs.
             if any(reason.code == "ConditionalCheckFailed" for reason in reasons):
                 raise TransactionCanceled("TransactWriteItems", tuple(reasons))
             code = "TransactionCanceledException"
@@ -293,12 +293,12 @@ class Engine:
 
     def _latest(self, target: Key, now: float) -> Version:
         version = self._versions(target)[-1]
-        # What one call has seen, a query after it sees, too.
+        # A query sees everything that an earlier call has returned.
         version.seen = min(version.seen, now)
         return version
 
     def _commit(self, target: Key, after: Outcome, now: float, seen: float) -> None:
-        self._bury(now)
+        self._discard_old_versions(now)
         name, sort = target
         partition = self._partitions.get(name)
         versions = partition.slots.get(sort) if partition else None
@@ -321,8 +321,8 @@ class Engine:
         if after.item != before.item:
             self.changes.append(Change(now, target, before.item, after.item))
 
-    def _bury(self, now: float) -> None:
-        """Forget what no read can return any more."""
+    def _discard_old_versions(self, now: float) -> None:
+        """Discard versions that no read can return any more."""
         while self._graves and self._graves[0][0] < now - self._kept:
             at, (name, sort) = self._graves.popleft()
             partition = self._partitions[name]
@@ -365,7 +365,7 @@ def _seen_at(now: float) -> Visible:
 
 
 def _span(order: Sequence[Any], comparison: str, bounds: Sequence[Any]) -> tuple[int, int]:
-    """The part of a sorted sequence for which the comparison holds."""
+    """The range of a sorted sequence that satisfies the comparison."""
     if not comparison:
         return 0, len(order)
     low = high = bounds[0]
@@ -408,7 +408,7 @@ def _outcome(each: Write, before: Version) -> Outcome:
         item = {"p": {"S": each.key[0]}, "s": {"S": each.key[1]}}
     if each.update is not None:
         item = each.update.apply(item, each.values)
-    item, size = checked(item)
+    item, size = validate_item(item)
     check_item(item, size)
     return Outcome(item, size)
 
@@ -437,7 +437,7 @@ def _read_units(size: int, consistent: bool) -> float:
 
 
 def _write_units(before: Version, after: Outcome) -> float:
-    """The item, and its entry in the index where that changes."""
+    """The write units of the item, and of its index entry if that changes."""
     entries = [_index_key(before.item), _index_key(after.item)]
     changed = 0 if entries[0] == entries[1] else sum(entry is not None for entry in entries)
     return max(1, ceil(max(before.size, after.size) / 1024)) + changed

@@ -1,6 +1,6 @@
-"""DynamoDB's expressions, parsed once and kept: conditions, key conditions, updates, projections.
+"""Parses DynamoDB's expressions, with a cache: conditions, key conditions, updates, projections.
 
-The parts of the language that Tailrace has no use for are refused, never guessed at.
+Parts of the language that Tailrace does not use are refused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RESERVED = frozenset(
 
 @dataclass
 class Used:
-    """What an expression refers to."""
+    """The names and values that an expression refers to."""
 
     names: set[str] = field(default_factory=set)
     """With the `#`."""
@@ -81,7 +81,7 @@ class Update(NamedTuple):
         return frozenset([*(n for n, _ in self.sets), *self.removes, *(n for n, _ in self.adds)])
 
     def apply(self, item: Item, values: Values) -> Item:
-        """All operands are read from the item as it was."""
+        """Apply the update; all operands are read from the old item."""
         after = dict(item)
         for name, operand in self.sets:
             value = operand(item, values)
@@ -103,7 +103,7 @@ class Projection(NamedTuple):
 
 
 Names = tuple[tuple[str, str], ...]
-"""ExpressionAttributeNames, as a key for what was parsed before."""
+"""ExpressionAttributeNames, as part of a cache key."""
 
 
 @lru_cache(maxsize=1024)
@@ -169,7 +169,7 @@ class _Parser:
         return token
 
     def _take(self, *words: str) -> str:
-        """The next token if it is one of these, or nothing."""
+        """Consume the next token if it is one of these."""
         if self._peek().upper() in words:
             return self._next().upper()
         return ""
@@ -212,7 +212,7 @@ class _Parser:
         return self._next()
 
     def _operand(self, kinds: frozenset[str] | None = None) -> Operand:
-        """`kinds`: the types that a value may have; an attribute of another is no error."""
+        """Parse an operand; `kinds` are the allowed types of values. Attributes are not checked."""
         if self._peek().startswith(":"):
             name = self.value()
             return _constant(name) if kinds is None else _constant_of(name, kinds)
@@ -350,7 +350,7 @@ class _Parser:
         return self._operand()
 
 
-# What parsing leaves behind: plain functions of an item and the values of a request.
+# The results of parsing: functions of an item and the values of a request.
 
 
 def _constant(name: str) -> Operand:

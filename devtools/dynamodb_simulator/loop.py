@@ -1,8 +1,8 @@
 """An event loop whose time is virtual and whose every choice comes from a seed.
 
-Callbacks keep the order that asyncio promises: first come, first served. What a real loop leaves
-open is open here, too, and chosen by the seed: which of two timers due at once goes first, and how
-much time passes while callbacks run, so that an answer may come in between any two steps of a task.
+Callbacks run in the order that asyncio guarantees, first in, first out. Everything that a real loop
+leaves open is chosen by the seed: which of two simultaneous timers fires first, and how much time
+passes while callbacks run, so that a response may arrive between any two steps of a task.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from typing import Any, NoReturn, TypeVar
 T = TypeVar("T")
 
 EPOCH = 1_700_000_000
-"""What the wall clock shows when a run begins, in seconds."""
+"""The time of the wall clock at the start of a run, in seconds."""
 SECONDS = 7 * 86_400.0
 STEPS = 2_000_000
 STALLS = 0.05
-"""How often the process takes so long over a step that other things happen meanwhile."""
+"""The probability that a step takes so long that other events happen meanwhile."""
 STALL_SECONDS = 0.02
 CANCELLATIONS = 20
-"""How often a task may refuse to end before that is an error."""
+"""How often a task may suppress its cancellation before that is an error."""
 
 
 class Deadlock(Exception):
-    """Nothing is ready and nothing ever will be."""
+    """No callback is ready, and none ever will be."""
 
 
 class Endless(Exception):
-    """The run went on for longer than it was allowed to."""
+    """The run exceeded its limit of time or steps."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    # Private to asyncio, but the same in every version we run on.
+    # Private to asyncio, but the same in all supported versions.
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
     _stopping: bool
@@ -50,7 +50,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.steps = 0
         self.tasks: list[asyncio.Task[Any]] = []
-        """All there ever were: what asyncio alone holds may vanish when memory is collected."""
+        """All tasks: asyncio has weak references only, and collected tasks would be lost."""
         self.unheard: list[BaseException] = []
         self._now = 0.0
         self._chance = chance
@@ -114,7 +114,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def _write_to_self(self) -> None:
-        """Would wake up a sleeping selector; there is none."""
+        """Does nothing: there is no selector to wake up."""
 
 
 def run(
@@ -125,12 +125,12 @@ def run(
     steps: int = STEPS,
     stalls: float = STALLS,
 ) -> T:
-    """What `main` returns in the one run that this seed stands for.
+    """Run `main` with this seed, and return its result.
 
-    At most `seconds` of virtual time and `steps` callbacks. An error in a task that nobody awaits
-    fails the run, too.
+    The limits are `seconds` of virtual time and `steps` callbacks. An error in a task that is never
+    awaited fails the run, too.
     """
-    # Not the seed itself: what `main` draws from `Random(seed)` must not go in step with the loop.
+    # Not the seed itself: numbers that `main` draws from `Random(seed)` must be independent.
     chance = random.Random(f"loop {seed}")
     loop = VirtualLoop(chance, stalls, seconds, steps)
     with _determined(chance, loop):
@@ -155,7 +155,7 @@ def _end(loop: VirtualLoop) -> None:
             break
         for task in pending:
             task.cancel()
-        # A cleanup may wait for something that never comes: then it is cancelled, too.
+        # A cleanup may wait for an event that never occurs: then it is cancelled, too.
         with suppress(Deadlock):
             loop.run_until_complete(asyncio.wait(pending))
     else:
@@ -171,7 +171,9 @@ def _end(loop: VirtualLoop) -> None:
 
 @contextmanager
 def _determined(chance: random.Random, loop: VirtualLoop) -> Iterator[None]:
-    """Clocks, dice and secrets are the loop's; the collector would call finalizers at any time."""
+    """Replace clocks, random numbers and secrets, and disable the garbage collector.
+
+    The collector would call finalizers at unpredictable times."""
     secret = random.Random(chance.getrandbits(64)).randbytes
     replaced: list[tuple[Any, str, Any]] = [
         (random, "_urandom", secret),
@@ -201,7 +203,7 @@ def _determined(chance: random.Random, loop: VirtualLoop) -> Iterator[None]:
 def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, VirtualLoop)
     error = context.get("exception") or RuntimeError(context["message"])
-    # A gather that nobody awaits complains about its parts, which are cancelled when the run ends.
+    # A gather that is never awaited reports its parts, which are cancelled when the run ends.
     if not isinstance(error, asyncio.CancelledError):
         loop.unheard.append(error)
 
@@ -211,7 +213,7 @@ def _named(tasks: list[asyncio.Task[Any]]) -> str:
 
 
 def _place(task: asyncio.Task[Any]) -> str:
-    """Where the task waits, from the outside in."""
+    """The stack of a waiting task, from the outside in."""
     awaited: Any = task.get_coro()
     places = []
     while getattr(awaited, "cr_frame", None) is not None:

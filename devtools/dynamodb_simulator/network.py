@@ -1,8 +1,8 @@
-"""The way between a process and what it stores in: slow, out of order, and sometimes broken.
+"""The network between a process and its storage: slow, out of order, and unreliable.
 
-A call takes a while to arrive, has its effect in one moment, and its answer takes a while to come
-back. A client tries four times, as the real one does. What it hears in the end, and what really
-happened, may differ in every way that a network allows.
+A call takes time to arrive, has its effect at one instant, and its response takes time, too. A
+client makes four attempts, like the real one. The result that it gets and the real effect may
+differ in every way that a network permits.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from tailrace.aws.client.failures import Throttled, Unavailable
 
 ATTEMPTS = 4
 PATIENCE = 1.0
-"""The longest that a client waits for an answer, in seconds."""
+"""The timeout of a client, in seconds."""
 BACK_OFF = 0.05
 TRACED = 20_000
 READS = frozenset({"GetItem", "Query", "GetObject"})
 UNCLEAR = frozenset({"lost_request", "lost_answer", "late"})
-"""The faults after which a client cannot know whether it was carried out."""
+"""The faults after which a client cannot know whether its call took effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How likely each fault is, for every attempt of every call."""
+    """The probability of each fault, for every attempt of every call."""
 
     lost_request: float = 0.0
-    """It never arrives."""
+    """The request is lost."""
     lost_answer: float = 0.0
-    """It is carried out, but the client does not hear of it and tries again."""
+    """The response is lost, and the client retries."""
     late: float = 0.0
-    """The client gives it up for lost, and it is carried out later, up to `LATE` seconds."""
+    """The client times out, and the call takes effect up to `LATE` seconds later."""
     unreachable: float = 0.0
-    """No connection, and the client knows that nothing was done."""
+    """There is no connection, so the client knows that the call had no effect."""
     throttled: float = 0.0
-    """Refused for its rate, or for a transaction under way on the same item."""
+    """Throttled, or refused because of a concurrent transaction on the same item."""
     unprocessed: float = 0.0
-    """Each write of a batch is left for the client to send again."""
+    """A write of a batch is returned as unprocessed."""
 
     @classmethod
     def some(cls, probability: float, **more: float) -> Faults:
-        """Every fault with one probability."""
+        """The same probability for every fault."""
         return cls(**{fault.name: probability for fault in fields(cls)} | more)
 
 
@@ -69,7 +69,7 @@ class Event(NamedTuple):
 
 
 class Network:
-    """All the lines to one service, and the dice for everything on them."""
+    """All connections to one service, and the random numbers for their faults."""
 
     def __init__(
         self, chance: random.Random, latency: tuple[float, float], faults: Faults = CALM
@@ -87,14 +87,14 @@ class Network:
         return line
 
     def trace(self) -> list[Event]:
-        """What happened to every call, in the order in which it happened."""
+        """A log of all calls, in order."""
         return [
             Event(at, client, call, operation, subject(), what)
             for at, client, call, operation, subject, what in self._traced
         ]
 
     def delay(self) -> float:
-        """Mostly short."""
+        """A random delay, mostly short."""
         dice = self.chance.random()
         return self._shortest + (self._longest - self._shortest) * dice * dice * dice
 
@@ -116,12 +116,12 @@ class Network:
 
 
 Subject = Callable[[], str]
-"""What a call is about, put into words only when somebody wants to read it."""
+"""The subject of a call, formatted only when the trace is printed."""
 Effect = Callable[["Flight"], Any]
 
 
 class Flight:
-    """One attempt of one call, from being sent to being answered or given up."""
+    """One attempt of a call, from sending to the response or the timeout."""
 
     __slots__ = (
         "after", "answered", "call", "dropped", "effect", "error", "fate", "landed", "line",
@@ -138,7 +138,7 @@ class Flight:
         self.effect = effect
         self.fate = line.network.fate()
         self.after = line.network.delay()
-        """How long the answer takes to come back."""
+        """The delay of the response."""
         self.dropped = False
         self.landed = False
         self.result: Any = None
@@ -161,11 +161,11 @@ class Flight:
                 loop.call_later(self.after, self._answer)
 
     def drop(self) -> None:
-        """What is not done yet will not be done."""
+        """Discard the parts of the call that have not taken effect."""
         self.dropped = True
 
     def spread(self, pieces: Sequence[Callable[[], object]]) -> None:
-        """Do the pieces in any order, all before the answer, with other calls in between."""
+        """Execute the pieces in random order before the response, interleaved with other calls."""
         chance = self.line.network.chance
         for piece in chance.sample(pieces, len(pieces)):
             delay = self.after * max(0.0, chance.random() * 2 - 1)
@@ -185,7 +185,7 @@ class Flight:
         self.landed = True
         try:
             self.result = self.effect(self)
-        except Exception as error:  # noqa: BLE001 - it is the caller's
+        except Exception as error:  # noqa: BLE001 - raised in the caller
             self.error = error
         what = "done" if self.error is None else f"{type(self.error).__name__}: {self.error}"
         self.line.network.note(self, f"{self.fate} {what}" if self.fate else what)
@@ -198,7 +198,7 @@ class Flight:
 
 
 class Line:
-    """What one process has of a service. It can be cut, as by `kill -9` of the process."""
+    """The connection of one process to a service. It can be cut, as by `kill -9` of the process."""
 
     def __init__(self, network: Network, client: int) -> None:
         self.network = network
@@ -234,7 +234,7 @@ class Line:
         raise Unavailable(operation, "no answer", unclear=unclear)
 
     def cut(self) -> None:
-        """No call of this process returns any more; what is on its way may get lost or not."""
+        """Let no call of this process return any more; those in transit may take effect or not."""
         self.is_cut = True
         for flight in self._flights:
             if self.network.chance.random() < 0.5:
@@ -248,7 +248,7 @@ class Line:
         try:
             await flight.answered
         except asyncio.CancelledError:
-            # Who is cancelled does not wait, but has sent the request all the same, perhaps.
+            # A cancelled call does not wait, but its request may have been sent.
             if self.network.chance.random() < 0.5:
                 flight.drop()
             raise
@@ -258,7 +258,7 @@ class Line:
 
     async def _hang(self) -> NoReturn:
         never = asyncio.get_running_loop().create_future()
-        # Held on to, or the collector would take the task that waits for it.
+        # Keep a reference, or the garbage collector would remove the task that waits for it.
         self._never.append(never)
         await never
         raise AssertionError("this never returns")

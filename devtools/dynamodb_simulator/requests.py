@@ -1,4 +1,4 @@
-"""Requests to DynamoDB, checked as strictly as DynamoDB does before it looks at any item."""
+"""Validates requests as strictly as DynamoDB does before it reads any item."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from devtools.dynamodb_simulator.expressions import (
 from devtools.dynamodb_simulator.values import (
     Invalid,
     Item,
-    checked,
-    checked_value,
     comparable,
     number,
+    validate_item,
+    validate_value,
 )
 
 Request = Mapping[str, Any]
@@ -72,7 +72,7 @@ RETURNED: Mapping[str, set[str]] = {
 
 
 class Write(NamedTuple):
-    """An action on one item, checked as far as that is possible without the item."""
+    """An action on one item, validated as far as possible without the item."""
 
     action: str
     key: Key
@@ -93,10 +93,10 @@ class Query(NamedTuple):
     limit: int | None
     partition: str
     comparison: str
-    """Of the range key; empty for the whole partition."""
+    """Conditions on the range key; empty for the whole partition."""
     bounds: Sequence[Any]
     start: Any
-    """Sorts right before the first item to return."""
+    """The key right before the first item to return."""
     test: Test | None
     values: Values
     projected: Projection | None
@@ -120,7 +120,7 @@ def check_item(item: Item, size: int) -> None:
 def write(action: str, request: Request) -> Write:
     item, size = None, 0
     if action == "Put":
-        item, size = checked(request.get("Item"))
+        item, size = validate_item(request.get("Item"))
         check_item(item, size)
         target = key({name: item[name] for name in ("p", "s") if name in item})
     else:
@@ -162,7 +162,7 @@ def transaction(actions: object) -> list[Write]:
 
 
 def batch(request: Request) -> Iterator[tuple[str, Write, Request]]:
-    """The table, the write, and the write as it was sent."""
+    """The table, the parsed write and the original one, for each write."""
     tables = request.get("RequestItems")
     if not isinstance(tables, Mapping) or len(tables) != 1:
         raise Invalid("RequestItems has to name the table, and only it")
@@ -247,7 +247,7 @@ class Expressed:
         if self._names == {} or values == {}:
             raise Invalid("ExpressionAttributeNames and -Values must not be empty")
         self.values: Values = (
-            {name: checked_value(value)[0] for name, value in values.items()} if values else {}
+            {name: validate_value(value)[0] for name, value in values.items()} if values else {}
         )
         self._key = tuple(self._names.items()) if self._names else ()
         self._used_names: set[str] = set()
@@ -272,7 +272,7 @@ class Expressed:
         return None if text is None else self._use(projection(text, self._key))
 
     def check(self) -> None:
-        """All that is used is given, and all that is given is used."""
+        """Check that all names and values are defined, and that all of them are used."""
         if self.values.keys() != self._used_values:
             different = ", ".join(sorted(self.values.keys() ^ self._used_values))
             raise Invalid(f"attribute values not defined or unused in expressions: {different}")

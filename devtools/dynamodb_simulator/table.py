@@ -1,7 +1,7 @@
-"""DynamoDB in memory, with everything about it that a store can trip over.
+"""DynamoDB in memory, with all the faults that a store must tolerate.
 
-Stale reads, lost, late and doubled requests, answers that never come, processes that die in the
-middle of a call: all of it is drawn from one `random.Random`, so that a seed is a story.
+Stale reads, lost, late and duplicated requests, lost responses, processes that crash during a call:
+all are drawn from one `random.Random`, so that a seed reproduces a run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LAG = 0.5
 
 
 class MemoryTable:
-    """The table, and at the same time a first client of it.
+    """A table, which is also its own first client.
 
-    `latency`: the shortest and the longest way to the table, and the same back, in seconds.
-    `lag`: how old the data of an eventually consistent read may be, in seconds.
-    `page_bytes`: what a query reads at most before it returns a page.
-    `name`: requests for any other table are refused; without one, nobody looks.
+    `latency`: the minimum and maximum delay in each direction, in seconds.
+    `lag`: the maximum age of the data in an eventually consistent read, in seconds.
+    `page_bytes`: the maximum number of bytes that a query reads for a page.
+    `name`: requests for any other table are refused; by default the name is not checked.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class MemoryTable:
         self._first = self.connect()
 
     def connect(self) -> Handle:
-        """The client of another process."""
+        """Create the client of another process."""
         return Handle(self._engine, self.network.line())
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,11 +60,11 @@ class MemoryTable:
     def faults(self, faults: Faults) -> None:
         self.network.faults = faults
 
-    # For the eyes of a test
+    # For assertions of tests
 
     @property
     def changes(self) -> list[Change]:
-        """Everything that was ever written, in the order in which it took effect."""
+        """All writes, in the order in which they took effect."""
         return self._engine.changes
 
     def items(self) -> Iterator[Item]:
@@ -74,12 +74,12 @@ class MemoryTable:
         return self.network.trace()
 
     def story(self) -> str:
-        """What happened, to print when a run has gone wrong."""
+        """The trace of all calls, for a failed run."""
         return "\n".join(map(str, self.trace()))
 
 
 class Handle:
-    """What one process has of the table."""
+    """The client of one process."""
 
     def __init__(self, engine: Engine, line: Line) -> None:
         self._engine = engine
@@ -105,7 +105,7 @@ class Handle:
         self._line.close()
 
     def cut(self) -> None:
-        """As `kill -9` of the process: no call returns, and what is under way may be lost."""
+        """Act like `kill -9` of the process: no call returns, and calls in transit may be lost."""
         self._line.cut()
 
     def _batch(self, request: Mapping[str, Any], flight: Flight) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Handle:
 
 
 def _subject(request: Mapping[str, Any]) -> str:
-    """The keys that a request is about: `chain/0003`."""
+    """The keys in a request, such as `chain/0003`."""
     if "TransactItems" in request:
         actions = [(name, body) for one in request["TransactItems"] for name, body in one.items()]
         return ", ".join(f"{name} {_subject(body)}" for name, body in actions)

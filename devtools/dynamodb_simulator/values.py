@@ -1,4 +1,4 @@
-"""Values in DynamoDB's JSON: what is valid, how large it is, and how it compares."""
+"""Values in DynamoDB's JSON: validation, size and comparison."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ORDERED = frozenset("SNB")
 
 
 class Invalid(Exception):
-    """What DynamoDB answers with a ValidationException."""
+    """An error that DynamoDB reports as a ValidationException."""
 
 
-def checked(item: object) -> tuple[Item, int]:
-    """A copy that is ours, numbers written one way, and its size in bytes."""
+def validate_item(item: object) -> tuple[Item, int]:
+    """Copy and validate an item; returns it with normalised numbers, and its size in bytes."""
     if not isinstance(item, Mapping):
         raise Invalid("an item is a map of attributes")
     copy: Item = {}
@@ -31,12 +31,12 @@ def checked(item: object) -> tuple[Item, int]:
     for name, value in item.items():
         if not name:
             raise Invalid("Empty attribute name")
-        copy[name], bytes_ = checked_value(value)
+        copy[name], bytes_ = validate_value(value)
         size += bytes_ + (len(name) if name.isascii() else len(name.encode()))
     return copy, size
 
 
-def checked_value(value: object) -> tuple[Value, int]:
+def validate_value(value: object) -> tuple[Value, int]:
     if not isinstance(value, Mapping) or len(value) != 1:
         raise Invalid("Supplied AttributeValue must contain exactly one of the supported datatypes")
     ((kind, content),) = value.items()
@@ -51,12 +51,12 @@ def checked_value(value: object) -> tuple[Value, int]:
     if (kind == "BOOL" and isinstance(content, bool)) or (kind == "NULL" and content is True):
         return {kind: content}, 1
     if kind in ("SS", "NS", "BS") and isinstance(content, list):
-        return _checked_set(kind, content)
+        return _validate_set(kind, content)
     if kind == "L" and isinstance(content, list):
-        pairs = [checked_value(element) for element in content]
+        pairs = [validate_value(element) for element in content]
         return {kind: [element for element, _ in pairs]}, 3 + sum(size + 1 for _, size in pairs)
     if kind == "M" and isinstance(content, Mapping):
-        copy, size = checked(content)
+        copy, size = validate_item(content)
         return {kind: copy}, 3 + size + len(copy)
     raise Invalid(f"Unexpected content of type {kind}: {content!r:.60}")
 
@@ -66,7 +66,7 @@ def same(left: Value, right: Value) -> bool:
 
 
 def comparable(value: Value) -> tuple[str, Any]:
-    """Type and content, so that contents of one type compare as DynamoDB compares them."""
+    """The type and the content, in a form that compares like in DynamoDB."""
     ((kind, content),) = value.items()
     if kind == "N":
         return kind, number(content)
@@ -97,8 +97,8 @@ def decoded(text: str) -> bytes:
         raise Invalid(f"not base64: {text!r:.60}") from None
 
 
-def _checked_set(kind: str, content: list[Any]) -> tuple[Value, int]:
-    elements = [checked_value({kind[0]: element}) for element in content]
+def _validate_set(kind: str, content: list[Any]) -> tuple[Value, int]:
+    elements = [validate_value({kind[0]: element}) for element in content]
     texts = sorted(element[kind[0]] for element, _ in elements)
     if not texts or len(set(texts)) < len(texts):
         raise Invalid("a set has to have elements, each of them once")

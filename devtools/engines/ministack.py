@@ -15,7 +15,7 @@ PYTHON: Final = ENGINES / "ministack" / "bin" / "python"
 
 
 class Ministack(Process):
-    """One ministack process on loopback; what it holds ends with it."""
+    """A ministack process on loopback, whose data is lost when it stops."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -39,7 +39,7 @@ class Ministack(Process):
         return super().start()
 
     def _settings(self) -> dict[str, str]:
-        # Nothing but this: ministack takes many variables, some as common as AUTH and SERVICES.
+        # A minimal environment: ministack reads many variables, such as AUTH and SERVICES.
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(self.directory),
@@ -48,9 +48,9 @@ class Ministack(Process):
             "GATEWAY_PORT": str(self.port),
             "S3_DATA_DIR": str(self.directory / "s3"),
             "LOG_LEVEL": "WARNING",
-            # It would remove containers of another ministack from the machine's Docker.
+            # Otherwise it would remove containers of other ministacks from the machine's Docker.
             "DOCKER_HOST": f"unix://{self.directory}/no-docker",
-            # Two listeners on fixed ports.
+            # These would listen on fixed ports.
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
         }
@@ -64,7 +64,7 @@ class Ministack(Process):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where DynamoDB (`url`) and S3 are; `name` is that of the DynamoDB engine."""
+    """The URLs of DynamoDB (`url`) and S3; `name` is the name of the DynamoDB engine."""
 
     name: str
     url: str
@@ -72,12 +72,12 @@ class Engine:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment in which a server, or boto3, uses it."""
+        """Environment variables with which a server, or boto3, uses it."""
         return {
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_REGION": "us-east-1",
-            "AWS_DEFAULT_REGION": "us-east-1",  # boto3 reads no other
+            "AWS_DEFAULT_REGION": "us-east-1",  # boto3 reads this one only
             "AWS_ENDPOINT_URL_DYNAMODB": self.url,
             "AWS_ENDPOINT_URL_S3": self.s3_url,
             "AWS_EC2_METADATA_DISABLED": "true",

@@ -1,4 +1,4 @@
-"""SeaweedFS: S3 on loopback that asks for real signatures, which ministack does not check."""
+"""SeaweedFS: S3 on loopback that checks signatures, which ministack does not."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from devtools.processes import ENGINES, Process, free_ports
 
 WEED: Final = ENGINES / "seaweedfs" / "weed"
 MISSING: Final = ENGINES / "seaweedfs" / "missing"
-"""Says why set-up could not bring it."""
+"""Its text says why `make setup` could not install SeaweedFS."""
 SERVERS: Final = ("master", "volume", "filer", "s3", "admin")
 
 
 class Seaweedfs(Process):
-    """One SeaweedFS process on loopback with keys of its own; what it holds ends with it."""
+    """A SeaweedFS process on loopback with its own keys, whose data is lost when it stops."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -31,7 +31,7 @@ class Seaweedfs(Process):
             "SeaweedFS",
             [WEED, "-logtostderr=true", "mini", *self._options()],
             directory / "log",
-            # Nothing but this: it takes settings from variables, too.
+            # A minimal environment: it reads settings from variables, too.
             env={"HOME": str(directory), "TMPDIR": str(directory)},
             cwd=directory,
             ready=self._answers,
@@ -43,12 +43,12 @@ class Seaweedfs(Process):
 
     @property
     def client_env(self) -> dict[str, str]:
-        """The environment in which a server, or boto3, uses it."""
+        """Environment variables with which a server, or boto3, uses it."""
         return {
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_REGION": "us-east-1",
-            "AWS_DEFAULT_REGION": "us-east-1",  # boto3 reads no other
+            "AWS_DEFAULT_REGION": "us-east-1",  # boto3 reads this one only
             "AWS_ENDPOINT_URL_S3": self.url,
             "AWS_EC2_METADATA_DISABLED": "true",
         }
@@ -59,7 +59,7 @@ class Seaweedfs(Process):
 
     def kill(self) -> None:
         super().kill()
-        # It opens sockets there, wherever it is told to work, and leaves some.
+        # It creates sockets there, whatever its working directory, and leaves some behind.
         for port in self._ports:
             for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                 left.unlink(missing_ok=True)
@@ -76,7 +76,7 @@ class Seaweedfs(Process):
         yield "-ip=127.0.0.1"
         yield "-ip.bind=127.0.0.1"
         yield "-master.telemetry=false"
-        # Every port, even of servers without use here: the defaults are fixed ones.
+        # All ports, even those of unused servers: the defaults are fixed.
         for server, http, grpc in zip(SERVERS, self._ports[::2], self._ports[1::2], strict=True):
             yield f"-{server}.port={http}"
             yield f"-{server}.port.grpc={grpc}"

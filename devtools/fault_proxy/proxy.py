@@ -1,10 +1,10 @@
-"""A proxy between DynamoDB's clients and an engine that does to requests what networks do.
+"""A proxy between DynamoDB clients and an engine that simulates network faults.
 
     async with FaultProxy(engine.url, seed=1, weights=ROUGH) as proxy:
         store = DynamoStore(Settings(endpoint_url=proxy.url, ...))
 
-Each request is a unit: read in full, given one `Action`, and answered, or not. Chance chooses the
-action by `weights`, or a `script` does, to hit one exact call. S3 goes through it as well.
+Each request is read in full and gets one `Action`, chosen at random by `weights`, or by a `script`
+that selects certain calls. The proxy also works for S3.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ BROKEN: Final = (OSError, EOFError)
 
 
 class Action(StrEnum):
-    """What happens to one request."""
+    """The treatment of one request."""
 
     PASS = "pass"
     DROP_REQUEST = "drop request"
-    """Never reaches the engine; the connection closes without an answer."""
+    """Not delivered; the connection closes without a response."""
     DROP_ANSWER = "drop answer"
-    """Carried out; the connection is reset instead of the answer."""
+    """Delivered; the connection is reset instead of a response."""
     TRUNCATE_ANSWER = "truncate answer"
-    """Carried out; the connection is reset in the middle of the answer."""
+    """Delivered; the connection is reset in the middle of the response."""
     DELAY_REQUEST = "delay request"
     DELAY_ANSWER = "delay answer"
     DUPLICATE = "duplicate"
-    """Carried out and answered, and delivered once more later."""
+    """Delivered with its response, and delivered again later."""
     LATE = "late"
-    """The connection closes at once, and the request is delivered later all the same."""
+    """The connection closes at once, and the request is delivered later."""
     THROTTLE_PROVISIONED = "throttle provisioned"
     THROTTLE = "throttle"
     HOT_KEY_PROVISIONED = "hot key provisioned"
-    """Throttled because of the rate at one key, as a table with provisioned capacity says it."""
+    """Throttled for the rate of one key, with the error of a table with provisioned capacity."""
     HOT_KEY = "hot key"
-    """The same, as a table on demand says it."""
+    """The same, with the error of an on-demand table."""
     FAIL_BEFORE = "fail before"
-    """500, and not carried out."""
+    """500, not delivered."""
     FAIL_AFTER = "fail after"
-    """500, although carried out."""
+    """500, although delivered."""
 
 
 ROUGH: Final[Mapping[Action, float]] = {
@@ -71,23 +71,23 @@ ROUGH: Final[Mapping[Action, float]] = {
     Action.FAIL_BEFORE: 2,
     Action.FAIL_AFTER: 1,
 }
-"""A very bad day."""
+"""Many faults of all kinds."""
 
 Script = Callable[[str, dict[str, Any]], Action | None]
-"""The action for an operation with its parameters; None passes it."""
+"""Returns the action for an operation and its parameters; None passes the request."""
 
 
 class Request(NamedTuple):
     raw: bytes
     method: str
     operation: str
-    """Such as `PutItem`; for S3 the method and the path, such as `PUT /bucket/key`."""
+    """The operation, such as `PutItem`; for S3 the method and path, such as `PUT /bucket/key`."""
     dynamodb: bool
     body: bytes
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The JSON of a DynamoDB request; nothing for S3."""
+        """The JSON of a DynamoDB request; empty for S3."""
         return dict(json.loads(self.body)) if self.dynamodb else {}
 
 
@@ -98,14 +98,14 @@ class Answer(NamedTuple):
 
     @property
     def first_half(self) -> bytes:
-        """Cut within the body, or within the head where there is no body."""
+        """Truncate within the body, or within the head if there is no body."""
         if not self.body_bytes:
             return self.raw[: len(self.raw) // 2]
         return self.raw[: -((self.body_bytes + 1) // 2)]
 
 
 class FaultProxy:
-    """`counts` says what was done, `operations` what was asked for."""
+    """The proxy; `counts` has the number of each action, `operations` that of each operation."""
 
     def __init__(
         self,
@@ -118,8 +118,10 @@ class FaultProxy:
         script: Script | None = None,
         delay: tuple[float, float] = (0.005, 0.1),
     ) -> None:
-        """`s3` is its engine where that is another one; `only` names the operations that chance
-        may touch; `delay` is in seconds, from and to."""
+        """Create a proxy.
+
+        `s3` is the engine of S3 if that is another one, `only` limits random faults to these
+        operations, and `delay` is the range of delays in seconds."""
         self.weights = weights
         self.only = only
         self.script = script
@@ -143,7 +145,7 @@ class FaultProxy:
 
     @property
     def outage(self) -> bool:
-        """While set, every connection is reset: those that are open, and new ones at once."""
+        """While set, all connections are reset: open ones, and new ones at once."""
         return self._outage
 
     @outage.setter
@@ -154,13 +156,13 @@ class FaultProxy:
                 _reset(client)
 
     async def heal(self) -> None:
-        """No more faults; returns when what was to be delivered late has been."""
+        """Stop all faults, and wait for late deliveries."""
         self.weights = self.script = None
         self.outage = False
         await self.committed()
 
     async def committed(self) -> None:
-        """Returns when no delivery is outstanding."""
+        """Wait until no delivery is outstanding."""
         while self._later:
             await asyncio.gather(*self._later)
 
@@ -185,7 +187,9 @@ class FaultProxy:
         for _, upstream in chain.from_iterable(self._idle.values()):
             upstream.transport.abort()
         await self._server.wait_closed()
-        await asyncio.sleep(0)  # An aborted transport closes its socket in the loop's next turn.
+        await asyncio.sleep(
+            0
+        )  # An aborted transport closes its socket in the loop's next iteration.
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _spawn(self._serving, self._serve(reader, writer))
@@ -210,7 +214,7 @@ class FaultProxy:
                 await writer.wait_closed()
 
     async def _treat(self, request: Request, client: asyncio.StreamWriter) -> bool:
-        """Whether the connection lives on."""
+        """Treat a request; False if the connection has to be closed."""
         action = self._choose(request)
         self.counts[action] += 1
         self.operations[request.operation] += 1
@@ -287,7 +291,7 @@ def _spawn(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> N
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Ends a connection with RST; what was written before may or may not arrive."""
+    """End a connection with RST; data written before may or may not arrive."""
     transport = writer.transport
     connected: socket.socket | None = writer.get_extra_info("socket")
     if connected is not None and not transport.is_closing():
@@ -326,7 +330,7 @@ def _parse(head: bytes) -> tuple[str, dict[str, str]]:
 
 
 async def _read_body(reader: asyncio.StreamReader, fields: Mapping[str, str]) -> bytes:
-    """The body as it is on the wire, with the frames of its chunks."""
+    """Read the raw body, including the framing of its chunks."""
     if "chunked" not in fields.get("transfer-encoding", ""):
         return await reader.readexactly(int(fields.get("content-length", "0")))
     raw = b""
@@ -344,7 +348,7 @@ async def _read_body(reader: asyncio.StreamReader, fields: Mapping[str, str]) ->
 
 
 def _refusal(action: Action, request: Request) -> bytes | None:
-    """The answer without delivery, for the actions that give one."""
+    """The response of actions that do not deliver the request."""
     match action:
         case Action.THROTTLE_PROVISIONED:
             return _throttled(request, "ProvisionedThroughputExceededException")
@@ -354,7 +358,7 @@ def _refusal(action: Action, request: Request) -> bytes | None:
             reasons = {"ThrottlingReasons": [_hot_key(request)]}
             return _throttled(request, "ProvisionedThroughputExceededException", reasons)
         case Action.HOT_KEY:
-            # The two exceptions spell the member differently; see botocore's model of DynamoDB.
+            # The exceptions differ in the case of this member; see botocore's model of DynamoDB.
             reasons = {"throttlingReasons": [_hot_key(request)]}
             return _throttled(request, "ThrottlingException", reasons)
         case Action.FAIL_BEFORE:

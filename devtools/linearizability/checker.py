@@ -1,4 +1,4 @@
-"""What was asked of streams and what was answered, and whether both can be true.
+"""Checker of recorded histories: can these answers of a stream all be true?
 
 `History` records events with the times at which they were invoked and returned. `check` compares
 them with what the streams hold in the end and lists what should not have happened. The rules are
@@ -262,9 +262,9 @@ class Stream:
     def __init__(self, lives: Sequence[Life]) -> None:
         self.lives = lives
         self.missing: list[Event] = []
-        """Who was told that there is no such stream."""
+        """Operations that were told that there is no such stream."""
         self.strays: list[Event] = []
-        """What was acknowledged although there was no such stream."""
+        """Operations that were acknowledged although there was no such stream."""
 
 
 # The rules for the incarnations of a stream
@@ -353,7 +353,7 @@ def producers_are_in_sequence(life: Life, _: Final) -> Iterator[str]:
 
 
 def order_respects_time(life: Life, _: Final) -> Iterator[str]:
-    """What was acknowledged before another was sent comes before it."""
+    """An operation acknowledged before another was sent comes before it."""
     earliest: Append | None = None
     for sent in reversed(life.stored):
         if earliest and earliest.returned < sent.first.invoked:

@@ -1,4 +1,4 @@
-"""How many origin requests an audience of long-polls costs, through the whole path on this machine.
+"""Counts the origin requests of a long-polling audience, with the whole deployment on this machine.
 
 `.venv/bin/python -m devtools.load.audience` prints the table; `--write` puts it into
 docs/collapsing.md.
@@ -24,15 +24,15 @@ from devtools.processes import ROOT
 
 PATIENCE: Final = 300.0
 SETTLE_SECONDS: Final = 0.1
-"""Between an audience that has everything and the next write: time to poll again."""
+"""The pause between complete delivery and the next write, in which all clients poll again."""
 LAST_SECONDS: Final = 1.0
-"""After the last write: its poll is a cycle, too, and has to reach the origin."""
+"""The time after the last write, in which its poll reaches the origin: it is a cycle, too."""
 IDLE_SECONDS: Final = 45.0
-"""Two polls of the deployed length end without data."""
+"""Long enough for two polls of the deployed duration without data."""
 TEXT: Final = "text/plain"
 
 Credentials = Callable[[str, int], Mapping[str, str]]
-"""The headers with which a client of a number shows that it may `read` or `write`."""
+"""The headers that authorize the client with this number to `read` or `write`."""
 
 
 def nothing(_scope: str, _number: int) -> Mapping[str, str]:
@@ -40,7 +40,7 @@ def nothing(_scope: str, _number: int) -> Mapping[str, str]:
 
 
 class Follower(Connection):
-    """A client that long-polls a stream for ever, on one connection, and keeps what it got."""
+    """A client that long-polls a stream on one connection, and keeps all messages."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Audience:
             follower.poll()
 
     async def write(self, writer: Client, message: str) -> None:
-        """Appends and returns when every follower has it."""
+        """Append, and wait until every follower has received it."""
         self._missing = self.size
         self._complete.clear()
         self.sent.append(message)
@@ -150,11 +150,11 @@ class Audience:
         return Counter(each.failure for each in self.followers if each.failure)
 
     def wrong(self) -> int:
-        """Followers who missed a message, or got one twice or out of order."""
+        """The number of followers that missed a message, or received one twice or out of order."""
         return sum(follower.got != self.sent for follower in self.followers)
 
     def cycles(self) -> int:
-        """Polls of the client that polled most: what the stream would cost with one client."""
+        """The most polls of any client: what the stream would cost with a single client."""
         return max(follower.polls for follower in self.followers)
 
     def _arrived(self, message: str, at: float) -> None:
@@ -166,7 +166,7 @@ class Audience:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one audience, or several, cost."""
+    """The requests of one or several audiences."""
 
     streams: int
     clients: int
@@ -179,14 +179,14 @@ class Result:
     polls: int
     """Polls of all clients together."""
     delivered: int
-    """Messages that clients were given."""
+    """Messages received by clients."""
     wrong: int
     p50: float
     p99: float
 
     @property
     def asked(self) -> int:
-        """Origin requests in all."""
+        """All origin requests."""
         return sum(self.per_key)
 
 
@@ -242,7 +242,7 @@ async def measure(
 
 
 def requests_per_key(requests: Counter[tuple[str, str]], paths: Iterable[str]) -> list[int]:
-    """How often the origin was asked for each key of a long-poll of these paths."""
+    """The origin requests for each cache key of long-polls of these paths."""
     wanted = tuple(f"{path}?" for path in paths)
     return [
         times
@@ -268,9 +268,9 @@ def table(results: Sequence[Result]) -> str:
 def page(results: Sequence[Result]) -> str:
     return f"""# Collapsing: what an audience costs
 
-Every client of a stream that waits at its tail asks for the same URL: the stream's path, the
-offset and the cursor. CloudFront lets the first of them through and gives the others the same
-answer, so a Lambda environment waits once per stream and not once per client.
+All clients that wait at the tail of a stream request the same URL: the stream's path, the offset
+and the cursor. CloudFront forwards the first request and gives the others the same response, so one
+Lambda environment waits per stream, not per client.
 
 This is the whole path on one machine: clients on keep-alive connections, the viewer-request
 function, a cache in CloudFront's place, the function URL, the packaged function, DynamoDB on
@@ -279,9 +279,9 @@ are from sending the append until a client has the message; all parts share the 
 say more about it than about AWS. CloudFront itself was not measured: there, every regional edge
 cache asks for itself, or with Origin Shield one of them for all.
 
-A client that comes later holds another cursor than those who were there. On a stream with less
-than a message every 20 s it shares with them from its next answer on. On a busier one its cursor
-stays another, so those who came together share among themselves, until it is quiet for a while.
+A client that joins later has another cursor than earlier ones. On a stream with less than one
+message in 20 s it shares with them from its next response on. On a busier stream its cursor stays
+different, so clients that joined together share among themselves, until the stream is quiet.
 
 {table(results)}
 

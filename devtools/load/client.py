@@ -1,4 +1,4 @@
-"""The load: raw protocols on an event loop, answers checked, clocks read where bytes arrive."""
+"""Load clients: raw protocols on an event loop, with verified responses and precise times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ messages however the bytes are cut."""
 
 
 class WrongAnswer(Exception):
-    """The server answered, but not what it had to."""
+    """The server sent a wrong response."""
 
 
 class Connection(asyncio.Protocol):
@@ -45,14 +45,14 @@ class Address:
         return connection
 
     async def connect_all(self, connections: Sequence[Connection]) -> None:
-        """A few at a time, so that no listen queue overflows."""
+        """Open connections, a few at a time, so that no listen queue overflows."""
         for at in range(0, len(connections), CONNECTS_AT_ONCE):
             some = connections[at : at + CONNECTS_AT_ONCE]
             await asyncio.gather(*(self.connect(connection) for connection in some))
 
 
 class Client(Connection):
-    """Asks and waits: for setting up, for checking, and for writers that are not the subject."""
+    """A simple client, for set-up, checks and writers that are not measured."""
 
     def __init__(self) -> None:
         self._parser = ResponseParser(keep_body=True)
@@ -60,7 +60,7 @@ class Client(Connection):
         self.lost = False
 
     async def ask(self, request: bytes, *expected: int) -> Response:
-        """The answer; its status must be one of `expected` if any are given."""
+        """Send a request; the status must be one of `expected`, if there are any."""
         if self.lost:
             raise ConnectionError("the connection is closed")
         self._answer = asyncio.get_running_loop().create_future()
@@ -90,7 +90,7 @@ class Client(Connection):
 
 
 class Caller(Connection):
-    """Sends the next request as soon as the last one is answered."""
+    """Sends the next request as soon as it has the response to the last one."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Caller(Connection):
 
 
 class Window:
-    """The time that counts, and how much of it this process was computing."""
+    """The measured time, and the CPU time of this process in it."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -161,7 +161,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What a closed loop achieved in its window; `answered` counts everything it ever sent."""
+    """The results of a closed loop in its window; `answered` counts all requests."""
 
     requests_per_second: float
     bytes_per_second: float
@@ -202,14 +202,14 @@ def _totals(callers: Sequence[Caller]) -> tuple[int, int]:
 
 
 async def _sleep_unless_done(futures: Sequence[asyncio.Future[None]], seconds: float) -> None:
-    """Sleeps, but raises at once if a caller has failed."""
+    """Sleep, but raise at once if a caller has failed."""
     done, _ = await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
     for future in done:
         future.result()
 
 
 class Waiter(Connection):
-    """Holds one long-poll and notes when its answer is complete."""
+    """Holds one long-poll, and records when its response is complete."""
 
     def __init__(self, on_answer: Callable[[], None]) -> None:
         self._on_answer = on_answer
@@ -229,7 +229,7 @@ class Waiter(Connection):
 
 
 class Audience:
-    """What all readers of a fan-out have received together."""
+    """The messages that all readers of a fan-out have received together."""
 
     def __init__(self, sent_at: list[float] | None = None) -> None:
         self.sent_at = sent_at
@@ -254,7 +254,7 @@ class Audience:
             self._reached.set_exception(WrongAnswer(reason))
 
     async def reach(self, deliveries: int) -> None:
-        """Returns when so many messages have been delivered in total."""
+        """Wait until this many messages have been delivered in total."""
         if self.failure:
             raise WrongAnswer(self.failure)
         if self.delivered >= deliveries:
@@ -272,7 +272,7 @@ class Audience:
 
 
 class SseReader(Connection):
-    """Counts messages without decoding them; keeps the bytes only if asked, to check them later."""
+    """Counts messages without decoding them; optionally keeps the bytes, to check them later."""
 
     def __init__(self, request: bytes, audience: Audience, keep: bool = False) -> None:
         self._request = request
@@ -331,7 +331,7 @@ class SseReader(Connection):
 async def open_readers(
     address: Address, request: bytes, audience: Audience, count: int
 ) -> list[SseReader]:
-    """Readers that have all been told that they are up to date; the first keeps its bytes."""
+    """Open readers, and wait until all are up to date; the first one keeps its bytes."""
     readers = [SseReader(request, audience, keep=index == 0) for index in range(count)]
     await address.connect_all(readers)
     await asyncio.wait_for(asyncio.gather(*(reader.ready for reader in readers)), PATIENCE)

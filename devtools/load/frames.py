@@ -1,4 +1,4 @@
-"""WebSocket frames, as few lines of code as a load of thousands of clients can afford."""
+"""WebSocket frames, with minimal overhead for thousands of clients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 
 def unframed(held: bytes) -> tuple[list[bytes], bytes]:
-    """The frames that are whole, as a server sends them, and what is left."""
+    """Parse the complete frames of a server; returns them and the remaining bytes."""
     frames = []
     while len(held) >= 2:
         length, start = held[1], 2
@@ -20,7 +20,7 @@ def unframed(held: bytes) -> tuple[list[bytes], bytes]:
 
 
 def masked(payload: bytes) -> bytes:
-    """A frame as a client sends it; a mask of zeros changes nothing."""
+    """Build the frame of a client; a mask of zeros leaves the payload unchanged."""
     head = b"\x81" + (
         struct.pack("!B", 0x80 | len(payload))
         if len(payload) < 126

@@ -1,4 +1,4 @@
-"""Just enough HTTP/1.1 to drive a server hard: rendered requests, incremental answers, SSE."""
+"""Minimal HTTP/1.1 for load tests: rendered requests, incremental responses, SSE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAD_END = b"\r\n\r\n"
 def render(
     method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> bytes:
-    """A complete request as bytes, so that sending it costs one write."""
+    """Render a complete request, so that sending it takes one write."""
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", "Accept-Encoding: identity"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     if body is not None:
@@ -45,7 +45,7 @@ def header_of(head: bytes, name: str) -> str | None:
 
 
 class ChunkDecoder:
-    """Undoes `Transfer-Encoding: chunked`, whatever the pieces it arrives in."""
+    """Decodes `Transfer-Encoding: chunked`, however the data is split."""
 
     __slots__ = ("_held", "_missing", "ended")
 
@@ -84,7 +84,7 @@ class ChunkDecoder:
 
 
 class ResponseParser:
-    """Reads one answer at a time: none of our connections has two requests under way."""
+    """Parses one response at a time, because no connection has two requests in flight."""
 
     __slots__ = ("_chunks", "_held", "_keep", "_missing", "_pieces", "head", "length", "status")
 
@@ -99,7 +99,7 @@ class ResponseParser:
         self.length = 0
 
     def feed(self, data: bytes) -> bool:
-        """True when the answer is complete; `status`, `head` and `length` then describe it."""
+        """Returns True when the response is complete, with `status`, `head` and `length` set."""
         if self._missing < 0:
             if self._held:
                 data, self._held = self._held + data, b""
@@ -159,7 +159,7 @@ class Event:
 
 
 class EventDecoder:
-    """Splits the text of an SSE answer into events."""
+    """Splits the text of an SSE response into events."""
 
     __slots__ = ("_held",)
 

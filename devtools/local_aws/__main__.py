@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from devtools.local_aws.stack import AwsLocal, Missing
 from devtools.processes import stop_cleanly_when_terminated
-from tailrace.auth.jws import made
+from tailrace.auth.jws import sign_token
 from tailrace.auth.keys import Keys
 from tailrace.auth.signed_names import sign
 from tailrace.settings import Settings
@@ -74,8 +74,8 @@ distribution, cache, function URLs, packaged functions, DynamoDB on ministack. C
 
 
 def hints(stack: AwsLocal, secret: str | None) -> str:
-    """What to try, with credentials that work where there is a secret."""
-    # `make setup` puts one there where the machine has none.
+    """Example commands, with valid credentials if the deployment has a secret."""
+    # `make setup` installs one there if the machine has none.
     own = Path(sys.executable).parent / "node"
     given = {
         "url": stack.url,
@@ -88,8 +88,8 @@ def hints(stack: AwsLocal, secret: str | None) -> str:
         page = page_of(stack, stream_name="hello")
         return TRY.format(**given, writer="", publisher="", signed="", page=page) + END
     claims = {"scope": "read write", "streams": "**", "exp": int(time.time()) + DAY_SECONDS}
-    writer = f" -H 'authorization: Bearer {made(claims, secret.encode(), 'HS256')}'"
-    (key,) = Keys.of(Settings(secret=secret)).broadcast
+    writer = f" -H 'authorization: Bearer {sign_token(claims, secret.encode(), 'HS256')}'"
+    (key,) = Keys.from_settings(Settings(secret=secret)).broadcast
     publisher = f" -H 'authorization: Bearer {key.decode()}'"
     name = sign("hello", secret)
     signed = f"&signed={quote(name, safe='')}"
@@ -99,7 +99,7 @@ def hints(stack: AwsLocal, secret: str | None) -> str:
 
 
 def page_of(stack: AwsLocal, **stream: str) -> str:
-    """A program for Node that listens to a stream, and has no single quote in it."""
+    """A Node program that listens to a stream, without single quotes, for use in a shell."""
     cable = f"{stack.url.replace('http', 'ws', 1)}/cable"
     return PAGE.format(cable=cable, identifier=json.dumps({"channel": "$pubsub", **stream}))
 
@@ -137,7 +137,7 @@ def stay(stack: AwsLocal, verbose: bool) -> None:
 
 
 class Logs:
-    """What the functions print, from the beginning."""
+    """The whole output of the functions."""
 
     def __init__(self, stack: AwsLocal) -> None:
         self._stack = stack

@@ -1,7 +1,6 @@
-"""What the CDK application would deploy, read from its cloud assembly.
+"""Reads the functions, settings and layers of the deployment from the CDK's cloud assembly.
 
-So that the path on this machine runs the settings, code and layers of the deployment and not a
-second description of them.
+The local AWS therefore runs what would be deployed, and not a second description of it.
 """
 
 from __future__ import annotations
@@ -23,12 +22,14 @@ STACK: Final = f"tailrace-{STAGE}"
 
 
 class Assembly:
-    """The synthesised stacks. `known` says what a reference to a resource of a type, or to its
-    attribute, or to that of a certain resource, stands for."""
+    """The synthesised stacks.
 
-    def __init__(self, folder: Path, known: Mapping[str, str]) -> None:
+    `references` has the values of references: by type of resource, by attribute, or by logical id
+    and attribute."""
+
+    def __init__(self, folder: Path, references: Mapping[str, str]) -> None:
         self._folder = folder
-        self._known = known
+        self._references = references
         self._templates = {
             file.name.removesuffix(".template.json"): json.loads(file.read_bytes())
             for file in folder.glob("*.template.json")
@@ -45,7 +46,7 @@ class Assembly:
         return found
 
     def resources(self, kind: str) -> dict[str, dict[str, Any]]:
-        """Logical id and properties of every resource of that kind, whatever its stack."""
+        """The logical id and the properties of every resource of a type, in all stacks."""
         return {
             name: resource.get("Properties", {})
             for template in self._templates.values()
@@ -54,7 +55,7 @@ class Assembly:
         }
 
     def function(self, name: str, **variables: str) -> Configuration:
-        """The function `name` as it would be deployed, with some variables set otherwise."""
+        """The configuration of a function as deployed, with some variables replaced."""
         function = self.resources("AWS::Lambda::Function")[logical_id(name)]
         layers = self.resources("AWS::Lambda::LayerVersion")
         given = {
@@ -80,7 +81,7 @@ class Assembly:
         )
 
     def streams(self, name: str) -> bool:
-        """Whether the function's URL streams."""
+        """Whether the function's URL has the invoke mode RESPONSE_STREAM."""
         modes = [
             url.get("InvokeMode", "BUFFERED")
             for url in self.resources("AWS::Lambda::Url").values()
@@ -90,17 +91,17 @@ class Assembly:
         return bool(mode == "RESPONSE_STREAM")
 
     def resolve(self, value: Any) -> str:
-        """A value of the template as text, with every intrinsic function carried out."""
+        """A value of the template as text, with all intrinsic functions resolved."""
         if not isinstance(value, dict):
             return str(value)
         ((function, given),) = value.items()
         if function == "Ref":
-            # By its name, or else by its type: most types are there once.
-            return self._known.get(given) or self._known[self._kinds[given]]
+            # By its name, or else by its type: most types occur once.
+            return self._references.get(given) or self._references[self._kinds[given]]
         if function == "Fn::GetAtt":
             name, attribute = given
             kind = f"{self._kinds[name]}.{attribute}"
-            return self._known.get(f"{name}.{attribute}") or self._known[kind]
+            return self._references.get(f"{name}.{attribute}") or self._references[kind]
         if function == "Fn::ImportValue":
             return self.resolve(self._exports[self.resolve(given)])
         if function == "Fn::Join":

@@ -1,7 +1,7 @@
-"""What Lambda's managed Python runtime starts: it finds task and layers, then polls.
+"""The bootstrap of Lambda's managed Python runtime: finds the task and its layers, then polls.
 
-It stands in the runtime folder of an environment, beside the folders `task` and `opt`, and must
-import nothing of Tailrace: this is Lambda's side.
+It is copied to the runtime folder of an environment, beside the folders `task` and `opt`. It must
+not import anything from Tailrace, because it stands for Lambda.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""As much of CloudFront's API as a purge takes."""
+"""The part of CloudFront's API that purges use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMESPACE = "{http://cloudfront.amazonaws.com/doc/2020-05-31/}"
 
 
 class CloudFrontApi:
-    """Takes CreateInvalidation for tags, on loopback, and hands each tag to `purge`."""
+    """Serves CreateInvalidation for tags on loopback, and passes each tag to `purge`."""
 
     def __init__(self, purge: Callable[[str], None]) -> None:
         self.purged: list[str] = []

@@ -1,4 +1,4 @@
-"""The edge as processes on loopback: Varnish, and Node on both sides of it."""
+"""The edge as processes on loopback: Varnish, with Node in front of it and behind it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ READY: Final = re.compile(r"ready on (http://127\.0\.0\.1:\d+)")
 VARNISH_OPTIONS: Final = (
     *("-F", "-j", "none", "-T", "none", "-s", "malloc,64m"),
     *("-p", "thread_pool_min=50", "-p", "thread_pool_max=1000"),
-    # Longer than a pause in any test: edge.mjs must not use a connection that is being closed.
+    # Longer than a pause in any test: edge.mjs must not reuse a connection that is being closed.
     *("-p", "timeout_idle=600"),
-    # CloudFront compresses and cuts by itself; here edge.mjs does.
+    # CloudFront compresses and truncates responses itself; here edge.mjs does.
     *("-p", "http_gzip_support=off", "-p", "http_range_support=off"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an origin of the distribution is, and what CloudFront adds for it alone."""
+    """The address of an origin, and the headers that CloudFront adds for it."""
 
     port: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -72,18 +72,18 @@ class Edge:
         return self
 
     def stop(self) -> None:
-        """Ends it; harmless when it has ended."""
+        """Stop the edge; does nothing if it has stopped."""
         processes, self._processes = self._processes, []
         for process in reversed(processes):
             process.stop()
 
     def purge(self, tag: str) -> None:
-        """Does what CloudFront does when the tag is invalidated, at once."""
+        """Invalidate a tag, like CloudFront, but immediately."""
         url = f"http://127.0.0.1:{self._cache_port}/"
         httpx.request("BAN", url, headers={"x-tag": tag}, trust_env=False).raise_for_status()
 
     def put_keys(self, entries: Mapping[str, str]) -> None:
-        """Replaces what is in the key-value store of the viewer function."""
+        """Replace the contents of the viewer function's key-value store."""
         new = self._store.with_suffix(".new")
         new.write_text(json.dumps(entries))
         new.replace(self._store)

@@ -1,7 +1,7 @@
 """Lambda's execution environments.
 
-An environment is a process that sees what Lambda would show it and nothing of the machine's own
-settings. It takes one invocation at a time; one that is idle is used again.
+An environment is a process with the environment variables of Lambda and none of this machine. It
+takes one invocation at a time, and an idle one is reused.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent
 PYTHON: Final = ROOT / ".engines" / "lambda" / "bin" / "python"
 REGION: Final = "us-east-1"
 MOST_ENVIRONMENTS: Final = 100
-"""Lambda would go to 1,000 by default; a test machine would not."""
+"""Lambda allows 1,000 by default, which is too many for a test machine."""
 INIT_SECONDS: Final = 300.0
-"""Lambda gives 10; a busy machine must not fail an init that would have succeeded on Lambda."""
+"""Lambda allows 10; on a busy machine an init takes longer than it would on Lambda."""
 GRACE_SECONDS: Final = 300.0
-"""How long a deployed function may go on after its time limit, for the same reason."""
+"""How long a function may exceed its timeout, for the same reason."""
 DISCONNECT_SECONDS: Final = 60.0
-"""How long the connections of a process that has ended may take to end, too."""
+"""How long the connections of an ended process may stay open."""
 LOOK_SECONDS: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """A function as it is deployed."""
+    """The configuration of a deployed function."""
 
     name: str
     code: Path
@@ -43,25 +43,25 @@ class Configuration:
     runtime: str = "python3.14"
     seconds: float = 3
     grace: float = 0
-    """Seconds after the time limit, which the function is told, before its process is ended."""
+    """How long its process may exceed the timeout that the function is told, in seconds."""
     memory: int = 128
     environment: Mapping[str, str] = field(default_factory=dict)
     concurrency: int = MOST_ENVIRONMENTS
 
 
 class Answer:
-    """What an invocation gives back, as it comes; it goes on when nobody reads it."""
+    """The streamed response of an invocation, which continues even if nothing reads it."""
 
     def __init__(self) -> None:
         self.mode = "buffered"
         self.content_type = ""
         self.failure: Failure | None = None
-        """Known when the body has ended."""
+        """Set when the body has ended."""
         self._begun = asyncio.Event()
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     async def begun(self) -> None:
-        """Until the function answers or fails."""
+        """Wait until the function responds or fails."""
         await self._begun.wait()
 
     async def body(self) -> AsyncIterator[bytes]:
@@ -98,7 +98,7 @@ class Environment:
         return self._ended is not None and not self._ended.done()
 
     async def start(self) -> None:
-        """Runs the init phase: until the runtime asks for its first event."""
+        """Run the init phase, which ends when the runtime requests its first event."""
         began = time.monotonic()
         await self._api.start()
         opt = str(self.folder / "opt")
@@ -130,7 +130,7 @@ class Environment:
         self._note(f"INIT_REPORT Init Duration: {_ms(began)} ms Status: {status}")
 
     async def run(self, event: Mapping[str, Any], trace: str, answer: Answer) -> Failure | None:
-        """Runs one invocation to its end, or ends the process when its time is up."""
+        """Run one invocation, and kill the process if it exceeds its timeout."""
         assert self._ended is not None
         seconds, grace = self.configuration.seconds, self.configuration.grace
         began = time.monotonic()
@@ -144,7 +144,7 @@ class Environment:
                 [relay, self._ended], timeout=seconds + grace, return_when=asyncio.FIRST_COMPLETED
             )
             if self._ended.done():
-                # What it had sent before it ended may still be on its way.
+                # Data that the process sent before it ended may still be in transit.
                 await self._api.disconnected(DISCONNECT_SECONDS)
                 if invocation.state == "finished":
                     await asyncio.wait([relay])
@@ -165,7 +165,7 @@ class Environment:
             self._note(f"REPORT RequestId: {invocation.request_id} Duration: {_ms(began)} ms")
 
     async def confirm(self) -> bool:
-        """Waits until it can take the next event; False when it never will."""
+        """Wait until it can take the next event; False if it has ended."""
         return await self._waiting(self.configuration.seconds + self.configuration.grace)
 
     async def close(self) -> None:
@@ -180,7 +180,7 @@ class Environment:
         return f"arn:aws:lambda:{REGION}:000000000000:function:{self.configuration.name}"
 
     async def _waiting(self, seconds: float) -> bool:
-        """Waits until the runtime waits in turn; False when it ends instead, or takes too long."""
+        """Wait until the runtime requests the next event; False if it ends or takes too long."""
         deadline = time.monotonic() + seconds
         while not self._api.waiting:
             if not self.alive or time.monotonic() > deadline:
@@ -220,7 +220,7 @@ def _ms(began: float) -> str:
 
 
 def _variables(configuration: Configuration, folder: Path, api: str) -> dict[str, str]:
-    """The environment's variables: those of the function, then those that Lambda reserves."""
+    """Environment variables: those of the function, and those that Lambda sets."""
     name = configuration.name
     return {
         **configuration.environment,

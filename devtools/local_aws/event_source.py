@@ -13,11 +13,11 @@ from devtools.local_aws.environments import REGION
 from devtools.local_aws.functions import Function
 
 POLL_SECONDS: Final = 0.25
-"""How often Lambda looks at each shard."""
+"""How often Lambda polls each shard."""
 
 
 class EventSource:
-    """Hands the records of a table's stream that pass the filters to a function, batch by batch."""
+    """Invokes a function with those records of a table's stream that match its filters."""
 
     def __init__(self, client: Any, arn: str, filters: Iterable[str], function: Function) -> None:
         self._client = client
@@ -26,18 +26,17 @@ class EventSource:
         self._function = function
         self._iterators: dict[str, str | None] = {}
         self.delivered = 0
-        """Batches that the function has taken."""
+        """The number of batches that the function has processed."""
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Poll the stream until cancelled."""
         while True:
             for batch in await asyncio.to_thread(self._look):
                 await self._deliver(batch)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _deliver(self, batch: list[dict[str, Any]]) -> None:
-        """Again and again until it is taken, from the first record on that failed: those behind it
-        have to wait."""
+        """Deliver a batch, and retry from the first failed record: later records have to wait."""
         while True:
             answer = await self._function.invoke({"Records": batch})
             body = b"".join([piece async for piece in answer.body()])
@@ -77,7 +76,7 @@ def _again(batch: list[dict[str, Any]], answer: Mapping[str, Any]) -> list[dict[
 
 
 def matches(pattern: Mapping[str, Any], value: object) -> bool:
-    """Whether a filter pattern of Lambda lets the value through; every key must."""
+    """Whether a value matches a filter pattern of Lambda, in every key."""
     if not isinstance(value, dict):
         return False
     for key, wanted in pattern.items():

@@ -1,4 +1,4 @@
-"""The event that a function URL makes of a request: payload format 2.0."""
+"""Converts requests to events of function URLs, in payload format 2.0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 MOST_BYTES: Final = 6 << 20
-"""An event may be no larger."""
+"""The maximum size of an event."""
 
 HOP_BY_HOP: Final = frozenset(
     {
@@ -26,14 +26,14 @@ HOP_BY_HOP: Final = frozenset(
         "upgrade",
     }
 )
-"""About one connection only: neither the function nor the client hears of the other's."""
+"""Headers of a single connection, which are not forwarded in either direction."""
 
 _TEXT: Final = frozenset({"application/json", "application/javascript", "application/xml"})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it came, with its whole body."""
+    """A received request with its complete body."""
 
     method: str
     target: str
@@ -44,13 +44,13 @@ class Request:
 
     @property
     def closes(self) -> bool:
-        """Whether the client wants the connection to end with the answer."""
+        """Whether the connection is closed after the response."""
         return ("connection", "close") in ((name.lower(), value) for name, value in self.headers)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request that has become an event."""
+    """A request and the event that was made from it."""
 
     request_id: str
     trace: str
@@ -101,7 +101,7 @@ def to_call(request: Request, domain: str) -> Call:
 
 
 def _headers(request: Request, domain: str, trace: str) -> tuple[dict[str, str], list[str]]:
-    """One value per name, and the cookies, which are kept apart."""
+    """The headers with one value per name, and the cookies, which are separate."""
     headers: dict[str, str] = {}
     cookies: list[str] = []
     for given, value in request.headers:
@@ -129,7 +129,7 @@ def _parameters(query: str) -> dict[str, str]:
 
 
 def _as_text(body: bytes, content_type: str) -> str | None:
-    """The body as text, where its type says that it is."""
+    """The body as text, if its content type is a text type."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind in _TEXT or kind.startswith("text/"):
         try:

@@ -1,7 +1,7 @@
 """A function URL on loopback: HTTP/1.1 in front of a function.
 
-What it sends is written out byte by byte: whether a 204 has a body, or a stream an end, is what the
-tests are about.
+Responses are written byte by byte, because the tests check details such as the body of a 204 and
+the end of a stream.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class FunctionUrl(HttpServer):
         self.domain = domain
         self.streaming = streaming
         self.requests: Counter[tuple[str, str]] = Counter()
-        """How often each method and target came: what the origin had to answer."""
+        """How often each method and target was requested from the origin."""
         self.statuses: Counter[int] = Counter()
 
     async def _serve(self, request: Request, writer: asyncio.StreamWriter) -> bool:
-        """Answers; True when the connection can take another request."""
+        """Respond to a request; True if the connection can take another one."""
         self.requests[request.method, request.target] += 1
         call = to_call(request, self.domain)
         if len(json.dumps(call.event)) > MOST_BYTES:
@@ -85,8 +85,8 @@ class FunctionUrl(HttpServer):
                 await writer.drain()
             piece = await anext(pieces, None)
         if answer.failure is not None or not sent:
-            # Cut: without the last chunk the client knows that it is not complete. The last chunk
-            # of an empty answer never comes on AWS either.
+            # Truncated: a missing last chunk tells the client that the response is incomplete. AWS
+            # does not send the last chunk of an empty response either.
             return False
         writer.write(b"0\r\n\r\n")
         await writer.drain()
@@ -117,7 +117,7 @@ async def _buffered(answer: Answer) -> Reply:
 
 
 async def _prelude(answer: Answer, pieces: AsyncIterator[bytes]) -> tuple[Reply, bytes | None]:
-    """Status and headers, and what of the body came with them."""
+    """The status, the headers and the part of the body that arrived with them."""
     if answer.content_type != STREAMED:
         return Reply(200, [("content-type", "application/octet-stream")]), b""
     head = b""

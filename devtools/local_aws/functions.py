@@ -1,4 +1,4 @@
-"""A Lambda function: its pool of execution environments, of which each request gets one."""
+"""Lambda functions, each with a pool of execution environments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN_BYTES: Final = 8_000
 
 
 class Throttled(Exception):
-    """Every environment that the function may have is busy."""
+    """All environments of the function are busy, and it cannot have more."""
 
 
 class Function:
@@ -45,7 +45,7 @@ class Function:
         await asyncio.gather(*(environment.close() for environment in self._all))
 
     async def invoke(self, event: Mapping[str, Any], *, trace: str = "") -> Answer:
-        """Hands the event to an environment, or raises `Throttled`."""
+        """Invoke the function in a free environment; raises `Throttled` if there is none."""
         environment = await self._take()
         self.invocations += 1
         answer = Answer()
@@ -55,25 +55,25 @@ class Function:
         return answer
 
     async def renew(self) -> None:
-        """Ends every environment that is idle, so that the next request starts another."""
+        """Stop all idle environments, so that the next request starts a new one."""
         async with self._changed:
             idle, self._idle = self._idle, []
         for environment in idle:
             await self._drop(environment)
 
     def logs(self) -> list[Path]:
-        """One file per environment, the oldest first."""
+        """The log files of the environments, the oldest first."""
         return sorted(self.folder.glob("log/*"))
 
     def output(self) -> str:
-        """The end of what its environments have printed."""
+        """The last output of its environments."""
         shown = [log.read_bytes()[-SHOWN_BYTES:].decode(errors="replace") for log in self.logs()]
         return "".join(shown)[-SHOWN_BYTES:]
 
     async def _take(self) -> Environment | None:
-        """An idle environment, or None: there is room for a new one."""
+        """An idle environment; None if a new one may be started."""
         async with self._changed:
-            # One that has answered is idle in a moment; a cold start takes much longer.
+            # An environment that has just responded is about to be idle; a cold start takes longer.
             await self._changed.wait_for(lambda: self._idle or not self._finishing)
             if not self._idle and self._taken >= self.configuration.concurrency:
                 raise Throttled
@@ -129,9 +129,9 @@ class Function:
 
 
 def _unpack(configuration: Configuration, folder: Path) -> None:
-    """Makes `task`, `opt` with the layers one over the other, and `runtime`.
+    """Create the folders `task`, `opt` with the merged layers, and `runtime`.
 
-    Of links to files, so that what Python compiles stays out of the packages."""
+    They contain links to files, so that compiled bytecode is not written to the packages."""
     _link(configuration.code, folder / "task")
     (folder / "opt").mkdir()
     for layer in configuration.layers:

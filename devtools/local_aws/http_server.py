@@ -1,4 +1,4 @@
-"""HTTP/1.1 on loopback, for function URLs and for the stand-ins of AWS's own APIs."""
+"""HTTP/1.1 on loopback, for function URLs and the local versions of AWS's APIs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD_BYTES: Final = 64 << 10
 
 
 class HttpServer(ABC):
-    """Takes requests one after the other from each connection."""
+    """Serves the requests of each connection one after the other."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -44,7 +44,7 @@ class HttpServer(ABC):
 
     @abstractmethod
     async def _serve(self, request: Request, writer: asyncio.StreamWriter) -> bool:
-        """Answers; True when the connection can take another request."""
+        """Respond to a request; True if the connection can take another one."""
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -55,7 +55,7 @@ class HttpServer(ABC):
                 if not await self._serve(request, writer) or request.closes:
                     break
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # The client left, or the server is closed.
+            pass  # The client has disconnected, or the server is closed.
         except (ValueError, asyncio.LimitOverrunError):
             writer.write(
                 b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -66,7 +66,7 @@ class HttpServer(ABC):
 
 
 class Api(HttpServer):
-    """Answers each request with what `handle` makes of it."""
+    """Responds to each request with the result of `handle`."""
 
     def __init__(self, handle: Callable[[Request], Awaitable[Reply]]) -> None:
         super().__init__()
@@ -74,14 +74,14 @@ class Api(HttpServer):
 
     async def _serve(self, request: Request, writer: asyncio.StreamWriter) -> bool:
         reply = await self._handle(request)
-        # No pause before this: what `handle` did in order is also answered in order.
+        # Nothing is awaited before this, so that responses have the order in which `handle` ran.
         writer.write(_answer(reply))
         await writer.drain()
         return True
 
 
 def refusal(status: int, kind: str, message: str) -> Reply:
-    """An error as AWS's JSON APIs tell it."""
+    """An error response of AWS's JSON APIs."""
     headers = [("content-type", "application/json"), ("x-amzn-ErrorType", kind)]
     return Reply(status, headers, json.dumps({"message": message}).encode())
 
@@ -97,7 +97,7 @@ def _answer(reply: Reply) -> bytes:
 async def _read_request(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> Request | None:
-    """The next request, or None when the client closes instead."""
+    """Read the next request; None if the client closes the connection."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:

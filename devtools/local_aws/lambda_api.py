@@ -1,4 +1,4 @@
-"""As much of Lambda's API as invoking a function takes."""
+"""The part of Lambda's API that invokes functions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from devtools.local_aws.functions import Function, Throttled
 from devtools.local_aws.http_server import Api, refusal
 from devtools.local_aws.replies import Reply
 from devtools.local_aws.runtime_api import Failure
-from devtools.local_aws.sigv4 import refused
+from devtools.local_aws.sigv4 import check_signature
 
 EVENT_BYTES: Final = 1 << 20
-"""The largest event of an asynchronous invocation."""
+"""The maximum size of the event of an asynchronous invocation."""
 RETRIES: Final = 2
 
 _KIND: Final = "x-amz-invocation-type"
@@ -29,13 +29,15 @@ _NAME: Final = re.compile(
 
 
 class LambdaApi:
-    """Invokes functions by name or ARN. What is asynchronous goes on after the answer, and is
-    tried again `retry_seconds` after a failure: on AWS it is one minute, then two."""
+    """Invokes functions by name or ARN.
+
+    An asynchronous invocation continues after the response, and is retried `retry_seconds` after a
+    failure. AWS waits one minute before the first retry and two before the second."""
 
     def __init__(self, functions: Mapping[str, Function], *, retry_seconds: float = 0.1) -> None:
         self.functions = functions
         self.discarded: list[Failure] = []
-        """How asynchronous invocations failed that were not tried again."""
+        """The errors of asynchronous invocations that were not retried."""
         self._retry_seconds = retry_seconds
         self._server = Api(self._handle)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -59,8 +61,8 @@ class LambdaApi:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _handle(self, request: Request) -> Reply:
-        if refusing := refused(request, "lambda"):
-            return refusing
+        if error := check_signature(request, "lambda"):
+            return error
         path = _PATH.fullmatch(request.target)
         if request.method != "POST" or path is None:
             return refusal(404, "UnknownOperationException", "no such operation")
@@ -93,7 +95,7 @@ class LambdaApi:
             try:
                 _, failure = await outcome(function, event)
             except Throttled:
-                pass  # Lambda goes on for hours; this does not count as a failure.
+                pass  # Lambda retries for hours: being throttled does not count as a failure.
             else:
                 if failure is None:
                     return
@@ -105,7 +107,7 @@ class LambdaApi:
 async def outcome(
     function: Function, event: Any, *, trace: str = ""
 ) -> tuple[bytes, Failure | None]:
-    """What a function answers once it is through, and how it failed; or `Throttled`."""
+    """The complete response of a function, and its error if it failed; may raise `Throttled`."""
     answer = await function.invoke(event, trace=trace)
     payload = b"".join([piece async for piece in answer.body()])
     return payload, answer.failure
@@ -124,7 +126,7 @@ async def _invoke(function: Function, event: Any) -> Reply:
 
 
 def _refusal(status: int, kind: str, message: str) -> Reply:
-    """An error as Lambda tells it, which also says whose fault it is."""
+    """An error response of Lambda, which includes whether the client or the server is at fault."""
     reply = refusal(status, kind, message)
     body = json.dumps({"Type": "User", "message": message}).encode()
     return Reply(reply.status, reply.headers, body)

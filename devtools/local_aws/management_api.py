@@ -1,4 +1,4 @@
-"""The management API of a WebSocket API: how functions reach the clients."""
+"""The management API of a WebSocket API, through which functions send to clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from websockets.asyncio.server import ServerConnection
 from devtools.local_aws.events import Request
 from devtools.local_aws.http_server import Api, phrase, refusal
 from devtools.local_aws.replies import Reply
-from devtools.local_aws.sigv4 import refused
+from devtools.local_aws.sigv4 import check_signature
 from devtools.local_aws.websocket_events import Client
 
 MESSAGE_BYTES: Final = 128 << 10
@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Connection:
-    """A client that the function has let in."""
+    """A client whose connection the function has accepted."""
 
     client: Client
     socket: ServerConnection
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Whoever sends something has it, so that frames come in the order of the answers."""
+    """Held while sending, so that frames are sent in the order of the responses."""
 
     @property
     def open(self) -> bool:
@@ -59,14 +59,14 @@ class Connection:
 
 
 class ManagementApi:
-    """Sends to the connections of one stage, tells of them, and ends them."""
+    """Sends to the connections of one stage, describes them and closes them."""
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
         self.posts = 0
-        """How often somebody wanted to send something to a client."""
+        """The number of attempts to send to a client."""
         self.faults: Callable[[str, str], int | None] = lambda _method, _connection_id: None
-        """The status that a call is answered with instead of being served."""
+        """Returns the status with which to refuse a call; None serves it."""
         self._management = Api(self._handle)
         self._connections: dict[str, Connection] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -77,18 +77,18 @@ class ManagementApi:
 
     @property
     def endpoint(self) -> str:
-        """Where the management API is; the stage comes behind it."""
+        """The URL of the management API, without the stage."""
         return self._management.url
 
     @property
     def connections(self) -> list[str]:
-        """The ids of those that are open, the oldest first; for any thread."""
+        """The ids of the open connections, the oldest first. Thread-safe."""
         return [name for name, each in list(self._connections.items()) if each.open]
 
     async def _handle(self, request: Request) -> Reply:
-        """One call of the management API."""
-        if refusing := refused(request, "execute-api"):
-            return refusing
+        """Serve one call of the management API."""
+        if error := check_signature(request, "execute-api"):
+            return error
         _, stage, kind, connection_id, *more = [*unquote(request.target).split("/"), "", "", ""]
         if (stage, kind) != (self.stage, "@connections") or not connection_id or any(more):
             return _error(403)

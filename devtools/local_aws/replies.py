@@ -1,4 +1,4 @@
-"""What a function URL makes of a function's result, and what it says itself."""
+"""Converts the results of functions to responses of function URLs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from devtools.local_aws.events import HOP_BY_HOP, MOST_BYTES
 from devtools.local_aws.runtime_api import Failure
 
 REMAPPED: Final = frozenset({"content-length", "date", "server", "www-authenticate"})
-"""What a function says in these comes back as `x-amzn-remapped-…`: they are the URL's own."""
+"""Headers that function URLs set themselves: those of the function become `x-amzn-remapped-…`."""
 
 
 class Malformed(Exception):
-    """The function's result is not what a function URL takes."""
+    """A result that function URLs do not accept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the client gets."""
+    """The response to the client."""
 
     status: int
     headers: list[tuple[str, str]] = field(default_factory=list)
@@ -30,13 +30,13 @@ class Reply:
 
 
 def from_result(payload: bytes) -> Reply:
-    """The answer that a buffered result stands for; `Malformed` when for none."""
+    """Convert a buffered result; raises `Malformed`."""
     try:
         result = json.loads(payload)
     except ValueError as error:
         raise Malformed(f"not JSON: {error}") from None
     if not isinstance(result, dict) or "statusCode" not in result:
-        # The function gave a bare value: Lambda makes an answer of it.
+        # Function URLs turn a bare value into a JSON response.
         value = result.encode() if isinstance(result, str) else payload
         return Reply(200, [("content-type", "application/json")], value)
     body = result.get("body") or ""
@@ -53,7 +53,7 @@ def from_result(payload: bytes) -> Reply:
 
 
 def from_prelude(prelude: bytes) -> Reply:
-    """Status and headers of a streamed answer."""
+    """Convert the prelude of a streamed response: its status and its headers."""
     try:
         result = json.loads(prelude)
     except ValueError as error:

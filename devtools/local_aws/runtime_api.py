@@ -7,9 +7,9 @@
         async for piece in invocation.body():
             ...
 
-It serves AWS's own runtime and ours, and refuses what AWS refuses, with its status and error type.
-It also refuses a streamed HTTP response without a proper prelude, which AWS takes and then cannot
-serve. What it refuses is the invocation's failure.
+It serves AWS's runtime and ours, and refuses the same requests as AWS, with the same status and
+error type. It also refuses a streamed HTTP response without a proper prelude, which AWS accepts and
+then cannot serve. A refused response makes the invocation fail.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from devtools.local_aws.runtime_wire import (
 __all__ = ["HTTP_RESPONSE", "MAX_BUFFERED_BYTES", "Failed", "Failure", "Invocation", "RuntimeApi"]
 
 MAX_BUFFERED_BYTES: Final = 6 * 1024 * 1024 + 100
-"""The largest buffered response: AWS names this number in its refusal."""
+"""The maximum size of a buffered response; AWS names this number in its error."""
 
 WAITING_PIECES: Final = 16
-"""Pieces of a body that wait to be read before the runtime has to."""
+"""How many unread pieces of a body are buffered before the runtime has to wait."""
 
 ARN: Final = "arn:aws:lambda:us-east-1:000000000000:function:test"
 
@@ -54,11 +54,11 @@ _UNANSWERED: Final = ("running", "answering")
 
 
 class Failed(Exception):
-    """No answer comes, or no more of it: init failed, the time is up, or the API was closed."""
+    """There is no response, or an incomplete one: a failed init, a timeout, or a closed API."""
 
 
 class Invocation:
-    """An event on its way to the runtime, and the answer on its way back."""
+    """An event for the runtime, and its response."""
 
     def __init__(
         self, event: Mapping[str, Any], seconds: float, grace: float, headers: Mapping[str, str]
@@ -67,9 +67,9 @@ class Invocation:
         self.mode: Literal["buffered", "streaming"] = "buffered"
         self.content_type = ""
         self.failure: Failure | None = None
-        """Known when the body has ended."""
+        """Set when the body has ended."""
         self.arrivals: list[tuple[float, int]] = []
-        """The time, monotonic, at which each chunk was complete, and its size."""
+        """The monotonic time at which each chunk was complete, and its size."""
         self.state: Literal["queued", "running", "answering", "finished", "expired"] = "queued"
         self.invocation_id = headers.get("Lambda-Runtime-Invocation-Id")
         self._payload = json.dumps(event).encode()
@@ -88,14 +88,15 @@ class Invocation:
         self._expiry = loop.call_later(seconds + grace, self._expire, seconds)
 
     async def begun(self) -> None:
-        """Returns when the runtime begins to answer, be it with an error; or raises `Failed`."""
+        """Wait until the runtime starts to respond, even with an error; raises `Failed`."""
         await self._begun.wait()
         if self._answering is None:
             raise Failed(self._broken)
 
     async def body(self) -> AsyncIterator[bytes]:
-        """The bytes as the runtime sends them; nothing where it reports an error. The runtime is
-        held back while nobody reads."""
+        """Yield the body as the runtime sends it; empty if the runtime reports an error.
+
+        The runtime has to wait while nothing reads."""
         while (piece := await self._pieces.get()) is not None:
             self._room.release()
             yield piece
@@ -103,7 +104,7 @@ class Invocation:
             raise Failed(self._broken)
 
     async def whole(self) -> bytes:
-        """All of the body."""
+        """Read the complete body."""
         await self.begun()
         return b"".join([piece async for piece in self.body()])
 
@@ -130,7 +131,7 @@ class Invocation:
             self._end("finished")
 
     def give_up(self, reason: str) -> None:
-        """Harmless when there is an answer."""
+        """End an invocation without a response; does nothing if there is one."""
         if self.state not in ("finished", "expired"):
             self._broken = reason
             self._end("finished")
@@ -152,13 +153,13 @@ class Invocation:
 
 
 class RuntimeApi:
-    """`concurrency` is how many invocations the runtime may have at once."""
+    """The Runtime API; `concurrency` is how many invocations the runtime may have at once."""
 
     def __init__(self, *, concurrency: int = 1) -> None:
         self.address = ""
         self.init_error: Failure | None = None
         self.connections = 0
-        """How many the runtime has opened."""
+        """The number of connections that the runtime has opened."""
         self._concurrency = concurrency
         self._initialised = False
         self._queue: deque[Invocation] = deque()
@@ -196,11 +197,11 @@ class RuntimeApi:
 
     @property
     def waiting(self) -> bool:
-        """The runtime waits for an invocation."""
+        """Whether the runtime is waiting for an invocation."""
         return bool(self._waiters)
 
     async def disconnected(self, seconds: float) -> None:
-        """Waits until the runtime has no connection any more and all it sent has been read."""
+        """Wait until the runtime has closed all connections and all its data has been read."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
@@ -214,8 +215,10 @@ class RuntimeApi:
         arn: str = ARN,
         headers: Mapping[str, str] | None = None,
     ) -> Invocation:
-        """Queues the event for the runtime, which is told to answer within `seconds`, and is given
-        `grace` more. `headers` are added to those that come with the event."""
+        """Queue an event for the runtime.
+
+        Its announced deadline is `seconds`, and it may take `grace` longer. `headers` are added to
+        the headers of the event."""
         more = {"Lambda-Runtime-Invoked-Function-Arn": arn, **(headers or {})}
         if trace:
             more["Lambda-Runtime-Trace-Id"] = trace
@@ -249,7 +252,7 @@ class RuntimeApi:
                 await writer.wait_closed()
 
     async def _exchange(self, request: Request) -> bool:
-        """Whether the connection lives on."""
+        """Serve one request; False if the connection has to be closed."""
         try:
             await request.read_head()
             answer = await self._respond(request)
@@ -306,7 +309,7 @@ class RuntimeApi:
     async def _arrival(self, request: Request) -> Invocation:
         arrival: asyncio.Future[Invocation] = asyncio.get_running_loop().create_future()
         self._waiters.append(arrival)
-        # A runtime that is gone must not be given an invocation.
+        # A runtime that has disconnected must not be given an invocation.
         gone = asyncio.ensure_future(request.reader.read(1))
         either: list[asyncio.Future[Any]] = [arrival, gone]
         try:

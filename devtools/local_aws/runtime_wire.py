@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a runtime speaks it to the Runtime API: read exactly, or refused."""
+"""Parses the HTTP/1.1 requests of a runtime strictly, and refuses malformed ones."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NamedTuple
 
 MAX_HEAD_BYTES: Final = 1 << 20
-"""A trailer holds a stack trace, and is read like a header."""
+"""Trailers contain stack traces and are read like headers, so lines may be long."""
 
 MAX_PRELUDE_BYTES: Final = 16 * 1024
-"""API Gateway looks for the end of the prelude no further."""
+"""The end of the prelude must lie within this many bytes, as for API Gateway."""
 
 HTTP_RESPONSE: Final = "application/vnd.awslambda.http-integration-response"
 
@@ -25,15 +25,17 @@ _REASONS: Final = {200: "OK", 202: "Accepted", 400: "Bad Request", 403: "Forbidd
 
 
 class Failure(NamedTuple):
-    """What a runtime reports: the error's type from the header, and its description."""
+    """An error reported by a runtime: its type, from the header, and its description."""
 
     kind: str
     body: dict[str, Any]
 
 
 class Refusal(Exception):
-    """What the runtime sends is not taken. `close`: nor can its connection be used again.
-    `failure` is what the caller of the function is told, where that is not `kind`, too."""
+    """A refused request of the runtime.
+
+    With `close`, its connection cannot be used again. `failure` is the error that the caller of the
+    function gets, unless that is `kind`, too."""
 
     def __init__(
         self, status: int, kind: str, message: str, *, close: bool = True, failure: str = ""
@@ -48,7 +50,7 @@ class Refusal(Exception):
 
 
 class Request:
-    """One request of the runtime; its body is read as it comes."""
+    """A request of the runtime, whose body is streamed."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -117,7 +119,7 @@ class Request:
 
 
 class Prelude:
-    """Looks over the beginning of a streamed HTTP response."""
+    """Checks the prelude of a streamed HTTP response."""
 
     def __init__(self) -> None:
         self._seen = b""

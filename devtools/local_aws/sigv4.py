@@ -1,4 +1,4 @@
-"""Whether a request is signed as AWS wants it."""
+"""Checks the AWS signatures of requests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from devtools.local_aws.http_server import refusal
 from devtools.local_aws.replies import Reply
 
 KEY: Final = "test"
-"""Both halves of the only key pair that there is."""
+"""The access key id and the secret key, which are the same."""
 SKEW_SECONDS: Final = 300
-"""AWS takes no signature that is older."""
+"""The maximum age of a signature, as on AWS."""
 
 _AUTHORIZATION: Final = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/([^/]+)/aws4_request,"
@@ -29,15 +29,15 @@ _AUTHORIZATION: Final = re.compile(
 )
 
 
-def refused(request: Request, service: str) -> Reply | None:
-    """The answer to a request that is not signed for the service; None when it is."""
+def check_signature(request: Request, service: str) -> Reply | None:
+    """Check the signature for a service; returns the error response, or None if it is valid."""
     values = {name.lower(): value for name, value in request.headers}
     if "authorization" not in values:
         return refusal(403, "MissingAuthenticationTokenException", "Missing Authentication Token")
-    found = _AUTHORIZATION.fullmatch(values["authorization"])
-    if found is None:
+    match = _AUTHORIZATION.fullmatch(values["authorization"])
+    if match is None:
         return refusal(403, "IncompleteSignatureException", "the Authorization is malformed")
-    key, day, region, scope, names, signature = found.groups()
+    key, day, region, scope, names, signature = match.groups()
     date = values.get("x-amz-date", "")
     if key != KEY:
         return refusal(403, "UnrecognizedClientException", "the security token is invalid")

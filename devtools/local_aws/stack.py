@@ -1,4 +1,4 @@
-"""The whole AWS path on this machine: edge, cache, function URLs, functions, DynamoDB."""
+"""The whole deployment on this machine: edge, cache, function URLs, functions, DynamoDB."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from devtools.local_aws.lambda_api import LambdaApi
 from devtools.local_aws.websocket_api import WebSocketApi
 from devtools.processes import allow_many_connections
 from infra.names import logical_id
-from tailrace.aws.edge.key_document import entries
-from tailrace.aws.runtime.policy_provider import with_access
+from tailrace.aws.edge.key_document import build_entries
+from tailrace.aws.runtime.policy_provider import apply_access_secret
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.provision import table_definition
 
@@ -46,21 +46,21 @@ DISTRIBUTION: Final = "ELOCAL"
 URLS: Final = ("http", "live")
 FUNCTIONS: Final = (*URLS, "dispatch", "cable", "heartbeat")
 START_SECONDS: Final = 600.0
-"""A safety net: on a busy machine a start that takes seconds can take minutes."""
+"""A generous limit: on a busy machine, a start of seconds can take minutes."""
 
 T = TypeVar("T")
 
 
 class Missing(Exception):
-    """Something that the path needs is not on this machine."""
+    """A tool that the local AWS needs is missing on this machine."""
 
 
 class AwsLocal:
-    """Starts everything on loopback and ends it with the block.
+    """A context manager that starts all components on loopback, and stops them at the end.
 
-    `variables` replaces settings of the functions, `access` is what the access secret says (None:
-    everybody may do everything), `lifetime` is how long API Gateway keeps a WebSocket, `say` is
-    told what is being done."""
+    `variables` replaces settings of the functions. `access` is the content of the access secret
+    (None: everybody may do everything). `lifetime` is the maximum duration of a WebSocket
+    connection. `say` is called with progress messages."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class AwsLocal:
 
     @property
     def url(self) -> str:
-        """What a viewer talks to."""
+        """The URL for viewers."""
         return self.edge.url
 
     @property
@@ -98,17 +98,19 @@ class AwsLocal:
         return {name: function.cold_starts for name, function in self.functions.items()}
 
     def requests(self, name: str) -> Counter[tuple[str, str]]:
-        """How often each method and target has reached the function's URL."""
+        """How often each method and target was requested from a function URL."""
         return Counter(self.urls[name].requests)
 
     def output(self) -> str:
-        """The end of every log, for a test that failed."""
+        """The end of every log, for failed tests."""
         parts = [f"--- {name} ---\n{each.output()}" for name, each in self.functions.items()]
         return "\n".join([*parts, f"--- edge ---\n{self.edge.output()}"])
 
     def change_access(self, access: Mapping[str, Any]) -> None:
-        """Says anew who may do what, and makes it known at once: to the edge, as the function
-        `keys` does within a minute, and to the functions, which would look within five."""
+        """Replace the access secret, with immediate effect.
+
+        On AWS the function `edge_keys` updates the edge within a minute, and the other functions
+        read the secret again within five."""
         self._secrets.put_secret_value(SecretId=self._access_arn, SecretString=json.dumps(access))
         self.edge.put_keys(edge_keys(access))
         for name in URLS:
@@ -146,8 +148,8 @@ class AwsLocal:
         self._run_loop()
         self.cable = self._call(WebSocketApi(lifetime=self._lifetime).start())
         self._lambda = self._call(LambdaApi(self.functions).start())
-        stream, known = self._provision(self._ministack.url)
-        self._deploy(Assembly(assembly, known), stream)
+        stream, references = self._provision(self._ministack.url)
+        self._deploy(Assembly(assembly, references), stream)
 
     def _deploy(self, assembly: Assembly, stream: str) -> None:
         assert self._ministack is not None
@@ -189,7 +191,7 @@ class AwsLocal:
         self._warm_up()
 
     def _provision(self, endpoint: str) -> tuple[str, dict[str, str]]:
-        """Makes what the storage stack would; returns the table's stream and the names."""
+        """Create the resources of the storage stack; returns the table's stream and the names."""
 
         def client(service: str) -> Any:
             return boto3.client(
@@ -228,7 +230,7 @@ class AwsLocal:
         filters = [each["Pattern"] for each in mapping["FilterCriteria"]["Filters"]]
         source = EventSource(self._streams, stream, filters, self.functions["dispatch"])
         following = asyncio.run_coroutine_threadsafe(source.run(), self._loop)
-        following.add_done_callback(_tell)
+        following.add_done_callback(_report_failure)
         self._stack.callback(following.cancel)
 
     def _warm_up(self) -> None:
@@ -262,18 +264,18 @@ class AwsLocal:
 
 
 def edge_keys(access: Mapping[str, Any]) -> dict[str, str]:
-    """What the edge knows of an access secret."""
-    return entries(with_access(Settings(), json.dumps(access)), SECRET.encode())
+    """The part of an access secret that the edge gets."""
+    return build_entries(apply_access_secret(Settings(), json.dumps(access)), SECRET.encode())
 
 
-def _tell(following: Future[None]) -> None:
-    """Nobody waits for its end, so that what ended it would go unnoticed."""
+def _report_failure(following: Future[None]) -> None:
+    """Report the error of a background task, which would otherwise go unnoticed."""
     if not following.cancelled() and (error := following.exception()) is not None:
         print(f"the event source mapping ended: {error!r}", file=sys.stderr)
 
 
 def check_tools() -> None:
-    """Raises `Missing`, with what to do about it."""
+    """Check that all tools are installed; raises `Missing` with the fix."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     if shutil.which("node", path=path) is None:
         raise Missing("Node is missing; `make setup` brings it")

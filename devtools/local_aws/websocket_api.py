@@ -1,4 +1,4 @@
-"""A WebSocket API of API Gateway on loopback: clients in front, a function behind."""
+"""A WebSocket API of API Gateway on loopback, in front of a function."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from devtools.local_aws.management_api import MESSAGE_BYTES, Connection, Managem
 from devtools.local_aws.websocket_events import Client
 
 FRAME_BYTES: Final = 32 << 10
-"""A client has to send a longer message in several frames; browsers do not."""
+"""The maximum size of a frame; longer messages need several frames, which browsers do not send."""
 CLOSE_SECONDS: Final = 10.0
-"""How long a client may take to answer a close."""
+"""How long a client may take to confirm a close."""
 
 
 class WebSocketApi(ManagementApi):
-    """One stage of an API whose routes all lead to one function.
+    """One stage of an API, with a single function for all routes.
 
-    `headers` is what CloudFront adds to a handshake; `lifetime` is after how many seconds a
-    connection is closed, which takes two hours on AWS. The function has to be there by the first
-    handshake: it may have to know where this is."""
+    `headers` are added to handshakes, as by CloudFront. `lifetime` is the maximum duration of a
+    connection in seconds, which is two hours on AWS. The function may be set later, before the
+    first handshake, because its settings may contain the address of this API."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class WebSocketApi(ManagementApi):
         self.domain = f"{self.api_id}.execute-api.{REGION}.amazonaws.com"
         self.port = 0
         self.lose_disconnects = False
-        """$disconnect is best effort: AWS may never send it."""
+        """Whether $disconnect is not sent, which may happen on AWS: it is best effort."""
         self._headers = dict(headers or {})
         self._lifetime = lifetime
         self._server: Server | None = None
@@ -77,7 +77,7 @@ class WebSocketApi(ManagementApi):
         return self
 
     async def close(self) -> None:
-        """The function hears of it no more."""
+        """Close the API, without any further events."""
         self.lose_disconnects = True
         await self._management.close()
         if self._server is not None:
@@ -89,13 +89,13 @@ class WebSocketApi(ManagementApi):
             await self._server.wait_closed()
 
     def drop(self, connection_id: str) -> None:
-        """Cuts the client's connection, as a network that fails; from any thread."""
+        """Abort a client's connection, like a network failure. Thread-safe."""
         self._loop.call_soon_threadsafe(self._connections[connection_id].socket.transport.abort)
 
     async def _connect(
         self, socket: ServerConnection, request: Handshake, response: Response
     ) -> Response | None:
-        """Asks the function about a handshake that is valid."""
+        """Send $connect for a valid handshake, and accept or refuse the connection."""
         if response.status_code != 101:
             return None
         path, _, query = request.path.partition("?")
@@ -108,7 +108,7 @@ class WebSocketApi(ManagementApi):
         await asyncio.wait([asked])
         status, result = (503, {}) if asked.cancelled() else asked.result()
         if not 200 <= status < 300:
-            return _refusal(status, _told(event, phrase(status)))
+            return _refusal(status, _error_message(event, phrase(status)))
         if socket.state is not State.CONNECTING:
             self._leave(client, CloseCode.ABNORMAL_CLOSURE, "")
             return None
@@ -118,7 +118,7 @@ class WebSocketApi(ManagementApi):
         return None
 
     async def _converse(self, socket: ServerConnection) -> None:
-        """Takes what the client says until the connection ends."""
+        """Receive the client's messages until the connection ends."""
         client = self._let_in.pop(socket)
         connection = self._connections[client.connection_id] = Connection(client, socket)
         try:
@@ -138,7 +138,7 @@ class WebSocketApi(ManagementApi):
             if isinstance(message, bytes):
                 await connection.socket.close(CloseCode.UNSUPPORTED_DATA)
                 return
-            # Each on its own: one message does not wait for what the function makes of another.
+            # Messages are handled concurrently: one does not wait for the result of another.
             self._spawn(self._say(connection, message))
 
     async def _say(self, connection: Connection, message: str) -> None:
@@ -146,7 +146,8 @@ class WebSocketApi(ManagementApi):
         status, _ = await self._ask(event)
         if not 200 <= status < 300:
             with contextlib.suppress(ConnectionClosed):
-                await connection.send(json.dumps(_told(event, "Internal server error")).encode())
+                error = _error_message(event, "Internal server error")
+                await connection.send(json.dumps(error).encode())
 
     def _leave(self, client: Client, code: int | None, reason: str | None) -> None:
         if code == CloseCode.NO_STATUS_RCVD:
@@ -155,7 +156,7 @@ class WebSocketApi(ManagementApi):
             self._spawn(self._ask(client.leaves(code or CloseCode.ABNORMAL_CLOSURE, reason or "")))
 
     async def _ask(self, event: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
-        """The status and all of the function's result; 502 when it has none."""
+        """The status and the complete result of the function; 502 if it failed."""
         assert self.function is not None
         try:
             payload, failure = await outcome(self.function, event)
@@ -179,8 +180,8 @@ def _refusal(status: int, body: Mapping[str, str]) -> Response:
     return Response(status, phrase(status), headers, content)
 
 
-def _told(event: Mapping[str, Any], message: str) -> dict[str, str]:
-    """What a client hears of a function that failed."""
+def _error_message(event: Mapping[str, Any], message: str) -> dict[str, str]:
+    """The message to a client whose function failed."""
     context = event["requestContext"]
     return {
         "message": message,

@@ -1,4 +1,4 @@
-"""The events that a WebSocket API makes of what happens to a connection."""
+"""The events of a WebSocket API: $connect, $default and $disconnect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devtools.local_aws.events import HOP_BY_HOP
 
 @dataclass(slots=True)
 class Client:
-    """One client of an API, and what each of its events says of it."""
+    """A client of an API, and the part of its events that describes it."""
 
     api: str
     domain: str
@@ -34,7 +34,7 @@ class Client:
     def connects(
         self, query: str, headers: Iterable[tuple[str, str]], added: Mapping[str, str]
     ) -> dict[str, Any]:
-        """$connect; `added` is what stands between the client and the API puts in."""
+        """$connect; `added` are the headers that the edge adds."""
         event = self._event("$connect", "CONNECT")
         event |= _several("headers", "multiValueHeaders", self._forwarded(headers, added))
         if query:
@@ -80,7 +80,7 @@ class Client:
     def _forwarded(
         self, headers: Iterable[tuple[str, str]], added: Mapping[str, str]
     ) -> list[tuple[str, str]]:
-        """The client's headers under the names that it gave them, and those put in on the way."""
+        """The client's headers, with their original names, and the added ones."""
         own = {"Host": self.domain, **added}
         hidden = HOP_BY_HOP | {name.lower() for name in own} | {"x-forwarded-for"}
         given = list(headers)
@@ -96,12 +96,12 @@ class Client:
 
 
 def new_id() -> str:
-    """Like those of AWS, which end with a character that a path has to escape."""
+    """A connection id like those of AWS, which end with a character that paths must escape."""
     return base64.urlsafe_b64encode(secrets.token_bytes(11)).decode()
 
 
 def _several(single: str, multiple: str, given: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Every value of each name, and the last one."""
+    """All values of each name, and the last value of each."""
     values: dict[str, list[str]] = {}
     for name, value in given:
         values.setdefault(name, []).append(value)

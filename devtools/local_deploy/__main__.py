@@ -1,4 +1,4 @@
-"""`make deploy-local`: deploys into a ministack of its own, uses it, redeploys and destroys it."""
+"""`make deploy-local`: deploys to a ministack, uses the deployment, redeploys and destroys it."""
 
 from __future__ import annotations
 

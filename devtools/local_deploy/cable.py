@@ -1,4 +1,4 @@
-"""A client on the WebSocket API of a deployment."""
+"""A client of a deployment's WebSocket API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from websockets.sync.client import ClientConnection, connect
 from devtools.local_deploy.deployment import Deployment
 
 SECONDS = 20.0
-"""Within these whatever is expected is heard: functions may have to start first."""
+"""How long a message may take, including cold starts of functions."""
 
 
 def pubsub(stream: str) -> str:
@@ -35,12 +35,12 @@ class Cable:
         return self._frame()["message"]
 
     def ping(self) -> None:
-        """Waits for one."""
+        """Wait for a ping."""
         while self._next().get("type") != "ping":
             pass
 
     def _frame(self) -> Mapping[str, Any]:
-        """The next one that is no ping."""
+        """The next frame that is not a ping."""
         while (frame := self._next()).get("type") == "ping":
             pass
         return frame
@@ -52,8 +52,9 @@ class Cable:
 
 @contextmanager
 def connected(deployment: Deployment, secret: str) -> Iterator[Cable]:
-    """As the distribution would connect, but for the protocol: ministack chooses none, and a client
-    that offers some would leave."""
+    """Connect like the distribution, but without offering a subprotocol.
+
+    ministack does not select one, and a client that offers some would disconnect."""
     with connect(
         deployment.cable_url(), additional_headers={"x-tailrace-origin": secret}, proxy=None
     ) as socket:

@@ -1,4 +1,4 @@
-"""The stacks of the stage dev in ministack, put there by the CDK's own command line."""
+"""The stacks of the stage dev in ministack, deployed with the CDK's command line."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ CDK = ROOT / "node_modules" / "aws-cdk" / "bin" / "cdk"
 REGION = "us-east-1"
 ENVIRONMENT = f"aws://000000000000/{REGION}"
 CONTEXT = ["--context=stage=dev", "--context=platform=host", "--context=access=open"]
-"""With packages for this machine: ministack runs the functions with its own Python. Open, for it
-has no key-value stores."""
+"""Packages for this machine, because ministack runs the functions with its own Python; and open
+access, because it has no key-value stores."""
 
 OPTIONS = ["--no-notices", "--no-version-reporting", "--no-color", "--ci", "--progress=events"]
 COMMAND_SECONDS = 900.0
 WAIT_SECONDS = 180.0
 
 CABLES = ("L", "X")
-"""How the partitions begin of those who are told something on a cable, and of their heartbeat."""
+"""Prefixes of the partitions of cable connections and of their heartbeat."""
 
 
 class Cloud(Ministack):
@@ -45,7 +45,7 @@ class Cloud(Ministack):
 
 
 class Deployment:
-    """It prints what it does and how long that takes."""
+    """Deploys and uses the stacks; prints each step and its duration."""
 
     def __init__(self, ministack: Ministack, directory: Path) -> None:
         self.url = ministack.url
@@ -56,7 +56,7 @@ class Deployment:
         self._cdk("bootstrap", ENVIRONMENT)
 
     def deploy(self) -> str:
-        """Packages, synthesises and deploys; returns what the command line said."""
+        """Package, synthesise and deploy; returns the output of the command line."""
         build("host")
         options = [*CONTEXT, f"--output={self._assembly}", "--require-approval=never"]
         return self._cdk("deploy", "--all", *options, cwd=ROOT)
@@ -69,7 +69,7 @@ class Deployment:
         return session.client(service, endpoint_url=self.url)
 
     def stacks(self) -> dict[str, str]:
-        """The status of each."""
+        """The status of each stack."""
         found = self.client("cloudformation").describe_stacks()["Stacks"]
         return {stack["StackName"]: stack["StackStatus"] for stack in found}
 
@@ -80,7 +80,7 @@ class Deployment:
         return value
 
     def secret(self) -> str:
-        """What CloudFront shows to the functions."""
+        """The origin secret, which CloudFront sends to the functions."""
         asked = self.client("secretsmanager").get_secret_value(
             SecretId=self.output("OriginSecretArn")
         )
@@ -90,7 +90,7 @@ class Deployment:
     def request(
         self, method: str, path: str, secret: str, body: str = "", kind: str = "text/plain"
     ) -> httpx.Response:
-        """Asks the function URL of `http`, as the distribution would."""
+        """Send a request to the function URL of `http`, like the distribution."""
         listed = self.client("lambda").list_function_url_configs(
             FunctionName=self.output("HttpFunctionName")
         )
@@ -108,19 +108,19 @@ class Deployment:
         return self.request("POST", "/_broadcast", secret, told, "application/json")
 
     def cable_url(self) -> str:
-        """Of the WebSocket API."""
+        """The URL of the WebSocket API."""
         host, _, stage = self.output("CableEndpoint").removeprefix("https://").partition("/")
         place = self.url.replace("http", "ws", 1)
         return f"{place}/_aws/execute-api/{host.partition('.')[0]}/{stage}"
 
     def on_cables(self) -> set[str]:
-        """The keys of who is told something, and of the heartbeat, in the table."""
+        """The keys of the connections and of the heartbeat in the table."""
         found = self.client("dynamodb").scan(TableName=self.output("TableName"))["Items"]
         keys = [(item["p"]["S"], item["s"]["S"]) for item in found]
         return {f"{p} {s}" for p, s in keys if p.startswith(CABLES)}
 
     def invalidated(self) -> list[str]:
-        """What the distribution was told to forget."""
+        """The paths and tags that were invalidated."""
         cloudfront, distribution = self.client("cloudfront"), self.output("DistributionId")
         listed = cloudfront.list_invalidations(DistributionId=distribution)["InvalidationList"]
         return [
@@ -132,7 +132,7 @@ class Deployment:
         ]
 
     def rotate(self) -> None:
-        """Calls the function as Secrets Manager does; ministack's own rotation calls nothing."""
+        """Invoke the rotation function like Secrets Manager, which ministack does not do."""
         version = secrets.token_hex(16)
         for step in ("createSecret", "setSecret", "testSecret", "finishSecret"):
             event = {"SecretId": self.output("OriginSecretArn"), "ClientRequestToken": version}
@@ -154,7 +154,7 @@ class Deployment:
         }
 
     def _cdk(self, *command: str, cwd: Path | None = None) -> str:
-        """Runs it; only in the project's folder does it find the app, and synthesises it."""
+        """Run the CDK in the project's folder, where it finds the app and synthesises it."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         node = shutil.which("node", path=path)
         assert node is not None, "Node is missing; `make setup` brings it"
@@ -175,7 +175,7 @@ class Deployment:
         return done.stdout
 
     def _env(self) -> dict[str, str]:
-        """The environment but for anything that could lead to a real account."""
+        """The environment without variables that could refer to a real account."""
         safe = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CDK_"))}
         return {
             **safe,

@@ -1,8 +1,8 @@
-"""Plants one bug at a time in a copy of the tree and checks that the tests notice.
+"""Applies one mutant at a time to a copy of the tree, and checks that the tests detect it.
 
     python -m devtools.mutants [--root DIR] [--only ID ...] [--jobs N] [--report FILE]
 
-The bugs are in `mutants.toml`. README.md says how to add one.
+The mutants are in `mutants.toml`. README.md describes how to add one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPOSITORY: Final = HERE.parent.parent
 TABLE: Final = HERE / "mutants.toml"
 PACKAGES: Final = Path("layers/core/python")
 LINKED: Final = (".engines", "node_modules")
-"""What set-up brings and git does not track: shared with the original tree."""
+"""Installed by `make setup` and not tracked by git: shared with the original tree."""
 
 TIMED_OUT: Final = "timed out"
 PYTEST_SECONDS: Final = 600
@@ -66,7 +66,14 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "store/dynamodb/retention.py": ("tests/integration/store/dynamodb/test_retention.py", *_DYNAMO),
     "store/dynamodb/trimming.py": ("tests/integration/store/dynamodb/test_trimming.py", *_DYNAMO),
     "web": ("tests/unit/web", "tests/unit/test_live.py", "tests/integration/durable_streams"),
+    "live": (
+        "tests/unit/live",
+        "tests/unit/durable_streams",
+        "tests/unit/action_cable/test_stream_follower.py",
+        "tests/unit/test_live.py",
+    ),
     "protocols/durable_streams": (
+        "tests/unit/durable_streams",
         "tests/unit/web",
         "tests/unit/test_live.py",
         "tests/integration/durable_streams",
@@ -103,7 +110,7 @@ class Mutant(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What the tests made of a mutant."""
+    """The verdict of the tests on a mutant."""
 
     mutant: Mutant
     caught: str | None

@@ -1,6 +1,6 @@
-"""`python -m bench.authorizer`: what it takes to decide about one request, in CPU time.
+"""`python -m bench.authorizer`: measures the CPU time to authorize one request.
 
-CPU time, because others on the machine disturb it least; the median of many rounds.
+Each figure is the median of many rounds. CPU time depends least on other processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATH = "chat/room-1"
 
 
 def main() -> None:
-    print("| shown | µs |\n|---|---:|")
+    print("| credentials | µs |\n|---|---:|")
     for what, settings, credentials in cases():
         authorizer, now = Authorizer(settings), system_clock()
 
@@ -39,7 +39,7 @@ def main() -> None:
             credentials: Credentials = credentials,
             now: int = now,
         ) -> object:
-            return authorizer.decide(Operation.READ, PATH, credentials, now)
+            return authorizer.authorize(Operation.READ, PATH, credentials, now)
 
         decide()
         rounds = timeit.repeat(decide, number=NUMBER, repeat=ROUNDS, timer=time.process_time)
