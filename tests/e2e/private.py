@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tailrace.auth.jws import made
+from tailrace.auth.jws import sign_token
 from tests.support.cable import SECRET
 
 OLD: Final = SECRET
@@ -26,7 +26,7 @@ GUARDED: Final = """
 def bearer(scope: str, streams: str = "**", *, secret: str = OLD, **claims: Any) -> dict[str, str]:
     """A header; one that nobody else shows, if a claim says who it is."""
     all_claims = {"scope": scope, "streams": streams, "exp": int(time.time()) + 3600, **claims}
-    return {"Authorization": f"Bearer {made(all_claims, secret.encode(), 'HS256')}"}
+    return {"Authorization": f"Bearer {sign_token(all_claims, secret.encode(), 'HS256')}"}
 
 
 def each_its_own(scope: str, number: int) -> Mapping[str, str]:

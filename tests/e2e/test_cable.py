@@ -1,4 +1,4 @@
-"""Action Cable on the AWS path: the stock clients, and what they cannot show."""
+"""Action Cable on the AWS path, by stock clients and by one that inspects frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from devtools.local_aws.stack import AwsLocal
 from devtools.node import run_vitest
 from devtools.processes import ROOT
 from tests.conftest import fail_with
-from tests.support.cable import KEY, SECONDS, SECRET, Cable, on_cable, pubsub, signed, token
+from tests.support.cable import KEY, SECONDS, SECRET, CableClient, on_cable, pubsub, signed, token
 from tests.support.cable_load import hear_all
 
 CLIENTS = ROOT / "tests/integration/action_cable/clients"
@@ -48,7 +48,7 @@ def read(aws: AwsLocal, stream: str) -> str:
 
 
 async def resumed(aws: AwsLocal, stream: str, place: dict[str, Any]) -> list[Any]:
-    """What somebody hears who comes back with its place, up to the end of history."""
+    """The frames for a client that reconnects with its position, up to the end of history."""
     async with on_cable(aws) as cable:
         await cable.subscribe(pubsub(stream), history={"streams": {stream: place}})
         heard = []
@@ -77,7 +77,7 @@ async def test_the_bytes_that_were_appended_are_delivered(aws: AwsLocal, stream:
     assert read(aws, stream) == f"[{','.join(kept)}]"
 
 
-async def test_who_is_excluded_does_not_get_it_and_others_get_its_type(
+async def test_excluded_client_gets_nothing_and_others_get_the_type(
     aws: AwsLocal, stream: str
 ) -> None:
     async with on_cable(aws) as one, on_cable(aws) as two:
@@ -92,14 +92,14 @@ async def test_who_is_excluded_does_not_get_it_and_others_get_its_type(
         assert await one.hear() == {"identifier": pubsub(stream), "message": 3}
 
 
-async def test_nobody_comes_past_the_edge(aws: AwsLocal) -> None:
+async def test_connections_must_come_through_cloudfront(aws: AwsLocal) -> None:
     with pytest.raises(InvalidStatus) as refused:
         async with connect(aws.cable.url, proxy=None):
             pass
     assert refused.value.response.status_code == 403
 
 
-async def test_who_is_refused_is_told_why(aws: AwsLocal) -> None:
+async def test_rejected_client_gets_the_reason(aws: AwsLocal) -> None:
     for shown, reason in ((token(lasting=-9), "token_expired"), ("x.y.z", "unauthorized")):
         async with on_cable(aws, f"jid={shown}") as cable:
             assert cable.welcome == {"type": "disconnect", "reason": reason, "reconnect": False}
@@ -131,7 +131,7 @@ async def test_pings_come_by_themselves(aws: AwsLocal) -> None:
             assert begun <= ping["message"] <= time.time() + 1
 
 
-async def test_who_drops_unnoticed_is_noticed(aws: AwsLocal, stream: str) -> None:
+async def test_unnoticed_drop_is_detected(aws: AwsLocal, stream: str) -> None:
     """API Gateway may never say that a connection is gone."""
     aws.cable.lose_disconnects = True
     try:
@@ -150,7 +150,7 @@ async def test_who_drops_unnoticed_is_noticed(aws: AwsLocal, stream: str) -> Non
 async def test_a_frame_that_api_gateway_fails_with_is_not_lost(
     aws: AwsLocal, stream: str, status: int
 ) -> None:
-    """It is sent again, or the client is disconnected and comes back for it."""
+    """The frame is sent again, or the client is disconnected and reconnects to get it."""
     # Without pings: one of them must not be the frame that fails.
     async with on_cable(aws, "pi=0") as cable:
         await cable.subscribe(pubsub(stream))
@@ -181,7 +181,7 @@ async def test_a_frame_that_api_gateway_fails_with_is_not_lost(
     assert heard + await resumed(aws, stream, place) == [2, 3]
 
 
-async def messages_until_closed(cable: Cable) -> list[Any]:
+async def messages_until_closed(cable: CableClient) -> list[Any]:
     heard: list[Any] = []
     with contextlib.suppress(ConnectionClosed):
         while True:

@@ -10,7 +10,7 @@ SHARING = 5
 of the readers: an answer is kept for a second, and readers that come later ask anew."""
 
 
-async def test_long_polls_collapse_and_nobody_misses_a_message(aws_local: AwsLocal) -> None:
+async def test_collapsed_long_polls_miss_no_message(aws_local: AwsLocal) -> None:
     result = await measure(aws_local, "audience", streams=1, clients=60, writes=6, idle=3)
     print(table([result]))
     assert_collapsed(result)

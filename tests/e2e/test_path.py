@@ -1,4 +1,4 @@
-"""What a viewer sees, through edge, cache, function URL, packaged function and DynamoDB."""
+"""The whole path as a viewer sees it: edge, cache, function URL, packaged function and DynamoDB."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_missing_stream_is_not_remembered(viewer: httpx.Client, stream: str) -
     assert viewer.get(stream).status_code == 200
 
 
-def test_what_was_written_can_be_read_at_once(viewer: httpx.Client, stream: str) -> None:
+def test_an_append_is_readable_immediately(viewer: httpx.Client, stream: str) -> None:
     created(viewer, stream, TEXT)
     for number in range(6):
         append(viewer, stream, f"{number} ".encode(), TEXT)
@@ -181,7 +181,7 @@ def test_a_body_of_three_megabytes_goes_through_and_more_is_refused(
 
 
 @pytest.mark.parametrize("name", ["a%2Fb", "a/b", "a%20b", "caf%C3%A9", "a%2520b", "a+b"])
-def test_a_name_is_the_one_that_was_sent(viewer: httpx.Client, stream: str, name: str) -> None:
+def test_a_stream_name_is_used_as_it_was_sent(viewer: httpx.Client, stream: str, name: str) -> None:
     path = f"{stream}-{name}"
     assert created(viewer, path, TEXT).headers["location"].endswith(path)
     append(viewer, path, name.encode(), TEXT)
@@ -200,7 +200,7 @@ def test_both_prefixes_lead_to_the_same_stream(viewer: httpx.Client, stream: str
 
 
 @pytest.mark.parametrize("name", ["http", "live"])
-def test_who_asks_the_function_itself_is_refused(
+def test_direct_requests_to_the_function_are_refused(
     aws_local: AwsLocal, stream: str, name: str
 ) -> None:
     url = aws_local.urls[name].url
@@ -209,7 +209,7 @@ def test_who_asks_the_function_itself_is_refused(
         assert answer.status_code == 403
 
 
-def test_the_viewer_cannot_choose_what_the_edge_says_to_the_function(
+def test_viewers_cannot_set_the_edges_own_headers(
     viewer: httpx.Client, aws_local: AwsLocal, stream: str
 ) -> None:
     said = {"x-tailrace-origin": "guess", "x-forwarded-host": "evil.example"}
@@ -218,7 +218,7 @@ def test_the_viewer_cannot_choose_what_the_edge_says_to_the_function(
     assert answer.headers["location"].startswith(f"https://127.0.0.1:{aws_local.port}/")
 
 
-def test_a_stream_that_was_deleted_and_made_again_is_the_new_one(
+def test_a_recreated_stream_is_not_served_from_the_old_ones_cache(
     viewer: httpx.Client, aws_local: AwsLocal, stream: str
 ) -> None:
     created(viewer, stream, TEXT)

@@ -69,13 +69,15 @@ def test_readers_with_different_tokens_share_one_answer(
     assert reads(closed_local, stream) == 1
 
 
-def test_a_browser_keeps_nothing_of_what_the_edge_shares(viewer: httpx.Client, stream: str) -> None:
+def test_browsers_do_not_cache_responses_that_the_edge_shares(
+    viewer: httpx.Client, stream: str
+) -> None:
     caching = viewer.get(stream, headers=bearer("read")).headers["cache-control"]
     assert "max-age=0" in caching
     assert "s-maxage=60" in caching
 
 
-def test_who_may_not_read_is_refused_while_the_answer_is_cached(
+def test_unauthorized_reads_are_refused_despite_a_cached_response(
     viewer: httpx.Client, stream: str, name: str
 ) -> None:
     assert viewer.get(stream, headers=bearer("read")).status_code == 200
@@ -98,7 +100,7 @@ def test_who_may_not_read_is_refused_while_the_answer_is_cached(
     assert viewer.get(f"{stream}?signed=x&signed=y").status_code == 401
 
 
-def test_what_the_edge_cannot_verify_the_function_judges(
+def test_the_function_judges_credentials_that_the_edge_cannot_verify(
     viewer: httpx.Client, closed_local: AwsLocal
 ) -> None:
     path = f"/v1/stream/private/caf%C3%A9-{secrets.token_hex(4)}"
@@ -120,7 +122,7 @@ def test_writers_need_a_token_that_writes(viewer: httpx.Client, stream: str, nam
     assert viewer.post(stream, headers={**TEXT, **bearer("write")}, content=b"x").status_code == 204
 
 
-def test_server_sent_events_are_for_those_who_may_read(
+def test_server_sent_events_require_read_access(
     viewer: httpx.Client, stream: str, name: str
 ) -> None:
     target = f"{stream}?offset=-1&live=sse"

@@ -1,4 +1,4 @@
-"""Where the server listens, and where it does not unless it is told who may come."""
+"""Starting the server: the addresses it refuses without access control, and its files."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import pytest
 
 from devtools.server import Server
 from tailrace.errors import BadSetting
-from tailrace.server import refuse_strangers
+from tailrace.server import check_exposure
 from tailrace.settings import Settings
 
-ABROAD = ("0.0.0.0", "::", "192.0.2.7", "2001:db8::7", "streams.example", "")
+PUBLIC_HOSTS = ("0.0.0.0", "::", "192.0.2.7", "2001:db8::7", "streams.example", "")
 
 
-@pytest.mark.parametrize("host", ABROAD)
-def test_an_open_server_is_for_this_machine_alone(host: str) -> None:
+@pytest.mark.parametrize("host", PUBLIC_HOSTS)
+def test_a_public_address_needs_access_control(host: str) -> None:
     with pytest.raises(BadSetting, match=r"TAILRACE_SECRET.*TAILRACE_ACCESS=open"):
-        refuse_strangers(Settings(host=host))
+        check_exposure(Settings(host=host))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
-def test_on_loopback_it_may_be_open(host: str) -> None:
-    refuse_strangers(Settings(host=host))
+def test_loopback_needs_no_access_control(host: str) -> None:
+    check_exposure(Settings(host=host))
 
 
 @pytest.mark.parametrize(
@@ -37,19 +37,19 @@ def test_on_loopback_it_may_be_open(host: str) -> None:
         {"access": "closed"},
     ],
 )
-def test_elsewhere_it_takes_a_policy(policy: dict[str, Any]) -> None:
-    for host in ABROAD:
-        refuse_strangers(Settings(host=host, **policy))
+def test_a_public_address_with_access_control_is_accepted(policy: dict[str, Any]) -> None:
+    for host in PUBLIC_HOSTS:
+        check_exposure(Settings(host=host, **policy))
 
 
-def test_a_server_that_is_refused_ends_before_it_listens(tmp_path: Path) -> None:
+def test_a_refused_address_ends_the_server_before_it_creates_files(tmp_path: Path) -> None:
     server = Server(tmp_path / "data", {"TAILRACE_HOST": "0.0.0.0"})
     with pytest.raises(AssertionError, match=r"ended with 2(.|\n)*would let strangers"):
         server.start()
     assert not (tmp_path / "data").exists()
 
 
-def test_the_data_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_data_directory(tmp_path: Path) -> None:
     with Server(tmp_path / "data") as server:
         paths = [server.data, *server.data.iterdir()]
         assert {f"{path.name} {path.stat().st_mode & 0o077}" for path in paths} == {
@@ -61,8 +61,8 @@ def test_the_data_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
-def test_a_server_whose_database_is_lost_ends_and_leaves_its_files(tmp_path: Path) -> None:
-    """Only the operator knows whether a volume was not mounted, or data is to be given up."""
+def test_a_lost_database_ends_the_server_and_leaves_its_other_files(tmp_path: Path) -> None:
+    """Only the operator knows whether a volume is not mounted or the data may be deleted."""
     server = Server(tmp_path / "data", {"TAILRACE_INLINE_BYTES": "1024"})
     with server:
         assert httpx.put(f"{server.url}/v1/stream/a", content=b"x" * 2000).status_code == 201
@@ -74,7 +74,7 @@ def test_a_server_whose_database_is_lost_ends_and_leaves_its_files(tmp_path: Pat
         assert httpx.get(f"{server.url}/v1/stream/a").content == b"x" * 2000
 
 
-def test_an_append_that_cannot_be_stored_tells_no_path(tmp_path: Path) -> None:
+def test_an_error_of_the_store_shows_no_path(tmp_path: Path) -> None:
     with Server(tmp_path / "data", {"TAILRACE_INLINE_BYTES": "1024"}) as server:
         text = {"content-type": "text/plain"}
         httpx.put(f"{server.url}/v1/stream/a", headers=text)
@@ -82,6 +82,6 @@ def test_an_append_that_cannot_be_stored_tells_no_path(tmp_path: Path) -> None:
         (server.data / "bodies").touch()
         answer = httpx.post(f"{server.url}/v1/stream/a", content=b"x" * 2000, headers=text)
         assert answer.status_code == 503
-        told = answer.json()["error"]["message"]
-        assert told == "the store could not commit: Not a directory"
+        message = answer.json()["error"]["message"]
+        assert message == "the store could not commit: Not a directory"
         assert str(server.data / "bodies") in server.output()

@@ -1,4 +1,4 @@
-"""What tests about tokens share: a time, and tokens that are made by hand or by PyJWT."""
+"""A fixed time, and tokens created by hand or by PyJWT."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def part(value: object) -> str:
 
 
 def by_hand(header: object, claims: object, secret: str = SECRET, kind: str = "sha256") -> str:
-    """Properly signed, whatever it says."""
+    """A correctly signed token with any header and claims."""
     signed = f"{part(header)}.{part(claims)}"
     return f"{signed}.{part(hmac.digest(secret.encode(), signed.encode(), kind))}"
 
@@ -37,7 +37,7 @@ def by_hand(header: object, claims: object, secret: str = SECRET, kind: str = "s
 def bearer(
     claims: dict[str, Any] | None = None, *, secret: str = SECRET, without: str = "", **more: Any
 ) -> str:
-    """What PyJWT makes of the usual claims, some others, and without one."""
+    """A token by PyJWT with the usual claims, more of them, or without one."""
     all_claims = CLAIMS | (claims or {}) | more
     all_claims.pop(without, None)
     return jwt.encode(all_claims, secret, "HS256")

@@ -1,4 +1,4 @@
-"""A schema with a field of each type, and Aviso inside the test process."""
+"""A schema with a field of each type, and Aviso in the test process."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 from tailrace.app import Application
 from tailrace.clock import Clock, system_clock
-from tailrace.protocols.aviso.config import Config
-from tailrace.protocols.aviso.errors import Operation, Refused
-from tailrace.protocols.aviso.requests import Body, parse_body
+from tailrace.protocols.aviso.config import AvisoConfig
+from tailrace.protocols.aviso.error_codes import AvisoError, RequestKind
+from tailrace.protocols.aviso.event_types import EventType
+from tailrace.protocols.aviso.request_body import RequestBody, parse_body
 from tailrace.protocols.aviso.routes import AvisoRoutes
-from tailrace.protocols.aviso.schema import EventType
 from tailrace.settings import Settings
 from tailrace.web.messages import Request, Response, Streaming
 
 SCHEMA = Path(__file__).with_name("schema.yaml")
 
-WORKING = {
+IDENTIFIER = {
     "destination": "FOO",
     "date": "2026-01-31",
     "time": "6",
@@ -30,34 +30,35 @@ WORKING = {
     "step": 12,
     "level": 42.5,
 }
-"""An identifier of the event type `product`."""
+"""A valid identifier of the event type `product`."""
 
 SQUARE = "0,0,0,10,10,10,10,0,0,0"
 
 
-def settings(**given: Any) -> Settings:
-    return Settings(**{"aviso_schema": str(SCHEMA), **given})
+def make_settings(**overrides: Any) -> Settings:
+    return Settings(**{"aviso_schema": str(SCHEMA), **overrides})
 
 
 @cache
 def events() -> Mapping[str, EventType]:
-    return Config.load(settings()).events
+    return AvisoConfig.load(make_settings()).events
 
 
-def body(operation: Operation, **fields: Any) -> Body:
+def parse(operation: RequestKind, **fields: Any) -> RequestBody:
     return parse_body(json.dumps(fields).encode(), operation, events())
 
 
-def refused(call: Callable[[], object]) -> Refused:
+def catch(call: Callable[[], object]) -> AvisoError:
+    """The error that a call raises."""
     try:
         call()
-    except Refused as error:
+    except AvisoError as error:
         return error
-    raise AssertionError("it was not refused")
+    raise AssertionError("no AvisoError was raised")
 
 
-class Event(NamedTuple):
-    """A frame."""
+class Frame(NamedTuple):
+    """A server-sent event."""
 
     name: str
     data: dict[str, Any]
@@ -67,27 +68,27 @@ class Event(NamedTuple):
         return int(self.data["id"].rpartition("@")[2])
 
 
-def parse_frames(raw: bytes) -> list[Event]:
+def parse_frames(raw: bytes) -> list[Frame]:
     frames = []
     for frame in raw.decode().split("\n\n")[:-1]:
         name, data = frame.split("\n")
         assert name.startswith("event: ")
         assert data.startswith("data: ")
-        frames.append(Event(name[7:], json.loads(data[6:])))
+        frames.append(Frame(name[7:], json.loads(data[6:])))
     return frames
 
 
-class Collected:
-    """A sink that keeps what it gets, and has room for so many pushes at a time."""
+class CollectingSink:
+    """A sink that collects all data; it is full after `capacity` pushes, until it is drained."""
 
-    def __init__(self, room: int = 1_000_000) -> None:
+    def __init__(self, capacity: int = 1_000_000) -> None:
         self.raw = b""
         self.grown = asyncio.Event()
-        self._left = self._room = room
+        self._left = self._capacity = capacity
 
     async def drain(self) -> None:
         await asyncio.sleep(0)
-        self._left = self._room
+        self._left = self._capacity
 
     def push(self, data: bytes) -> bool:
         assert data, "an empty chunk would end a chunked body"
@@ -97,11 +98,11 @@ class Collected:
         return self._left > 0
 
     @property
-    def frames(self) -> list[Event]:
+    def frames(self) -> list[Frame]:
         return parse_frames(self.raw)
 
     def sequences(self, name: str = "") -> list[int]:
-        """Of all notifications, or of those with a name."""
+        """The sequences of all notifications, or of those in frames with this name."""
         return [
             frame.sequence
             for frame in self.frames
@@ -110,15 +111,17 @@ class Collected:
 
 
 class Watch:
-    """A watch that goes on."""
+    """A running watch."""
 
-    def __init__(self, answer: Streaming, sink: Collected) -> None:
+    def __init__(self, answer: Streaming, sink: CollectingSink) -> None:
         self.sink = sink
         self.task = asyncio.ensure_future(answer.run(sink))
 
-    async def until(self, holds: Callable[[Collected], bool], seconds: float = 120.0) -> None:
+    async def until(
+        self, condition: Callable[[CollectingSink], bool], seconds: float = 120.0
+    ) -> None:
         async with asyncio.timeout(seconds):
-            while not holds(self.sink):
+            while not condition(self.sink):
                 self.sink.grown.clear()
                 await self.sink.grown.wait()
 
@@ -128,16 +131,16 @@ class Watch:
 
 
 class Aviso:
-    """The routes, asked without a network."""
+    """Aviso's routes, without a network."""
 
-    def __init__(self, given: Settings, clock: Clock = system_clock) -> None:
-        self.application = Application(given, clock=clock)
+    def __init__(self, settings: Settings, clock: Clock = system_clock) -> None:
+        self.application = Application(settings, clock=clock)
         routes = self.application.aviso
         assert routes is not None
         self.routes: AvisoRoutes = routes
         self.streams = self.application.streams
 
-    async def ask(
+    async def send(
         self,
         method: str,
         path: str,
@@ -150,33 +153,33 @@ class Aviso:
             Request(method, path, "", sent, b"" if fields is None else raw)
         )
 
-    async def response(self, *args: Any, **more: Any) -> tuple[int, dict[str, Any]]:
-        """Status and JSON of an answer."""
-        answer = await self.ask(*args, **more)
+    async def request(self, *args: Any, **more: Any) -> tuple[int, dict[str, Any]]:
+        """Send a request; returns the status and the JSON body."""
+        answer = await self.send(*args, **more)
         assert isinstance(answer, Response)
         return answer.status, json.loads(answer.body or b"null")
 
     async def notify(self, headers: Mapping[str, str] | None = None, **fields: Any) -> None:
-        sent = {"event_type": "product", "identifier": WORKING, **fields}
-        status, told = await self.response("POST", "/api/v1/notification", sent, headers)
-        assert status == 200, told
+        sent = {"event_type": "product", "identifier": IDENTIFIER, **fields}
+        status, body = await self.request("POST", "/api/v1/notification", sent, headers)
+        assert status == 200, body
 
-    async def replay(self, **fields: Any) -> Collected:
+    async def replay(self, **fields: Any) -> CollectingSink:
         sent = {"event_type": "product", "identifier": {}, "from_id": "0", **fields}
-        answer = await self.ask("POST", "/api/v1/replay", sent)
+        answer = await self.send("POST", "/api/v1/replay", sent)
         assert isinstance(answer, Streaming), answer
-        sink = Collected()
+        sink = CollectingSink()
         async with asyncio.timeout(120):
             await answer.run(sink)
         return sink
 
-    async def watch(self, room: int = 1_000_000, **fields: Any) -> Watch:
+    async def watch(self, capacity: int = 1_000_000, **fields: Any) -> Watch:
         sent = {"event_type": "product", "identifier": {}, **fields}
-        answer = await self.ask("POST", "/api/v1/watch", sent)
+        answer = await self.send("POST", "/api/v1/watch", sent)
         assert isinstance(answer, Streaming), answer
-        watch = Watch(answer, Collected(room))
+        watch = Watch(answer, CollectingSink(capacity))
         await watch.until(lambda sink: bool(sink.raw))
         return watch
 
 
-Make = Callable[..., Awaitable[Aviso]]
+StartAviso = Callable[..., Awaitable[Aviso]]

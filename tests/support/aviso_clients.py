@@ -1,4 +1,4 @@
-"""The client of Aviso, library and command line, against whatever serves it."""
+"""pyaviso, library and command line, for tests of any server."""
 
 from __future__ import annotations
 
@@ -16,57 +16,57 @@ from typing import Any
 import pyaviso
 
 SECONDS = 120.0
-"""A safety net: what is waited for comes in a moment."""
+"""A generous limit: notifications normally arrive at once."""
 
 
 def connect(url: str, token: str = "") -> Any:
-    """A client that a busy machine does not time out."""
+    """Create a client with a timeout that suits a busy machine."""
     auth = pyaviso.Bearer(token) if token else None
     return pyaviso.AvisoClient(base_url=url, auth=auth, timeout=SECONDS)
 
 
 class Listener:
-    """What a listener gets, in a thread of its own."""
+    """A listener in a thread of its own."""
 
     def __init__(self, client: Any, *args: Any, **more: Any) -> None:
         self._iterator = client.listen(*args, **more)
-        self._got: queue.Queue[Any] = queue.Queue()
+        self._items: queue.Queue[Any] = queue.Queue()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         try:
             for notification in self._iterator:
-                self._got.put(notification)
+                self._items.put(notification)
         except pyaviso.AvisoError as error:
-            self._got.put(error)
+            self._items.put(error)
 
     def next(self, count: int) -> list[int]:
-        found = []
+        sequences = []
         for _ in range(count):
-            got = self._got.get(timeout=SECONDS)
-            assert isinstance(got, pyaviso.Notification), got
-            found.append(got.sequence)
-        return found
+            item = self._items.get(timeout=SECONDS)
+            assert isinstance(item, pyaviso.Notification), item
+            sequences.append(item.sequence)
+        return sequences
 
     def until(self, sequence: int) -> list[int]:
-        """All up to this one."""
-        found = self.next(1)
-        while found[-1] < sequence:
-            found += self.next(1)
-        return found
+        """All sequences up to and including this one."""
+        sequences = self.next(1)
+        while sequences[-1] < sequence:
+            sequences += self.next(1)
+        return sequences
 
     @property
-    def silent(self) -> bool:
-        """Whether nothing waits to be asked for."""
-        return self._got.empty()
+    def empty(self) -> bool:
+        """Whether all received notifications have been taken."""
+        return self._items.empty()
 
     def close(self) -> list[Any]:
-        """Ends it; what it got and nobody asked for."""
+        """End it; returns the items that were received but not taken."""
         self._iterator.close()
         self._thread.join(SECONDS)
         assert not self._thread.is_alive()
-        return list(self._got.queue)
+        return list(self._items.queue)
 
 
 @contextmanager
@@ -75,17 +75,17 @@ def listening(client: Any, *args: Any, **more: Any) -> Iterator[Listener]:
     try:
         yield listener
     finally:
-        rest = listener.close()
-    assert rest == []
+        remaining = listener.close()
+    assert remaining == []
 
 
-def replayed(client: Any, *args: Any, **more: Any) -> list[int]:
-    found = client.listen(*args, mode="replay_only", **more)
-    return [notification.sequence for notification in found]
+def replay(client: Any, *args: Any, **more: Any) -> list[int]:
+    notifications = client.listen(*args, mode="replay_only", **more)
+    return [notification.sequence for notification in notifications]
 
 
 class CommandLine:
-    """`aviso`, with a home of its own."""
+    """The command `aviso`, with its own home directory."""
 
     def __init__(self, home: Path, url: str, token: str = "") -> None:
         self._url = url
@@ -103,14 +103,14 @@ class CommandLine:
             timeout=SECONDS,
         )
 
-    def says(self, *arguments: str) -> str:
-        done = self.run(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def output(self, *arguments: str) -> str:
+        process = self.run(*arguments)
+        assert process.returncode == 0, process.stderr
+        return process.stdout
 
     @contextmanager
-    def saying(self, *arguments: str) -> Iterator[queue.Queue[str]]:
-        """The lines of one that goes on."""
+    def running(self, *arguments: str) -> Iterator[queue.Queue[str]]:
+        """The output lines of a command that keeps running."""
         process = subprocess.Popen(
             self._command(*arguments),
             env=self._env,

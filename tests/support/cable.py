@@ -1,4 +1,4 @@
-"""What these tests are written in: the secret, tokens, broadcasts, and a client on a WebSocket."""
+"""Helpers for tests of cables: secret, tokens, broadcasts, and a WebSocket client."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def token(who: str = '{"user":1}', lasting: float = 3600, **claims: Any) -> str:
     return jwt.encode({"ext": who, "exp": time.time() + lasting, **claims}, SECRET)
 
 
-class Place(Protocol):
-    """A server, or what looks like one."""
+class HasPort(Protocol):
+    """A server that listens on a port of this machine."""
 
     @property
     def port(self) -> int: ...
 
 
-class Broadcaster:
-    """Posts as an application does."""
+class BroadcastClient:
+    """Posts broadcasts, as an application does."""
 
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
@@ -72,7 +72,7 @@ class Broadcaster:
 
 
 class Log:
-    """The streams as HTTP has them."""
+    """Reads and writes streams over HTTP."""
 
     def __init__(self, server: Server) -> None:
         self._url = f"{server.url}/v1/stream/"
@@ -94,8 +94,8 @@ class Log:
         self.ask(method, path, content, **headers).raise_for_status()
 
 
-class Cable:
-    """A client that says what it is told to, and does not listen to pings."""
+class CableClient:
+    """A client that sends any command, and skips pings."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
@@ -111,12 +111,12 @@ class Cable:
         await self.socket.send(json.dumps(fields))
 
     async def hear(self) -> dict[str, Any]:
-        """The next frame that is no ping."""
+        """The next frame other than a ping."""
         return json.loads(await self.hear_text())  # type: ignore[no-any-return]
 
     async def hear_text(self) -> str:
         while True:
-            # `wait_for` would not notice to be cancelled when a ping comes in the same moment.
+            # `wait_for` may miss a cancellation when a ping arrives at the same moment.
             async with asyncio.timeout(SECONDS):
                 text = await self.socket.recv()
             assert isinstance(text, str)
@@ -131,7 +131,7 @@ class Cable:
         return [(await self.hear())["message"] for _ in range(number)]
 
     async def is_silent(self, seconds: float = 0.3) -> bool:
-        """Whether nothing comes but pings."""
+        """Whether no frame but pings arrives."""
         try:
             async with asyncio.timeout(seconds):
                 await self.hear_text()
@@ -142,12 +142,12 @@ class Cable:
 
 @asynccontextmanager
 async def on_cable(
-    server: Place,
+    server: HasPort,
     query: str = "",
     protocols: tuple[str, ...] = (EXTENDED,),
     headers: dict[str, str] | None = None,
-) -> AsyncIterator[Cable]:
-    """A client that was welcomed, or that has heard why not."""
+) -> AsyncIterator[CableClient]:
+    """Connect a client, and receive its first frame: a welcome or a disconnect."""
     url = f"ws://127.0.0.1:{server.port}/cable?{query}"
     async with connect(
         url,
@@ -156,6 +156,6 @@ async def on_cable(
         proxy=None,
         max_size=None,
     ) as socket:
-        cable = Cable(socket)
+        cable = CableClient(socket)
         cable.welcome = await cable.hear()
         yield cable

@@ -1,4 +1,4 @@
-"""Clients of Action Cable that drop and come back at random while messages are broadcast."""
+"""Clients of Action Cable that reconnect at random while messages are broadcast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from devtools.load.client import Address, Client, Connection
 from devtools.load.frames import masked, unframed
 from devtools.load.wire import HEAD_END, render
-from tests.support.cable import EXTENDED, KEY, SECONDS, Place, pubsub, token
+from tests.support.cable import EXTENDED, KEY, SECONDS, HasPort, pubsub, token
 
 MESSAGE = re.compile(rb'"message":(\d+),"stream_id":"[^"]*","epoch":"([0-9a-f]+)","offset":(\d+)}$')
 SID = re.compile(rb'"sid":"([^"]+)"')
@@ -24,14 +24,14 @@ HANDSHAKE = {
     "Sec-WebSocket-Protocol": EXTENDED,
 }
 
-AT_ONCE = 10
-"""Clients that come at the same time: on the AWS path each is a function for a moment."""
+CONCURRENCY = 10
+"""Clients that connect at the same time: on the AWS path each occupies a function."""
 
 
 class Wire(Connection):
-    """Frames in, frames out."""
+    """The WebSocket of a client, without a library."""
 
-    def __init__(self, listener: Listener, query: str) -> None:
+    def __init__(self, listener: LoadClient, query: str) -> None:
         self._listener = listener
         self._query = query
         self._held = b""
@@ -56,7 +56,7 @@ class Wire(Connection):
             self._listener.hear(self, frame)
 
 
-class Listener:
+class LoadClient:
     """A client of one stream, in which the messages are numbers that begin at 1."""
 
     def __init__(self, address: Address, stream: str, heard: Callable[[], None]) -> None:
@@ -112,10 +112,10 @@ class Listener:
 
 
 async def hear_all(
-    server: Place, streams: Sequence[str], each: int, batches: Sequence[Sequence[str]], drops: int
-) -> list[Listener]:
-    """So many listeners of each stream, of which some drop at any time, while batches of messages
-    are broadcast."""
+    server: HasPort, streams: Sequence[str], each: int, batches: Sequence[Sequence[str]], drops: int
+) -> list[LoadClient]:
+    """Broadcast batches of messages to `each` clients of every stream, of which `drops` reconnect
+    with each batch."""
     address = Address("127.0.0.1", server.port)
     published = dict.fromkeys(streams, 0)
     wanted = sum(map(len, batches)) * each
@@ -128,13 +128,13 @@ async def hear_all(
         if heard == wanted:
             complete.set()
 
-    listeners = [Listener(address, name, count) for name in streams for _ in range(each)]
-    for at in range(0, len(listeners), AT_ONCE):
-        some = listeners[at : at + AT_ONCE]
+    listeners = [LoadClient(address, name, count) for name in streams for _ in range(each)]
+    for at in range(0, len(listeners), CONCURRENCY):
+        some = listeners[at : at + CONCURRENCY]
         await asyncio.gather(*(one.connect() for one in some))
         await asyncio.gather(*(one.ready.wait() for one in some))
 
-    async def come_back(some: Sequence[Listener]) -> None:
+    async def come_back(some: Sequence[LoadClient]) -> None:
         for one in some:
             one.drop()
             await asyncio.sleep(0)
@@ -167,7 +167,7 @@ async def hear_all(
     return listeners
 
 
-def check(listeners: Sequence[Listener], drops: int) -> None:
+def check(listeners: Sequence[LoadClient], drops: int) -> None:
     assert [fault for one in listeners for fault in one.faults] == []
     # Half of them have a token, and are restored.
     assert sum(one.restored for one in listeners) > drops / 10

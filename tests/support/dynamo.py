@@ -30,6 +30,6 @@ def shared_loader(monkeypatch: pytest.MonkeyPatch) -> None:
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No call is given up, and so repeated, only because the machine is busy."""
     for module in (endpoint, pool):
-        monkeypatch.setattr(module, "CONNECT_SECONDS", SAFETY_SECONDS)
+        monkeypatch.setattr(module, "AWS_CONNECT_SECONDS", SAFETY_SECONDS)
     monkeypatch.setattr(endpoint, "READ_SECONDS", SAFETY_SECONDS)
-    monkeypatch.setattr(pool, "CALL_SECONDS", SAFETY_SECONDS)
+    monkeypatch.setattr(pool, "AWS_CALL_SECONDS", SAFETY_SECONDS)

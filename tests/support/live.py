@@ -1,8 +1,8 @@
 """Live readers of every protocol on either store, in virtual time.
 
-A writer appends to one stream, deletes it and creates it anew. Readers come at any time, over lines
-that are slow or stand still, and reads of the store take a while. A seed decides all of it. After
-the last append each reader has a few seconds, less than any timer that would wake it up by chance.
+A writer appends to one stream, deletes it and creates it again. Readers connect at any time, take
+data slowly or pause, and reads of the store take a while. A seed determines all of it. After the
+last append each reader has a few seconds, less than any timer that would wake it up by chance.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from devtools.dynamodb_simulator.loop import run
 from devtools.dynamodb_simulator.table import MemoryTable
 from tailrace.app import Application
 from tailrace.errors import StreamNotFound
+from tailrace.live.follower import Sink
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.settings import Settings
@@ -31,9 +32,11 @@ from tailrace.store.base import Store
 from tailrace.store.dynamodb.provision import Backend
 from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.store.sqlite.commit import GroupCommit, Write
+from tailrace.store.sqlite.database import Database
+from tailrace.store.sqlite.directory import DataDirectory
 from tailrace.store.sqlite.store import SqliteStore
-from tailrace.web.messages import Request, Response, Sink, Streaming
-from tests.support.aviso import SCHEMA, WORKING, parse_frames
+from tailrace.web.messages import Request, Response, Streaming
+from tests.support.aviso import IDENTIFIER, SCHEMA, parse_frames
 from tests.support.events import parsed
 
 T = TypeVar("T")
@@ -45,14 +48,14 @@ EVENTS = "/events"
 REJECTED = b"event: reject_history"
 
 CATCH_UP_SECONDS = 20.0
-"""For a reader to get the last message: longer than any line or poll takes, and shorter than the
+"""For a reader to get the last message: longer than any client or poll takes, and shorter than the
 30 s after which a follower looks again by itself."""
 
 STEPS = 400_000
-"""Far more than any run takes: a reader that needs them is going round in circles."""
+"""Far more iterations of the loop than any run takes: only a busy loop uses them up."""
 
 Message = tuple[int, int]
-"""The life of the stream that it is of, and its number in that life."""
+"""The incarnation of its stream, and its number in that incarnation."""
 
 
 class SteppedCommit(GroupCommit):
@@ -77,44 +80,55 @@ class SteppedCommit(GroupCommit):
         self._loop.call_later(self._delay(), self._finished, batch, self._commit(batch))
 
 
-class SteppedSqlite(SqliteStore):
-    """The embedded store without threads: what goes to the file takes virtual time."""
+class SteppedDatabase(Database):
+    """A database without threads: what goes to the file takes virtual time."""
 
-    def __init__(self, settings: Settings, chance: random.Random) -> None:
-        super().__init__(settings)
-        self._chance = chance
+    def __init__(self, directory: DataDirectory, delay: Callable[[], float]) -> None:
+        super().__init__(directory)
+        self._delay = delay
 
-    async def open(self) -> None:
+    def open(self) -> None:
         def commit(db: sqlite3.Connection, group: Any) -> GroupCommit:
             return SteppedCommit(self._delay, db, group)
 
-        with patch("tailrace.store.sqlite.store.GroupCommit", commit):
-            await super().open()
+        with patch("tailrace.store.sqlite.database.GroupCommit", commit):
+            super().open()
 
-    async def _run(self, function: Callable[..., T], *args: object) -> T:
+    async def run(self, function: Callable[..., T], *args: object) -> T:
         await asyncio.sleep(self._delay())
         result = function(*args)
-        # It is old when it arrives.
+        # The result is old when it arrives.
         await asyncio.sleep(self._delay())
         return result
 
-    def _delay(self) -> float:
-        return self._chance.choice((0.0, 0.001, 0.02)) * self._chance.random()
+
+class SteppedSqlite(SqliteStore):
+    """The embedded store over such a database."""
+
+    def __init__(self, settings: Settings, chance: random.Random) -> None:
+        def delay() -> float:
+            return chance.choice((0.0, 0.001, 0.02)) * chance.random()
+
+        def database(directory: DataDirectory) -> Database:
+            return SteppedDatabase(directory, delay)
+
+        with patch("tailrace.store.sqlite.store.Database", database):
+            super().__init__(settings)
 
 
-class Line:
-    """A sink whose client takes what was pushed at a pace of its own, and sometimes stands still.
+class ClientSink:
+    """A sink whose client takes what was pushed at its own pace, and sometimes pauses.
 
-    `size`: pushes that may be under way before the line is full."""
+    `size`: pushes that may be under way before the sink is full."""
 
-    def __init__(self, chance: random.Random, life: Callable[[], int]) -> None:
+    def __init__(self, chance: random.Random, incarnation: Callable[[], int]) -> None:
         self.pushed: list[bytes] = []
-        self.lives: list[int] = []
-        """The life that the stream was in at each push."""
+        self.incarnations: list[int] = []
+        """The incarnation of the stream at each push."""
         self.filled = 0
         """How often it was full."""
         self._chance = chance
-        self._life = life
+        self._incarnation = incarnation
         self._size = chance.choice((1, 2, 2, 4, 1000))
         self._pace = chance.choice((0.0, 0.01, 0.1))
         self._loop = asyncio.get_running_loop()
@@ -129,7 +143,7 @@ class Line:
     def push(self, data: bytes) -> bool:
         assert data, "an empty chunk would end a chunked body"
         self.pushed.append(data)
-        self.lives.append(self._life())
+        self.incarnations.append(self._incarnation())
         self._under_way += 1
         stall = 1.0 if self._chance.random() < 0.03 else 0.0
         self._free = max(self._free, self._loop.time()) + self._pace * self._chance.random() + stall
@@ -148,45 +162,47 @@ class Line:
 
 @dataclass
 class Reading:
-    """One answer of events: what was asked for, and what came."""
+    """One response of events: what was requested and received."""
 
-    line: Line
+    sink: ClientSink
     whole: bool
-    """Whether the reader asked for all that there is."""
+    """Whether the reader requested the stream from its beginning."""
     task: asyncio.Task[None]
     protocol: Protocol
     after: Message | None = None
     """The last message that the reader had before, where it resumed."""
 
     @property
-    def life(self) -> int | None:
-        """The life that the stream was in when the reader was told that it listens."""
-        pushes = zip(self.line.pushed, self.line.lives, strict=True)
-        return next((life for data, life in pushes if self.protocol.opening in data), None)
+    def incarnation(self) -> int | None:
+        """The incarnation of the stream when the subscription was confirmed."""
+        pushes = zip(self.sink.pushed, self.sink.incarnations, strict=True)
+        return next(
+            (incarnation for data, incarnation in pushes if self.protocol.opening in data), None
+        )
 
     @property
     def messages(self) -> list[Message]:
-        return [each for data in self.line.pushed for each in self.protocol.messages(data)]
+        return [each for data in self.sink.pushed for each in self.protocol.messages(data)]
 
     @property
     def resumed(self) -> bool:
-        return self.after is not None and not any(REJECTED in data for data in self.line.pushed)
+        return self.after is not None and not any(REJECTED in data for data in self.sink.pushed)
 
 
 class Protocol:
-    """How a protocol is asked for events, and what its events are."""
+    """How a protocol requests events, and what its events contain."""
 
     path = PATH
     opening = b""
-    """What is in the frame that says that the reader listens."""
-    lives: Sequence[int] = (1, 1, 2, 3)
+    """Part of the frame that confirms the subscription."""
+    incarnations: Sequence[int] = (1, 1, 2, 3)
     """How often the stream is created: one of these."""
 
     def request(self, whole: bool) -> Request:
         raise NotImplementedError
 
-    def resume(self, _: Line) -> Request | None:
-        """A request that goes on after the last message of a line, if there is such a thing."""
+    def resume(self, _: ClientSink) -> Request | None:
+        """A request that resumes after the last message of a response, if the protocol has one."""
         return None
 
     async def respond(self, application: Application, request: Request) -> Response | Streaming:
@@ -212,13 +228,13 @@ class Sse(Protocol):
 
     def messages(self, data: bytes) -> list[Message]:
         some = [json.loads(each.data) for each in parsed(data) if each.kind == "data"]
-        return [(life, number) for each in some for life, number, _ in each]
+        return [(incarnation, number) for each in some for incarnation, number, _ in each]
 
 
 class LongPoll(Sse):
-    """One long-poll after the other; its offset does not name a life, so there is only one."""
+    """One long-poll after the other. Offsets do not name an incarnation, so there is only one."""
 
-    lives = (1,)
+    incarnations = (1,)
 
     async def respond(self, application: Application, request: Request) -> Response | Streaming:
         first = await application.routes.respond(_at(request.query.replace("live=sse", "")))
@@ -236,7 +252,7 @@ class LongPoll(Sse):
             response = answer
 
     def messages(self, data: bytes) -> list[Message]:
-        return [(life, number) for life, number, _ in json.loads(data)]
+        return [(incarnation, number) for incarnation, number, _ in json.loads(data)]
 
 
 class Cable(Protocol):
@@ -248,8 +264,8 @@ class Cable(Protocol):
         history = "&history_since=1" if whole else ""
         return Request("GET", EVENTS, f"stream={PATH}&pi=0{history}", [], b"")
 
-    def resume(self, line: Line) -> Request | None:
-        ids = [field for data in line.pushed for field in data.split(b"\n") if field[:3] == b"id:"]
+    def resume(self, sink: ClientSink) -> Request | None:
+        ids = [field for data in sink.pushed for field in data.split(b"\n") if field[:3] == b"id:"]
         headers = [(b"last-event-id", each[4:]) for each in ids[-1:]]
         return Request("GET", EVENTS, f"stream={PATH}&pi=0", headers, b"") if headers else None
 
@@ -295,16 +311,16 @@ STORES = ("sqlite", "dynamodb")
 
 
 @dataclass
-class World:
+class Scenario:
     protocol: Protocol
     chance: random.Random
     applications: list[Application]
-    lives: list[int] = field(default_factory=list)
-    """How many messages each life of the stream has."""
+    incarnations: list[int] = field(default_factory=list)
+    """How many messages each incarnation of the stream has."""
     readings: list[list[Reading]] = field(default_factory=list)
     """The answers of each reader, in order."""
 
-    async def play(self) -> None:
+    async def run(self) -> None:
         readers = [asyncio.ensure_future(self._read()) for _ in range(self.chance.randint(3, 6))]
         try:
             await self._write()
@@ -312,7 +328,7 @@ class World:
             for reader in readers:
                 assert not reader.done(), reader.exception()
             for readings in self.readings:
-                self._judge(readings)
+                self._check(readings)
         finally:
             for reader in readers:
                 reader.cancel()
@@ -328,14 +344,14 @@ class World:
     # Writing
 
     async def _write(self) -> None:
-        for life in range(self.chance.choice(self.protocol.lives)):
-            if life:
+        for incarnation in range(self.chance.choice(self.protocol.incarnations)):
+            if incarnation:
                 await self._any.streams.delete(self.protocol.path)
             await self._pause()
-            self.lives.append(0)
+            self.incarnations.append(0)
             for _ in range(self.chance.randint(1, 25)):
-                await self._append((life, self.lives[-1]))
-                self.lives[-1] += 1
+                await self._append((incarnation, self.incarnations[-1]))
+                self.incarnations[-1] += 1
                 await self._pause()
 
     async def _append(self, message: Message) -> None:
@@ -350,7 +366,7 @@ class World:
             await streams.create(self.protocol.path, Create(body, JSON))
 
     async def _notify(self, message: Message) -> None:
-        sent = {"event_type": "product", "identifier": WORKING, "payload": message}
+        sent = {"event_type": "product", "identifier": IDENTIFIER, "payload": message}
         routes = self._any.aviso
         assert routes is not None
         request = Request("POST", "/api/v1/notification", "", [], json.dumps(sent).encode())
@@ -367,7 +383,7 @@ class World:
         while True:
             whole = self.chance.random() < 0.6
             request, after = self.protocol.request(whole), None
-            if readings and (resumed := self.protocol.resume(readings[-1].line)) is not None:
+            if readings and (resumed := self.protocol.resume(readings[-1].sink)) is not None:
                 request, after, whole = resumed, readings[-1].messages[-1], False
             answer = await self.protocol.respond(self._any, request)
             if isinstance(answer, Response):
@@ -375,13 +391,13 @@ class World:
                 assert answer.status in (404, 410), answer
                 await asyncio.sleep(0.05)
                 continue
-            line = Line(self.chance, lambda: len(self.lives) - 1)
-            task = asyncio.create_task(_run(answer, line))
-            readings.append(Reading(line, whole, task, self.protocol, after))
+            sink = ClientSink(self.chance, lambda: len(self.incarnations) - 1)
+            task = asyncio.create_task(_run(answer, sink))
+            readings.append(Reading(sink, whole, task, self.protocol, after))
             await self._attend(readings[-1])
 
     async def _attend(self, reading: Reading) -> None:
-        """Until the answer ends, or the reader leaves to resume."""
+        """Read until the response ends, or the reader disconnects to resume."""
         leaves = isinstance(self.protocol, Cable) and self.chance.random() < 0.5
         seconds = self.chance.random() if leaves else None
         try:
@@ -390,64 +406,64 @@ class World:
             reading.task.cancel()
             await asyncio.gather(reading.task, return_exceptions=True)
 
-    # Judging
+    # Checking
 
-    def _judge(self, readings: Sequence[Reading]) -> None:
-        assert readings, "it was never answered"
-        last = len(self.lives) - 1
+    def _check(self, readings: Sequence[Reading]) -> None:
+        assert readings, "it never got a response"
+        last = len(self.incarnations) - 1
         for reading in readings:
             messages = reading.messages
-            began = last if reading.life is None else reading.life
-            lives = [life for life, _ in groupby(messages, _life)]
-            assert lives == sorted(set(lives)), f"lives {lives}"
-            for life, some in groupby(messages, _life):
+            began = last if reading.incarnation is None else reading.incarnation
+            incarnations = [incarnation for incarnation, _ in groupby(messages, _incarnation)]
+            assert incarnations == sorted(set(incarnations)), f"incarnations {incarnations}"
+            for incarnation, some in groupby(messages, _incarnation):
                 numbers = [number for _, number in some]
                 steps = {after - before for before, after in pairwise(numbers)}
-                assert steps <= {1}, f"life {life}: {numbers}"
-                if life > began or (reading.whole and life == began):
-                    assert numbers[0] == 0, f"life {life} begins with {numbers}"
+                assert steps <= {1}, f"incarnation {incarnation}: {numbers}"
+                if incarnation > began or (reading.whole and incarnation == began):
+                    assert numbers[0] == 0, f"incarnation {incarnation} begins with {numbers}"
             if reading.after is not None:
-                life, number = reading.after
-                assert reading.resumed or life < last, "what it missed is not found"
-                if reading.resumed and lives[:1] == [life]:
+                incarnation, number = reading.after
+                assert reading.resumed or incarnation < last, "the missed messages were not found"
+                if reading.resumed and incarnations[:1] == [incarnation]:
                     assert messages[0][1] == number + 1, f"{messages[0]} after {reading.after}"
         reading = readings[-1]
-        assert not reading.task.done(), "it has ended"
+        assert not reading.task.done(), "its response has ended"
         had = ([] if reading.after is None else [reading.after]) + reading.messages
-        end = (last, self.lives[last] - 1)
+        end = (last, self.incarnations[last] - 1)
         if had or reading.whole or began < last:
             assert had[-1:] == [end] or self._missed(reading), f"{had[-1:]}, but {end} is there"
 
     def _missed(self, reading: Reading) -> bool:
-        """Whether it may be that nothing came: what it had was of another life."""
+        """Whether nothing had to be sent: the reader resumed from another incarnation."""
         return not reading.messages and reading.after is not None and not reading.resumed
 
 
-def _life(message: Message) -> int:
+def _incarnation(message: Message) -> int:
     return message[0]
 
 
-async def _run(answer: Streaming, line: Line) -> None:
-    await answer.run(line)
+async def _run(answer: Streaming, sink: ClientSink) -> None:
+    await answer.run(sink)
 
 
-def play(protocol: str, store: str, seed: int, folder: Path) -> World:
+def run_scenario(protocol: str, store: str, seed: int, folder: Path) -> Scenario:
     """One run; `folder` is where the embedded store may have its files."""
     chance = random.Random(f"{protocol} {store} {seed}")
 
-    async def main() -> World:
+    async def main() -> Scenario:
         applications = [
             Application(settings, each) for settings, each in _stores(store, chance, folder)
         ]
         for application in applications:
             await application.start()
-        world = World(PROTOCOLS[protocol](), chance, applications)
+        scenario = Scenario(PROTOCOLS[protocol](), chance, applications)
         try:
-            await world.play()
+            await scenario.run()
         finally:
             for application in applications:
                 await application.stop()
-        return world
+        return scenario
 
     try:
         return run(seed, main, steps=STEPS)
@@ -455,7 +471,9 @@ def play(protocol: str, store: str, seed: int, folder: Path) -> World:
         raise AssertionError(f"{protocol} on {store}, seed {seed}: {error!r}") from error
 
 
-def _stores(store: str, chance: random.Random, folder: Path) -> Iterator[tuple[Settings, Store]]:
+def _stores(
+    store: str, chance: random.Random, folder: Path
+) -> Iterator[tuple[Settings, Store[Any]]]:
     given: dict[str, Any] = {
         "aviso_schema": str(SCHEMA),
         "events_path": EVENTS,

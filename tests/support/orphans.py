@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tailrace.limits import ORPHAN_SECONDS
+from tailrace.limits import ORPHAN_FILE_SECONDS
 from tailrace.store.sqlite.store import SqliteStore
 
 
 async def sweep_for_days(store: SqliteStore) -> None:
     """Sweep now, when orphans are marked, and a day later, when they are removed."""
-    clock = store._clock
+    clock = store.maintenance._clock
     await store.sweep()
-    store._clock = lambda: clock() + ORPHAN_SECONDS * 1000
+    store.maintenance._clock = lambda: clock() + ORPHAN_FILE_SECONDS * 1000
     await store.sweep()
-    store._clock = clock
+    store.maintenance._clock = clock

@@ -1,4 +1,4 @@
-"""What the requirements files pin."""
+"""The pins of the requirements files."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.support.dynamo import SAFETY_SECONDS
 
 
 def _keep(_: zipimport.zipimporter) -> None:
-    """What is in the file does not change."""
+    """Do nothing: the content of the file does not change."""
 
 
 def _prepare() -> None:
@@ -29,7 +29,7 @@ def _prepare() -> None:
     zips.invalidate_caches = _keep
     modules: tuple[Any, ...] = endpoint, pool
     for module in modules:
-        module.CONNECT_SECONDS = module.READ_SECONDS = module.CALL_SECONDS = SAFETY_SECONDS
+        module.AWS_CONNECT_SECONDS = module.READ_SECONDS = module.AWS_CALL_SECONDS = SAFETY_SECONDS
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every store must do, whatever it is made of.
+"""The contract of every store.
 
 A store's own test module derives from `StoreContract` and gives it a fixture `make`: a function
 that makes stores, unopened, over the same data. Nothing here knows how anything is stored, nor the
@@ -19,21 +19,22 @@ import pytest
 from tailrace.errors import SlotTrimmed
 from tailrace.log.content import DEFAULT_TYPE
 from tailrace.log.expiry import renewal_slack
-from tailrace.log.slots import Chunk, SlotInfo
 from tailrace.log.state import (
     NO_PRODUCERS,
     Ancestor,
+    Chunk,
     Config,
     Entry,
     Fork,
     Producer,
     Producers,
+    SlotInfo,
     State,
     Stream,
 )
-from tailrace.store.base import Store, Tail
+from tailrace.store.base import Store, T, Tail
 
-Make = Callable[[], Store]
+Make = Callable[[], Store[Any]]
 
 NOW = 1_700_000_000_000
 PLENTY = 1 << 30
@@ -87,7 +88,7 @@ def closing(state: State) -> Entry:
     return entry(state, None, end=state.slot)
 
 
-async def create(store: Store, path: str, *bodies: bytes, config: Config | None = None) -> Tail:
+async def create(store: Store[T], path: str, *bodies: bytes, config: Config | None = None) -> T:
     """A new stream with these bodies."""
     tail = await store.create(stream(path, config), [])
     assert tail is not None
@@ -96,7 +97,7 @@ async def create(store: Store, path: str, *bodies: bytes, config: Config | None 
     return tail
 
 
-async def fork(store: Store, path: str, source: Tail, *bodies: bytes) -> Tail:
+async def fork(store: Store[T], path: str, source: T, *bodies: bytes) -> T:
     tail = await store.create(forked(path, source.stream, source.committed), [])
     assert tail is not None
     for body in bodies:
@@ -104,17 +105,17 @@ async def fork(store: Store, path: str, source: Tail, *bodies: bytes) -> Tail:
     return tail
 
 
-async def append(store: Store, tail: Tail, body: bytes | None, **after: Any) -> None:
+async def append(store: Store[T], tail: T, body: bytes | None, **after: Any) -> None:
     assert await store.put(tail, entry(tail.state, body, **after))
 
 
-async def find(store: Store, path: str) -> Tail:
+async def find(store: Store[T], path: str) -> T:
     tail = await store.tail(path)
     assert tail is not None
     return tail
 
 
-async def bodies(store: Store, tail: Tail) -> list[bytes]:
+async def bodies(store: Store[T], tail: T) -> list[bytes]:
     """All data of a chain itself, without what a fork inherits."""
     n, stop = tail.stream.config.base[0], tail.committed.tail
     if n == stop:
@@ -125,7 +126,7 @@ async def bodies(store: Store, tail: Tail) -> list[bytes]:
 
 
 @asynccontextmanager
-async def opened(make: Make) -> AsyncIterator[Store]:
+async def opened(make: Make) -> AsyncIterator[Store[Any]]:
     store = make()
     await store.open()
     try:
@@ -137,7 +138,7 @@ async def opened(make: Make) -> AsyncIterator[Store]:
 class Waiting:
     """A wait under way."""
 
-    def __init__(self, store: Store, tail: Tail, n: int) -> None:
+    def __init__(self, store: Store[Any], tail: Tail, n: int) -> None:
         self._task = asyncio.ensure_future(store.wait(tail, n, 10 * SAFETY_SECONDS))
 
     async def goes_on(self, seconds: float = 0.1) -> bool:
@@ -170,7 +171,7 @@ CONFIGS: dict[str, Config] = {
 
 STATES: dict[str, dict[str, Any]] = {
     "open": {},
-    "later": {"at": NOW + 123_456},
+    "later": {"written_at": NOW + 123_456},
     "Stream-Seq": {"seq": "0001"},
     "empty Stream-Seq": {"seq": ""},
     "latin Stream-Seq": {"seq": 'ä"\\\x80'},
@@ -179,7 +180,7 @@ STATES: dict[str, dict[str, Any]] = {
     "producers": {"producers": {"z": (0, 0), "a": (2**53 - 1, 7), 'ä"\\': (1, 2)}},
     "spilled": {"producers": {"p": (1, 1)}, "spilled": 7},
     "everything": {
-        "at": NOW + 1, "end": 1, "closer": Producer("p", 1, 1), "seq": "x",
+        "written_at": NOW + 1, "end": 1, "closer": Producer("p", 1, 1), "seq": "x",
         "producers": {"p": (1, 1)}, "spilled": 1,
     },
 }  # fmt: skip
@@ -200,16 +201,16 @@ PATHS = [
 
 class StoreContract:
     @pytest.fixture
-    async def store(self, make: Make) -> AsyncIterator[Store]:
+    async def store(self, make: Make) -> AsyncIterator[Store[Any]]:
         async with opened(make) as store:
             yield store
 
     # Names
 
-    async def test_where_nothing_was_created_nothing_is(self, store: Store) -> None:
+    async def test_where_nothing_was_created_nothing_is(self, store: Store[Any]) -> None:
         assert await store.tail("a") is None
 
-    async def test_a_new_stream_is_empty(self, store: Store) -> None:
+    async def test_a_new_stream_is_empty(self, store: Store[Any]) -> None:
         made = stream("a/b")
         created = await store.create(made, [])
         assert created is not None
@@ -220,7 +221,7 @@ class StoreContract:
         assert not tail.watched
         assert tail.accessed == NOW
 
-    async def test_a_new_stream_has_its_first_entries(self, store: Store) -> None:
+    async def test_a_new_stream_has_its_first_entries(self, store: Store[Any]) -> None:
         made = stream("a")
         first = entry(made.config.initial_state(), b"one")
         second = entry(first.state, b"two", end=2)
@@ -231,7 +232,7 @@ class StoreContract:
         assert tail.committed == second.state
         assert await bodies(store, tail) == [b"one", b"two"]
 
-    async def test_a_new_stream_may_be_closed_and_empty(self, store: Store) -> None:
+    async def test_a_new_stream_may_be_closed_and_empty(self, store: Store[Any]) -> None:
         made = stream("a")
         end = closing(made.config.initial_state())
         created = await store.create(made, [end])
@@ -239,7 +240,7 @@ class StoreContract:
         assert created.committed == end.state
         assert created.committed.tail == 0
 
-    async def test_a_path_is_any_text(self, store: Store) -> None:
+    async def test_a_path_is_any_text(self, store: Store[Any]) -> None:
         paths = ["b", "a/b/c", "UPPER", "with%20space", "dots.-_~", "%", "_", "x" * 1000, "a'b"]
         for path in paths:
             await create(store, path, b"x")
@@ -248,7 +249,7 @@ class StoreContract:
             assert await store.tail(path + "x") is None
             assert await store.tail(path.swapcase() if path.isalpha() else path[:-1]) is None
 
-    async def test_a_name_is_claimed_once(self, store: Store) -> None:
+    async def test_a_name_is_claimed_once(self, store: Store[Any]) -> None:
         tail = await create(store, "a", b"mine")
         assert await store.create(stream("a"), []) is None
         state = Config("text/plain", NOW).initial_state()
@@ -257,7 +258,7 @@ class StoreContract:
         assert current.stream == tail.stream
         assert await bodies(store, current) == [b"mine"]
 
-    async def test_of_many_who_claim_a_name_at_once_one_gets_it(self, store: Store) -> None:
+    async def test_one_of_many_concurrent_creations_gets_the_name(self, store: Store[Any]) -> None:
         claims = [stream("a") for _ in range(20)]
         tails = await asyncio.gather(*(store.create(claim, []) for claim in claims))
         winners = [claim for claim, tail in zip(claims, tails, strict=True) if tail is not None]
@@ -288,15 +289,15 @@ class StoreContract:
 
     # Slots
 
-    async def test_an_entry_fills_its_slot(self, store: Store) -> None:
+    async def test_an_entry_fills_its_slot(self, store: Store[Any]) -> None:
         tail = await create(store, "a")
-        first = entry(tail.state, b"one", at=NOW + 1)
+        first = entry(tail.state, b"one", written_at=NOW + 1)
         assert await store.put(tail, first)
         assert tail.state == tail.committed == first.state
         assert (await find(store, "a")).committed == first.state
         assert await bodies(store, tail) == [b"one"]
 
-    async def test_a_filled_slot_is_not_filled_again(self, store: Store) -> None:
+    async def test_a_filled_slot_is_not_filled_again(self, store: Store[Any]) -> None:
         mine, theirs = await create(store, "a"), await find(store, "a")
         before = mine.state
         won, lost = entry(before, b"won"), entry(before, b"lost")
@@ -306,7 +307,7 @@ class StoreContract:
         assert await store.put(theirs, entry(theirs.state, b"second"))
         assert await bodies(store, await find(store, "a")) == [b"won", b"second"]
 
-    async def test_of_many_who_race_for_a_slot_one_gets_it(self, store: Store) -> None:
+    async def test_one_of_many_concurrent_writers_gets_the_slot(self, store: Store[Any]) -> None:
         tail = await create(store, "a")
         before = tail.state
         racers = [entry(before, b"%d" % number) for number in range(20)]
@@ -314,7 +315,7 @@ class StoreContract:
         assert won.count(True) == 1
         assert await bodies(store, await find(store, "a")) == [racers[won.index(True)].body]
 
-    async def test_who_lost_tries_again_and_nothing_is_lost(self, store: Store) -> None:
+    async def test_losers_of_a_race_try_again_and_no_entry_is_lost(self, store: Store[Any]) -> None:
         await create(store, "a")
 
         async def write(number: int) -> int:
@@ -330,7 +331,7 @@ class StoreContract:
         stored = await bodies(store, await find(store, "a"))
         assert stored == [b"<%d>" % slots.index(n) for n in range(16)]
 
-    async def test_streams_do_not_disturb_each_other(self, store: Store) -> None:
+    async def test_streams_do_not_disturb_each_other(self, store: Store[Any]) -> None:
         tails = [await create(store, f"s{number}") for number in range(5)]
 
         async def fill(tail: Tail) -> None:
@@ -393,13 +394,13 @@ class StoreContract:
             for path, contents in expected.items():
                 assert await bodies(store, await find(store, path)) == contents
 
-    async def test_a_large_body_may_be_the_first_entry(self, store: Store) -> None:
+    async def test_a_large_body_may_be_the_first_entry(self, store: Store[Any]) -> None:
         made, body = stream("a"), random.Random(1).randbytes(200_000)
         tail = await store.create(made, [entry(made.config.initial_state(), body)])
         assert tail is not None
         assert await bodies(store, tail) == [body]
 
-    async def test_after_settling_the_state_is_committed(self, store: Store) -> None:
+    async def test_after_settling_the_state_is_committed(self, store: Store[Any]) -> None:
         tail = await create(store, "a")
         putting = asyncio.ensure_future(store.put(tail, entry(tail.state, b"x")))
         await asyncio.sleep(0)
@@ -410,7 +411,7 @@ class StoreContract:
 
     # Spilled producers
 
-    async def test_a_producer_is_unknown_until_it_is_spilled(self, store: Store) -> None:
+    async def test_a_producer_is_unknown_until_it_is_spilled(self, store: Store[Any]) -> None:
         tail = await create(store, "a", b"x")
         assert await store.producer(tail, "p") is None
 
@@ -427,7 +428,7 @@ class StoreContract:
             for name, last in spill.items():
                 assert await store.producer(tail, name) == last
 
-    async def test_a_producer_that_spills_again_is_replaced(self, store: Store) -> None:
+    async def test_a_producer_that_spills_again_is_replaced(self, store: Store[Any]) -> None:
         tail = await create(store, "a")
         for seq in (3, 4):
             spilling = entry(tail.state, b"x", {"p": (0, seq), f"q{seq}": (0, 0)}, spilled=1)
@@ -435,7 +436,7 @@ class StoreContract:
         assert await store.producer(tail, "p") == (0, 4)
         assert await store.producer(tail, "q3") == (0, 0)
 
-    async def test_producers_belong_to_one_incarnation(self, store: Store) -> None:
+    async def test_producers_belong_to_one_incarnation(self, store: Store[Any]) -> None:
         tail, other = await create(store, "a"), await create(store, "b")
         assert await store.put(tail, entry(tail.state, b"x", {"p": (0, 1)}, spilled=1))
         assert await store.producer(other, "p") is None
@@ -443,7 +444,7 @@ class StoreContract:
         again = await create(store, "a")
         assert await store.producer(again, "p") is None
 
-    async def test_a_lost_race_spills_nothing(self, store: Store) -> None:
+    async def test_a_lost_race_spills_nothing(self, store: Store[Any]) -> None:
         tail = await create(store, "a")
         before = tail.state
         await append(store, tail, b"won")
@@ -463,20 +464,20 @@ class StoreContract:
             assert await store.tail("a") is None
             assert await bodies(store, await find(store, "b")) == [b"y"]
 
-    async def test_a_stream_is_dropped_once(self, store: Store) -> None:
+    async def test_a_stream_is_dropped_once(self, store: Store[Any]) -> None:
         tail = await create(store, "a", b"x")
         dropped = await asyncio.gather(*(store.drop(tail) for _ in range(10)))
         assert dropped.count(True) == 1
         assert not await store.drop(tail)
 
-    async def test_a_dropped_stream_takes_no_entry(self, store: Store) -> None:
+    async def test_a_dropped_stream_takes_no_entry(self, store: Store[Any]) -> None:
         tail = await create(store, "a", b"x")
         late = entry(tail.state, b"late")
         assert await store.drop(tail)
         assert not await store.put(tail, late)
         assert await store.tail("a") is None
 
-    async def test_an_entry_and_a_drop_at_once_agree(self, store: Store) -> None:
+    async def test_an_entry_and_a_drop_at_once_agree(self, store: Store[Any]) -> None:
         """An acknowledged entry came before the drop; it is never written into the void."""
         for number in range(10):
             tail = await create(store, f"s{number}")
@@ -506,7 +507,7 @@ class StoreContract:
 
     # Forks
 
-    async def test_a_fork_begins_at_its_base(self, store: Store) -> None:
+    async def test_a_fork_begins_at_its_base(self, store: Store[Any]) -> None:
         source = await create(store, "a", b"one", b"two")
         tail = await fork(store, "f", source)
         assert tail.state.slot == 2
@@ -531,21 +532,21 @@ class StoreContract:
             assert list(chunk.bodies) == [b"one"]
             assert await bodies(store, await find(store, "f")) == [b"two"]
 
-    async def test_a_soft_deleted_source_cannot_be_forked(self, store: Store) -> None:
+    async def test_a_soft_deleted_source_cannot_be_forked(self, store: Store[Any]) -> None:
         source = await create(store, "a", b"one")
         await fork(store, "f", source)
         assert await store.drop(source)
         assert await store.create(forked("g", source.stream, source.committed), []) is None
         assert await store.tail("g") is None
 
-    async def test_a_dropped_source_cannot_be_forked(self, store: Store) -> None:
+    async def test_a_dropped_source_cannot_be_forked(self, store: Store[Any]) -> None:
         source = await create(store, "a", b"one")
         assert await store.drop(source)
         assert await store.create(forked("f", source.stream, source.committed), []) is None
         assert await store.tail("f") is None
 
     async def test_a_source_created_again_is_not_the_one_that_was_to_be_forked(
-        self, store: Store
+        self, store: Store[Any]
     ) -> None:
         source = await create(store, "a", b"one")
         wanted = forked("f", source.stream, source.committed)
@@ -554,7 +555,7 @@ class StoreContract:
         assert await store.create(wanted, []) is None
         assert await store.tail("f") is None
 
-    async def test_a_drop_and_a_fork_at_once_exclude_each_other(self, store: Store) -> None:
+    async def test_a_drop_and_a_fork_at_once_exclude_each_other(self, store: Store[Any]) -> None:
         """Either the fork keeps the source, or there is no fork: never a fork without data."""
         for number in range(10):
             source = await create(store, f"a{number}", b"one")
@@ -571,14 +572,14 @@ class StoreContract:
             else:
                 assert kept is None
 
-    async def test_a_fork_that_was_not_created_leaves_no_reference(self, store: Store) -> None:
+    async def test_a_fork_that_was_not_created_leaves_no_reference(self, store: Store[Any]) -> None:
         source = await create(store, "a", b"one")
         await create(store, "taken")
         assert await store.create(forked("taken", source.stream, source.committed), []) is None
         assert await store.drop(source)
         assert await store.tail("a") is None
 
-    async def test_dropping_a_fork_leaves_a_live_source(self, store: Store) -> None:
+    async def test_dropping_a_fork_leaves_a_live_source(self, store: Store[Any]) -> None:
         source = await create(store, "a", b"one")
         tail = await fork(store, "f", source, b"two")
         assert await store.drop(tail)
@@ -601,7 +602,9 @@ class StoreContract:
         async with opened(make) as store:
             assert (await find(store, "a")).committed.slot == 0
 
-    async def test_a_cascade_goes_up_through_everything_soft_deleted(self, store: Store) -> None:
+    async def test_a_cascade_goes_up_through_everything_soft_deleted(
+        self, store: Store[Any]
+    ) -> None:
         chain = [await create(store, "0", b"0")]
         for level in range(1, 5):
             chain.append(await fork(store, f"{level}", chain[-1], b"%d" % level))
@@ -615,7 +618,9 @@ class StoreContract:
         assert not (await find(store, "0")).soft_deleted
         assert await bodies(store, chain[0]) == [b"0"]
 
-    async def test_a_cascade_stops_where_another_fork_needs_the_data(self, store: Store) -> None:
+    async def test_a_cascade_stops_where_another_fork_needs_the_data(
+        self, store: Store[Any]
+    ) -> None:
         root = await create(store, "root", b"1")
         middle = await fork(store, "middle", root, b"2")
         leaf, other = await fork(store, "leaf", middle), await fork(store, "other", middle)
@@ -656,7 +661,7 @@ class StoreContract:
             last = next((m for m in range(n, stop) if ends[m] >= boundary), stop - 1)
             return Chunk(contents[n : last + 1], last + 1, ends[last], ends[last])
 
-        async def check(store: Store, chain: int) -> None:
+        async def check(store: Store[Any], chain: int) -> None:
             for chunk_bytes, n in itertools.product([7, 64, 1024], range(total)):
                 for stop in {(n + total) // 2 + 1, total}:
                     chunk = await store.read(chain, n, stop, chunk_bytes)
@@ -673,7 +678,7 @@ class StoreContract:
 
     @pytest.mark.parametrize("chunk_bytes", [50, 333])
     async def test_readers_meet_at_the_same_boundaries_wherever_they_began(
-        self, store: Store, chunk_bytes: int
+        self, store: Store[Any], chunk_bytes: int
     ) -> None:
         chance = random.Random(chunk_bytes)
         made = stream("a")
@@ -694,7 +699,7 @@ class StoreContract:
             steps = walk(n)
             assert steps == whole[-len(steps) :], f"from slot {n}"
 
-    async def test_a_growing_log_keeps_its_boundaries(self, store: Store) -> None:
+    async def test_a_growing_log_keeps_its_boundaries(self, store: Store[Any]) -> None:
         """A chunk that was full once is the same for ever: caches keep it."""
         chance = random.Random(9)
         tail = await create(store, "a")
@@ -720,19 +725,19 @@ class StoreContract:
                 await append(store, tail, b"x" * size, offset=state.offset + 2)
             source = tail.stream.id
             for n in range(1, 6):
-                assert tuple(await store.position(source, n)) == (2 * n, ends[n - 1])
+                assert tuple(await store.start_of(source, n)) == (2 * n, ends[n - 1])
             child = await fork(store, "f", tail, b"sixth")
-            assert tuple(await store.position(child.stream.id, 6)) == (15, 19)
+            assert tuple(await store.start_of(child.stream.id, 6)) == (15, 19)
         async with opened(make) as store:
             for n in range(1, 6):
-                assert tuple(await store.position(source, n)) == (2 * n, ends[n - 1])
+                assert tuple(await store.start_of(source, n)) == (2 * n, ends[n - 1])
 
-    async def test_a_stamp_is_the_offset_after_a_slot_and_its_time(self, make: Make) -> None:
+    async def test_slot_info_is_the_offset_after_a_slot_and_its_time(self, make: Make) -> None:
         async with opened(make) as store:
             tail = await create(store, "a")
             for n in range(5):
                 offset = tail.state.offset + 2
-                await append(store, tail, b"x", offset=offset, at=NOW + 10 * n)
+                await append(store, tail, b"x", offset=offset, written_at=NOW + 10 * n)
             child = await fork(store, "f", tail, b"sixth")
             source, fork_id = tail.stream.id, child.stream.id
         async with opened(make) as store:
@@ -743,7 +748,7 @@ class StoreContract:
                 with pytest.raises(SlotTrimmed):
                     await store.slot_info(chain, n)
 
-    async def test_a_read_shows_offsets_as_the_entries_have_them(self, store: Store) -> None:
+    async def test_a_read_shows_offsets_as_the_entries_have_them(self, store: Store[Any]) -> None:
         tail = await create(store, "a")
         await append(store, tail, b"1,2", offset=2)
         await append(store, tail, b"3", offset=3)
@@ -754,7 +759,7 @@ class StoreContract:
 
     # Waiting
 
-    async def test_a_wait_ends_with_data(self, store: Store) -> None:
+    async def test_a_wait_ends_with_data(self, store: Store[Any]) -> None:
         tail = await create(store, "a", b"one")
         waiting = Waiting(store, tail, 1)
         assert await waiting.goes_on()
@@ -762,19 +767,19 @@ class StoreContract:
         assert await waiting.ends()
         assert (await find(store, "a")).committed.tail == 2
 
-    async def test_all_who_wait_get_it(self, store: Store) -> None:
+    async def test_an_entry_ends_every_wait(self, store: Store[Any]) -> None:
         tail = await create(store, "a")
         waits = [Waiting(store, tail, 0) for _ in range(20)]
         assert await waits[0].goes_on()
         await append(store, tail, b"one")
         assert all([await waiting.ends() for waiting in waits])
 
-    async def test_a_wait_for_what_is_there_is_none(self, store: Store) -> None:
+    async def test_a_wait_for_what_is_there_is_none(self, store: Store[Any]) -> None:
         tail = await create(store, "a", b"one", b"two")
         for n in (0, 1):
             assert await Waiting(store, tail, n).ends()
 
-    async def test_a_wait_ends_with_the_stream(self, store: Store) -> None:
+    async def test_a_wait_ends_with_the_stream(self, store: Store[Any]) -> None:
         tail = await create(store, "a", b"one")
         waiting = Waiting(store, tail, 1)
         assert await waiting.goes_on()
@@ -782,7 +787,7 @@ class StoreContract:
         assert await waiting.ends()
         assert await Waiting(store, tail, 1).ends(), "nothing comes after the end"
 
-    async def test_a_wait_ends_when_the_stream_is_dropped(self, store: Store) -> None:
+    async def test_a_wait_ends_when_the_stream_is_dropped(self, store: Store[Any]) -> None:
         tail = await create(store, "a", b"one")
         waiting = Waiting(store, tail, 1)
         assert await waiting.goes_on()
@@ -790,7 +795,7 @@ class StoreContract:
         assert await waiting.ends()
         assert await Waiting(store, tail, 1).ends()
 
-    async def test_a_wait_ends_when_the_stream_is_soft_deleted(self, store: Store) -> None:
+    async def test_a_wait_ends_when_the_stream_is_soft_deleted(self, store: Store[Any]) -> None:
         tail = await create(store, "a", b"one")
         await fork(store, "f", tail)
         waiting = Waiting(store, tail, 1)
@@ -798,7 +803,7 @@ class StoreContract:
         assert await store.drop(tail)
         assert await waiting.ends()
 
-    async def test_a_wait_ends_when_the_path_changes_hands(self, store: Store) -> None:
+    async def test_a_wait_ends_when_the_path_changes_hands(self, store: Store[Any]) -> None:
         tail = await create(store, "a", b"one")
         waiting = Waiting(store, tail, 1)
         assert await waiting.goes_on()
@@ -806,7 +811,7 @@ class StoreContract:
         await create(store, "a")
         assert await waiting.ends()
 
-    async def test_a_wait_ends_when_time_is_up(self, store: Store) -> None:
+    async def test_a_wait_ends_when_time_is_up(self, store: Store[Any]) -> None:
         tail = await create(store, "a", b"one")
         loop = asyncio.get_running_loop()
         begin = loop.time()
@@ -814,14 +819,14 @@ class StoreContract:
         assert loop.time() - begin >= 0.19
         assert not tail.watched
 
-    async def test_every_wait_ends_at_once_when_woken(self, store: Store) -> None:
+    async def test_every_wait_ends_at_once_when_woken(self, store: Store[Any]) -> None:
         tails = [await create(store, path) for path in "abc"]
         waits = [Waiting(store, tail, 0) for tail in tails for _ in range(3)]
         assert await waits[-1].goes_on()
         store.wake()
         assert all([await waiting.ends() for waiting in waits])
 
-    async def test_a_wait_is_not_disturbed_by_other_streams(self, store: Store) -> None:
+    async def test_a_wait_is_not_disturbed_by_other_streams(self, store: Store[Any]) -> None:
         source, other = await create(store, "a", b"one"), await create(store, "b")
         tail = await fork(store, "f", source)
         waiting = Waiting(store, tail, 1)
@@ -831,7 +836,7 @@ class StoreContract:
         await append(store, tail, b"zwei")
         assert await waiting.ends()
 
-    async def test_a_stream_is_watched_while_somebody_waits(self, store: Store) -> None:
+    async def test_a_stream_is_watched_while_somebody_waits(self, store: Store[Any]) -> None:
         tail = await create(store, "a")
         first, second = Waiting(store, tail, 0), Waiting(store, tail, 0)
         assert await first.goes_on()
@@ -843,7 +848,9 @@ class StoreContract:
 
     # Listing
 
-    async def test_a_listing_has_what_begins_with_the_prefix_in_order(self, store: Store) -> None:
+    async def test_a_listing_has_what_begins_with_the_prefix_in_order(
+        self, store: Store[Any]
+    ) -> None:
         await asyncio.gather(*(create(store, path, path.encode()) for path in PATHS))
         prefixes = ["", "a", "a/", "a/1", "A", "b/", "b/%", "%", "_", "a_", "é", "zz", "a/10/"]
         for prefix in prefixes:
@@ -854,7 +861,7 @@ class StoreContract:
                 tail = await find(store, each.stream.path)
                 assert (each.stream, each.state) == (tail.stream, tail.committed)
 
-    async def test_pages_have_every_stream_once(self, store: Store) -> None:
+    async def test_pages_have_every_stream_once(self, store: Store[Any]) -> None:
         await asyncio.gather(*(create(store, path) for path in PATHS))
         for prefix, limit in (("", 5), ("", 14), ("", 100), ("a", 2), ("b/", 1)):
             seen: list[str] = []
@@ -865,14 +872,14 @@ class StoreContract:
                 after = seen[-1]
             assert seen == sorted(path for path in PATHS if path.startswith(prefix))
 
-    async def test_a_page_begins_after_any_text(self, store: Store) -> None:
+    async def test_a_page_begins_after_any_text(self, store: Store[Any]) -> None:
         for path in ("a", "c", "e"):
             await create(store, path)
         assert [each.stream.path for each in await store.list("", "b", 10, NOW)] == ["c", "e"]
         assert [each.stream.path for each in await store.list("c", "a", 10, NOW)] == ["c"]
         assert await store.list("a", "b", 10, NOW) == []
 
-    async def test_a_listing_has_no_deleted_streams(self, store: Store) -> None:
+    async def test_a_listing_has_no_deleted_streams(self, store: Store[Any]) -> None:
         source = await create(store, "soft", b"1")
         await fork(store, "fork", source)
         gone = await create(store, "gone")
@@ -880,7 +887,7 @@ class StoreContract:
         assert await store.drop(gone)
         assert [each.stream.path for each in await store.list("", "", 10, NOW)] == ["fork"]
 
-    async def test_a_listing_has_no_expired_streams(self, store: Store) -> None:
+    async def test_a_listing_has_no_expired_streams(self, store: Store[Any]) -> None:
         await create(store, "ever")
         await create(store, "fixed", config=Config("text/plain", NOW, expires_at=NOW + 500))
         await create(store, "idle", config=Config("text/plain", NOW, ttl=1))
@@ -895,17 +902,17 @@ class StoreContract:
 
     # Expiry
 
-    async def test_a_stream_that_never_expires_is_never_expiring(self, store: Store) -> None:
+    async def test_a_stream_that_never_expires_is_never_expiring(self, store: Store[Any]) -> None:
         await create(store, "a")
         assert await store.expiring(NOW * 100) == []
 
-    async def test_a_fixed_instant_is_exact(self, store: Store) -> None:
+    async def test_a_fixed_instant_is_exact(self, store: Store[Any]) -> None:
         await create(store, "a", config=Config("text/plain", NOW, expires_at=NOW + 500))
         assert await store.expiring(NOW + 499) == []
         assert await store.expiring(NOW + 500) == ["a"]
 
     async def test_an_idle_window_ends_never_early_and_a_slack_late_at_most(
-        self, store: Store
+        self, store: Store[Any]
     ) -> None:
         ttls = [0, 1, 60, 86_400]
         for ttl in ttls:
@@ -915,7 +922,7 @@ class StoreContract:
             assert f"{ttl}" not in await store.expiring(end - 1)
             assert f"{ttl}" in await store.expiring(end + renewal_slack(ttl))
 
-    async def test_an_access_moves_the_window(self, store: Store) -> None:
+    async def test_an_access_moves_the_window(self, store: Store[Any]) -> None:
         tail = await create(store, "a", config=Config("text/plain", NOW, ttl=60))
         await store.touch(tail, NOW + 50_000)
         # A store that others use, too, may have to allow for what it has not heard of.
@@ -945,11 +952,11 @@ class StoreContract:
     async def test_an_append_counts_as_an_access_after_opening_again(self, make: Make) -> None:
         async with opened(make) as store:
             tail = await create(store, "a", config=Config("text/plain", NOW, ttl=60))
-            await append(store, tail, b"x", at=NOW + 3_000)
+            await append(store, tail, b"x", written_at=NOW + 3_000)
         async with opened(make) as store:
             assert (await find(store, "a")).accessed >= NOW + 3_000
 
-    async def test_what_was_deleted_is_not_expiring(self, store: Store) -> None:
+    async def test_a_deleted_stream_is_not_expiring(self, store: Store[Any]) -> None:
         brief = Config("text/plain", NOW, ttl=1)
         source, gone = (
             await create(store, "a", b"1", config=brief),
@@ -986,7 +993,7 @@ class StoreContract:
             assert await bodies(store, await find(store, "fork")) == [b"4", large]
             assert (await find(store, "source")).soft_deleted
 
-    async def test_a_sweep_leaves_the_new_incarnation_of_a_path(self, store: Store) -> None:
+    async def test_a_sweep_leaves_the_new_incarnation_of_a_path(self, store: Store[Any]) -> None:
         assert await store.drop(await create(store, "a", b"old"))
         new = await create(store, "a", b"new")
         await store.sweep()
@@ -994,7 +1001,7 @@ class StoreContract:
         await append(store, new, b"more")
         assert await bodies(store, await find(store, "a")) == [b"new", b"more"]
 
-    async def test_writing_goes_on_during_sweeps(self, store: Store) -> None:
+    async def test_writing_goes_on_during_sweeps(self, store: Store[Any]) -> None:
         tail = await create(store, "busy")
         for number in range(10):
             await create(store, f"gone{number}", b"x", b"y")

@@ -1,4 +1,4 @@
-"""What these tests are written in: streams over the embedded store, a client, and a clock."""
+"""Streams over the SQLite store, a client for them, and a clock that tests move."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from tailrace.errors import StreamGone, StreamNotFound
 from tailrace.log.append import Accepted, Append
-from tailrace.log.content import joined
+from tailrace.log.content import join_bodies
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.offsets import parse
 from tailrace.log.state import Producer
@@ -24,7 +24,7 @@ START = 1_700_000_000_000
 
 
 class Clock:
-    """Time stands still until a test says how much of it passes."""
+    """A clock that stands still until a test moves it."""
 
     def __init__(self) -> None:
         self.now = START
@@ -41,18 +41,18 @@ class Clock:
 
 @asynccontextmanager
 async def serving(data: Path, clock: Clock, **settings: Any) -> AsyncIterator[Streams]:
-    """Streams over a directory; opened again, they find what was there."""
-    chosen = Settings(data=str(data), **settings)
-    store = SqliteStore(chosen)
+    """Open the streams of a data directory."""
+    loaded = Settings(data=str(data), **settings)
+    store = SqliteStore(loaded)
     await store.open()
     try:
-        yield Streams(store, chosen, clock)
+        yield Streams(store, loaded, clock)
     finally:
         await store.close()
 
 
 class Client:
-    """Short words for what a test does to streams."""
+    """Short forms of the calls that tests make."""
 
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
@@ -89,14 +89,14 @@ class Client:
         self, path: str, producer: str, epoch: int, seq: int, body: bytes | None = None
     ) -> Accepted:
         body = body or f"{producer}.{epoch}.{seq};".encode()
-        who = Producer(producer, epoch, seq)
-        return await self.streams.append(path, Append(body, "text/plain", producer=who))
+        request = Append(body, "text/plain", producer=Producer(producer, epoch, seq))
+        return await self.streams.append(path, request)
 
     async def close(self, path: str) -> Accepted:
         return await self.streams.append(path, Append(b"", close=True))
 
     async def views(self, path: str, position: int = 0) -> list[View]:
-        """All the chunks from a slot to the end, as a client that follows the offsets gets them."""
+        """Read all chunks from a slot to the tail, by following the offsets."""
         views = [await self.streams.view(path, position)]
         while not views[-1].up_to_date:
             assert parse(views[-1].next_offset) == views[-1].end
@@ -104,13 +104,13 @@ class Client:
         return views
 
     async def read(self, path: str, position: int = 0) -> bytes:
-        """Everything from a slot on."""
+        """Read all data from a slot on."""
         views = await self.views(path, position)
         mode = views[0].tail.stream.config.mode
-        return joined(mode, [body for view in views for body in view.bodies])
+        return join_bodies(mode, [body for view in views for body in view.bodies])
 
     async def status(self, path: str) -> str:
-        """As HEAD sees it: without an access."""
+        """The status of a stream, without counting as an access."""
         try:
             await self.streams.find(path)
         except StreamNotFound:
@@ -121,7 +121,7 @@ class Client:
 
 
 async def begun(work: Coroutine[Any, Any, T], seconds: float = 0.02) -> asyncio.Task[T]:
-    """Something under way that is not to end by itself."""
+    """Start work that is not expected to end by itself."""
     task = asyncio.ensure_future(work)
     await asyncio.sleep(seconds)
     assert not task.done()

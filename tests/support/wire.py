@@ -1,4 +1,4 @@
-"""HTTP as bytes: what a client sends and what comes back, with nothing smoothed over."""
+"""A minimal HTTP client for tests, which sends and receives exact bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMON_HEADERS = {
     "cross-origin-resource-policy": "cross-origin",
     "access-control-allow-origin": "*",
 }
-"""What every answer carries."""
+"""Headers of every answer."""
 
 TEXT = {"content-type": "text/plain"}
 JSON = {"content-type": "application/json"}
@@ -35,7 +35,7 @@ Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
 class Hangup(ConnectionError):
-    """The connection ended before the answer did."""
+    """The connection ended within an answer."""
 
 
 class Answer(NamedTuple):
@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 
 
 def error_of(answer: Answer | httpx.Response) -> dict[str, Any]:
-    """The error an answer describes, checked for its shape."""
+    """Parse the error that an answer describes, and check its form."""
     body = answer.body if isinstance(answer, Answer) else answer.content
     assert answer.headers["content-type"] == "application/json"
     assert int(answer.headers["content-length"]) == len(body)
@@ -79,7 +79,7 @@ def request(
     *,
     version: str = "1.1",
 ) -> bytes:
-    """A request as it goes over the wire; header values may hold any byte as latin-1."""
+    """Encode a request; header values may hold any byte as latin-1."""
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
     names = {name.lower() for name, _ in pairs}
     if "host" not in names:
@@ -91,7 +91,7 @@ def request(
 
 
 def chunked(*pieces: bytes) -> bytes:
-    """A body in chunks."""
+    """Encode a chunked body."""
     return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (*pieces, b""))
 
 
@@ -114,7 +114,7 @@ class Connection:
         try:
             self._socket.connect(("127.0.0.1", port))
             if self._socket.getsockname() == self._socket.getpeername():
-                raise ConnectionRefusedError("nobody listens: the connection leads to itself")
+                raise ConnectionRefusedError("no server listens: the socket connected to itself")
         except OSError:
             self._socket.close()
             raise
@@ -130,7 +130,7 @@ class Connection:
         return self.answer(method)
 
     def answer(self, method: str = "GET") -> Answer:
-        """The next answer, whole; `method` is that of its request."""
+        """Read the next answer; `method` is that of its request."""
         status, headers = self.head()
         if method == "HEAD" or status in (204, 304) or status < 200:
             return Answer(status, headers, b"")
@@ -141,7 +141,7 @@ class Connection:
         return Answer(status, headers, self.rest())
 
     def head(self) -> tuple[int, httpx.Headers]:
-        """The next answer's status and headers; its body is left to be read."""
+        """Read the status and headers of the next answer, and leave its body to be read."""
         lines = self._until(b"\r\n\r\n").split(b"\r\n")
         version, status, *_ = lines[0].split(b" ")
         assert version in (b"HTTP/1.0", b"HTTP/1.1"), lines[0]
@@ -149,7 +149,7 @@ class Connection:
         return int(status), httpx.Headers([(name, value) for name, value in pairs])
 
     def chunk(self) -> bytes:
-        """The next chunk of a chunked body; empty at its end."""
+        """Read the next chunk of a chunked body; empty at its end."""
         size = int(self._until(b"\r\n"), 16)
         data = self._take(size)
         assert self._take(2) == b"\r\n"
@@ -159,7 +159,7 @@ class Connection:
         return b"".join(iter(self.chunk, b""))
 
     def rest(self) -> bytes:
-        """All there is until the server hangs up."""
+        """Read until the server closes the connection."""
         while self._receive():
             pass
         read, self._read = self._read, b""
@@ -170,7 +170,7 @@ class Connection:
         return not self._read and not select.select([self._socket], [], [], seconds)[0]
 
     def ended(self, seconds: float = 2.0) -> bool:
-        """Whether the server hung up, and sent nothing more before."""
+        """Whether the server closes the connection, and sends nothing before."""
         if self._read:
             return False
         self._socket.settimeout(seconds)
@@ -209,20 +209,20 @@ class Connection:
         while mark not in self._read:
             if not self._receive():
                 raise Hangup(f"after {self._read[:200]!r}")
-        found, _, self._read = self._read.partition(mark)
-        return found + mark
+        data, _, self._read = self._read.partition(mark)
+        return data + mark
 
     def _take(self, size: int) -> bytes:
         while len(self._read) < size:
             if not self._receive():
                 raise Hangup(f"after {len(self._read)} of {size} bytes")
-        taken, self._read = self._read[:size], self._read[size:]
-        return taken
+        data, self._read = self._read[:size], self._read[size:]
+        return data
 
 
 def eventually(check: Callable[[], bool], *, seconds: float = 5.0) -> None:
-    """Waits until a check holds."""
+    """Wait until a check holds."""
     end = time.monotonic() + seconds
     while not check():
-        assert time.monotonic() < end, "it did not come true in time"
+        assert time.monotonic() < end, "the condition did not become true in time"
         time.sleep(0.02)

@@ -16,7 +16,7 @@ FOLDERS = sorted(
     if path.is_dir() and not path.name.startswith(".") and path.name not in GENERATED
 )
 DOCUMENTS = sorted(
-    {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")}
+    {*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")}
     | {file for folder in FOLDERS for file in (ROOT / folder).rglob("README.md")}
 )
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -33,7 +33,7 @@ each_document = pytest.mark.parametrize(
 
 
 def code(document: Path) -> str:
-    """The code blocks of a document, and what it has in backquotes."""
+    """The code blocks and inline code of a document."""
     return "\n".join(CODE.findall(document.read_text()))
 
 

@@ -1,6 +1,6 @@
 """Each live reader gets each message, once and in order, soon after it was appended.
 
-A seed is a story, and these are some of those that are hard; tests/slow has many more.
+A seed is a scenario. These are some hard ones; tests/slow has many more.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.live import STORES, play
+from tests.support.live import STORES, run_scenario
 
 HARD = [
     *(("sse", "sqlite", seed) for seed in (6, 9)),
@@ -23,12 +23,14 @@ HARD = [
 
 
 @pytest.mark.parametrize(("protocol", "store", "seed"), HARD)
-def test_every_live_reader_is_told(protocol: str, store: str, seed: int, tmp_path: Path) -> None:
-    play(protocol, store, seed, tmp_path)
+def test_every_live_reader_gets_each_message(
+    protocol: str, store: str, seed: int, tmp_path: Path
+) -> None:
+    run_scenario(protocol, store, seed, tmp_path)
 
 
-def test_readers_are_slow_and_streams_are_created_anew(tmp_path: Path) -> None:
-    world = play("sse", "sqlite", 6, tmp_path)
-    lines = [reading.line for readings in world.readings for reading in readings]
-    assert len(world.lives) > 1
-    assert any(line.filled for line in lines)
+def test_scenarios_have_slow_readers_and_recreated_streams(tmp_path: Path) -> None:
+    scenario = run_scenario("sse", "sqlite", 6, tmp_path)
+    sinks = [reading.sink for readings in scenario.readings for reading in readings]
+    assert len(scenario.incarnations) > 1
+    assert any(sink.filled for sink in sinks)

@@ -17,7 +17,7 @@ ROW = re.compile(r"\| `(TAILRACE_[A-Z_]+)` \| (?:`(.*?)`)? *\| (.*) \|")
 
 
 def refusal(name: str, text: str) -> str:
-    """The message with which a value is refused; empty when it is accepted."""
+    """The error message for a value; empty if it is valid."""
     try:
         load_settings({f"TAILRACE_{name.upper()}": text})
     except BadSetting as refused:
@@ -26,7 +26,7 @@ def refusal(name: str, text: str) -> str:
 
 
 def accepted(names: list[str], texts: list[str], message: str) -> list[tuple[str, str]]:
-    """The values that are not refused with this message, after the name of the setting."""
+    """The values that are not refused with this message after the name of the setting."""
     return [
         (name, text)
         for name in names
@@ -38,7 +38,7 @@ def accepted(names: list[str], texts: list[str], message: str) -> list[tuple[str
 # Where values come from
 
 
-def test_without_anything_given_the_defaults_hold() -> None:
+def test_defaults_apply_without_any_variable() -> None:
     assert load_settings({}) == Settings()
 
 
@@ -159,19 +159,19 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
     assert load_settings({}).port == 4437
 
 
-def test_what_is_given_wins_over_the_environment() -> None:
+def test_overrides_take_precedence_over_the_environment() -> None:
     env = {"TAILRACE_PORT": "1", "TAILRACE_HOST": "::1"}
     settings = load_settings(env, port="2", host=None)
     assert settings.port == 2
     assert settings.host == "::1"
 
 
-def test_what_is_given_is_checked_like_the_environment() -> None:
+def test_overrides_are_validated_like_the_environment() -> None:
     with pytest.raises(BadSetting, match="TAILRACE_PORT"):
         load_settings({}, port=70_000)
 
 
-def test_other_variables_are_left_alone() -> None:
+def test_other_variables_are_ignored() -> None:
     assert load_settings({"PORT": "1", "TAILRACE_URL": "x", "tailrace_port": "2"}) == Settings()
 
 
@@ -180,10 +180,10 @@ def test_settings_do_not_change() -> None:
         Settings().port = 1  # type: ignore[misc]
 
 
-# What values may be
+# Valid values
 
 
-def test_a_value_that_is_not_a_number_is_refused_by_name() -> None:
+def test_bad_number_is_refused_by_name() -> None:
     texts = ["", " ", "abc", "1,5", "1e", "0x10", "--1", "None"]
     assert accepted(NUMBERS, texts, "must be a .*number") == []
 
@@ -219,17 +219,17 @@ def test_a_switch_is_on_or_off() -> None:
         assert load_settings({"TAILRACE_CREATE_TABLE": text}).create_table is False
 
 
-def test_a_value_that_is_neither_on_nor_off_is_refused_by_name() -> None:
+def test_bad_switch_is_refused_by_name() -> None:
     texts = ["", "on", "2", "maybe"]
     assert accepted(["create_table"], texts, "must be true or false") == []
 
 
-def test_a_store_is_one_of_those_that_exist() -> None:
+def test_unknown_store_is_refused() -> None:
     with pytest.raises(BadSetting, match="TAILRACE_STORE must be one of sqlite, dynamodb"):
         load_settings({"TAILRACE_STORE": "redis"})
 
 
-def test_a_log_level_is_one_of_those_that_are_named() -> None:
+def test_unknown_log_level_is_refused() -> None:
     assert accepted(["log_level"], ["loud", "", "warn ing", "1"], "must be one of") == []
     named = ["debug", "info", "warning", "error"]
     assert [text for text in named if refusal("log_level", text)] == []
@@ -239,7 +239,7 @@ SECRETS = ["origin_secret", "access_secret", "secret", "streams_secret", "turbo_
            "cable_ready_secret", "jwt_secret", "broadcast_key"]  # fmt: skip
 
 
-def test_what_is_secret_is_marked_as_such() -> None:
+def test_secrets_are_marked() -> None:
     secret = {name for name, setting in SETTINGS.items() if setting.metadata["secret"]}
     assert secret == set(SECRETS)
 
@@ -247,15 +247,15 @@ def test_what_is_secret_is_marked_as_such() -> None:
 def test_a_secret_is_not_shown() -> None:
     settings = load_settings({f"TAILRACE_{name.upper()}": "s3Krit" for name in SECRETS})
     assert "s3Krit" not in f"{settings!r} {settings}"
-    # Every user can read the command lines of a machine.
+    # Every user of a machine can read its command lines.
     assert not [name for name in SECRETS if SETTINGS[name].metadata["serve"]]
 
 
-def test_a_refused_secret_is_not_shown() -> None:
+def test_error_does_not_show_a_secret() -> None:
     metadata = {**SETTINGS["secret"].metadata, "choices": ("a", "b")}
     setting: Any = field(default="", metadata=metadata)
     setting.name = "secret"
-    with pytest.raises(BadSetting, match=r"must be one of a, b, not what was given$"):
+    with pytest.raises(BadSetting, match=r"must be one of a, b, not the given value$"):
         parse(setting, "s3Krit")
 
 
@@ -266,7 +266,7 @@ def test_a_refused_secret_is_not_shown() -> None:
      "http://localhost.example.org/", "http://169.254.169.254/", "https://a b/", "http:///x",
      "https://example.org:0/", "HTTP://example.org/", "https://example.org:x/"],
 )  # fmt: skip
-def test_public_keys_come_from_where_nobody_can_change_them_on_the_way(text: str) -> None:
+def test_public_keys_from_an_unsafe_url_are_refused(text: str) -> None:
     with pytest.raises(BadSetting, match=r"^TAILRACE_JWKS must be an https URL"):
         load_settings({"TAILRACE_JWKS": text})
 
@@ -277,22 +277,27 @@ def test_public_keys_come_from_where_nobody_can_change_them_on_the_way(text: str
      "http://localhost/", "http://[::1]:8080/", "http://127.1.2.3/", "/etc/keys.json", "keys.json",
      "HTTPS://example.org/"],
 )  # fmt: skip
-def test_public_keys_may_come_over_https_from_this_machine_or_from_a_file(text: str) -> None:
+def test_public_keys_from_https_loopback_or_a_file_are_accepted(text: str) -> None:
     assert load_settings({"TAILRACE_JWKS": text}).jwks == text
 
 
+def test_a_bad_path_is_refused_by_name() -> None:
+    paths = ["cable_path", "broadcast_path", "events_path"]
+    assert accepted(paths, ["cable", "/", "/a b", "/a?b"], "must be empty or a path such as") == []
+
+
 @pytest.mark.parametrize("text", ["", "a b", "J", "é", "a/b", "signed", "offset", "live", "cursor"])
-def test_the_parameter_of_a_token_is_a_name_that_is_free(text: str) -> None:
+def test_reserved_or_invalid_jwt_param_is_refused(text: str) -> None:
     with pytest.raises(BadSetting, match=r"^TAILRACE_JWT_PARAM must have lower-case letters"):
         load_settings({"TAILRACE_JWT_PARAM": text})
 
 
-def test_every_default_is_a_value_that_may_be_given() -> None:
+def test_every_default_is_valid() -> None:
     for setting in SETTINGS.values():
         assert parse(setting, str(setting.default)) == setting.default
 
 
-# What is written about them
+# Documentation
 
 
 def test_every_description_is_a_sentence() -> None:

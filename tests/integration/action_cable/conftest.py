@@ -1,4 +1,4 @@
-"""A server with everything of Action Cable on, and clients of it."""
+"""A server with all options of Action Cable enabled, and its clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from devtools.server import Server
 from tests.conftest import StoreSettings
-from tests.support.cable import SETTINGS, Broadcaster, Log
+from tests.support.cable import SETTINGS, BroadcastClient, Log
 
 _NUMBERS = itertools.count()
 
@@ -19,7 +19,7 @@ _NUMBERS = itertools.count()
 def cable_server(
     store_settings: StoreSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """A closed server; everybody may read what is below `open/`."""
+    """A closed server; streams below `open/` are public."""
     settings = {**store_settings(), **SETTINGS}
     with Server(tmp_path_factory.mktemp("cable") / "data", settings) as server:
         yield server
@@ -37,8 +37,8 @@ def log(cable_server: Server) -> Log:
 
 
 @pytest.fixture
-def broadcast(http: httpx.Client) -> Broadcaster:
-    return Broadcaster(http)
+def broadcast(http: httpx.Client) -> BroadcastClient:
+    return BroadcastClient(http)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import jwt
 import pytest
 
 from devtools.server import Server
-from tests.support.cable import KEY, SECRET, Broadcaster, Log, on_cable, pubsub, token
+from tests.support.cable import KEY, SECRET, BroadcastClient, Log, on_cable, pubsub, token
 
 
 def bearer(scope: str, streams: str) -> str:
@@ -26,7 +26,7 @@ def posted(server: Server, asked: Any) -> httpx.Response:
     return httpx.post(f"{server.url}/_broadcast", content=json.dumps(asked), trust_env=False)
 
 
-def test_success_is_201_and_nothing_else(broadcast: Broadcaster, stream: str) -> None:
+def test_success_is_201_and_nothing_else(broadcast: BroadcastClient, stream: str) -> None:
     answer = broadcast.post({"stream": stream, "data": "1"})
     assert (answer.status_code, answer.content) == (201, b"")
 
@@ -39,15 +39,17 @@ def test_the_key_is_the_one_that_other_libraries_derive() -> None:
 @pytest.mark.parametrize(
     "key", ["x", SECRET, KEY.upper(), jwt.encode({"scope": "write"}, "another" * 8)]
 )
-def test_nobody_broadcasts_without_the_key(broadcast: Broadcaster, stream: str, key: str) -> None:
-    # Nor is a stranger told what is wrong with a body.
+def test_broadcasting_needs_the_key(broadcast: BroadcastClient, stream: str, key: str) -> None:
+    # A client without permission does not learn the errors of a body.
     for asked in ({"stream": stream, "data": "1"}, b"garbage"):
         answer = broadcast.post(asked, key)
         assert answer.status_code == 401
         assert "www-authenticate" in answer.headers
 
 
-def test_a_bearer_token_broadcasts_where_it_may_write(broadcast: Broadcaster, stream: str) -> None:
+def test_a_bearer_token_broadcasts_where_it_may_write(
+    broadcast: BroadcastClient, stream: str
+) -> None:
     asked = {"stream": stream, "data": "1"}
     assert broadcast.post(asked, bearer("write", stream)).status_code == 201
     assert broadcast.post(asked, bearer("write", "elsewhere/*")).status_code == 403
@@ -60,27 +62,27 @@ def test_a_bearer_token_broadcasts_where_it_may_write(broadcast: Broadcaster, st
 
 
 @pytest.mark.parametrize("body", [b"", b"x", b"[]", b"{}", b'{"stream":"s","data":1}'])
-def test_garbage_is_refused_by_name(broadcast: Broadcaster, body: bytes) -> None:
+def test_garbage_is_refused_by_name(broadcast: BroadcastClient, body: bytes) -> None:
     answer = broadcast.post(body)
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "BAD_BROADCAST"
 
 
 def test_nothing_of_a_batch_is_kept_if_a_part_of_it_is_garbage(
-    broadcast: Broadcaster, log: Log, stream: str
+    broadcast: BroadcastClient, log: Log, stream: str
 ) -> None:
     assert broadcast.post([{"stream": stream, "data": "1"}, {"data": "2"}]).status_code == 400
     assert log.ask("GET", stream).status_code == 404
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
-def test_only_posts_are_taken(http: httpx.Client, method: str) -> None:
+def test_only_post_is_allowed(http: httpx.Client, method: str) -> None:
     answer = http.request(method, "/_broadcast")
     assert answer.status_code == 405
     assert answer.headers["allow"] == "POST"
 
 
-def test_a_batch_is_kept_in_order(broadcast: Broadcaster, log: Log, stream: str) -> None:
+def test_a_batch_is_kept_in_order(broadcast: BroadcastClient, log: Log, stream: str) -> None:
     other = f"{stream}/other"
     names = [stream, stream, other, stream, other]
     asked = [{"stream": name, "data": str(i)} for i, name in enumerate(names)]
@@ -89,7 +91,7 @@ def test_a_batch_is_kept_in_order(broadcast: Broadcaster, log: Log, stream: str)
     assert log.read(other) == [2, 4]
 
 
-def test_an_array_is_one_message(broadcast: Broadcaster, log: Log, stream: str) -> None:
+def test_an_array_is_one_message(broadcast: BroadcastClient, log: Log, stream: str) -> None:
     for data in ("[1, 2]", "[]", "plain", "1,2"):
         broadcast(stream, data)
     answer = log.ask("GET", stream)
@@ -97,8 +99,8 @@ def test_an_array_is_one_message(broadcast: Broadcaster, log: Log, stream: str) 
     assert answer.headers["stream-next-offset"].endswith("_0000000000000004")
 
 
-async def test_who_is_excluded_does_not_hear_it_but_it_is_kept(
-    cable_server: Server, broadcast: Broadcaster, log: Log, stream: str
+async def test_a_message_is_stored_and_not_sent_to_the_excluded_session(
+    cable_server: Server, broadcast: BroadcastClient, log: Log, stream: str
 ) -> None:
     async with on_cable(cable_server) as one, on_cable(cable_server) as two:
         for cable in (one, two):
@@ -110,8 +112,8 @@ async def test_who_is_excluded_does_not_hear_it_but_it_is_kept(
     assert log.read(stream) == list(range(20))
 
 
-async def test_what_is_transient_is_heard_and_not_kept(
-    cable_server: Server, broadcast: Broadcaster, log: Log, stream: str
+async def test_transient_messages_are_sent_and_not_stored(
+    cable_server: Server, broadcast: BroadcastClient, log: Log, stream: str
 ) -> None:
     async with on_cable(cable_server) as one, on_cable(cable_server) as two:
         for cable in (one, two):
@@ -123,7 +125,7 @@ async def test_what_is_transient_is_heard_and_not_kept(
 
 
 async def test_a_publisher_may_give_a_message_a_type(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
     async with on_cable(cable_server) as cable:
         await cable.subscribe(pubsub(stream))
@@ -134,8 +136,8 @@ async def test_a_publisher_may_give_a_message_a_type(
         assert "type" not in two
 
 
-async def test_all_sessions_of_somebody_are_disconnected_and_cannot_resume(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+async def test_disconnecting_an_identity_ends_its_sessions(
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
     query = f"jid={token('many')}"
     async with (
@@ -153,8 +155,8 @@ async def test_all_sessions_of_somebody_are_disconnected_and_cannot_resume(
         assert await other.is_silent()
 
 
-async def test_who_dropped_is_forgotten_when_it_is_disconnected(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+async def test_disconnecting_an_identity_ends_dropped_sessions(
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
     query = f"jid={token('dropped')}"
     async with on_cable(cable_server, query) as cable:
@@ -202,8 +204,8 @@ def test_settings_of_broadcasts(tmp_path: Path) -> None:
         assert head.headers["content-type"] == "application/json"
 
 
-def test_who_broadcasts_too_often_has_to_wait(tmp_path: Path) -> None:
-    with Server(tmp_path / "data", {"TAILRACE_APPEND_RATE": "1"}) as server:
+def test_broadcasts_are_rate_limited(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", {"TAILRACE_APPEND_RATE": "0.01"}) as server:
         codes = [posted(server, {"stream": "a", "data": "1"}).status_code for _ in range(4)]
     assert codes[0] == 201
     assert codes[-1] == 429

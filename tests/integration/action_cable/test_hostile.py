@@ -1,4 +1,4 @@
-"""Clients that break the rules of WebSockets: each is let go, and nothing is logged."""
+"""Clients that violate the WebSocket protocol are disconnected, and nothing is logged."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def frame(
 
 
 class Raw:
-    """A client that sends what it is told to."""
+    """A client that sends arbitrary bytes."""
 
     opened: ClassVar[list[socket.socket]] = []
 
@@ -60,7 +60,7 @@ class Raw:
         self._got = b""
 
     def shake(self, query: str = "pi=0", more: str = "") -> str:
-        """The first line of the answer to a handshake."""
+        """The first line of the response to a handshake."""
         self.socket.sendall(
             f"GET /cable?{query} HTTP/1.1\r\nhost: localhost\r\n{HANDSHAKE}{KEY}{more}\r\n".encode()
         )
@@ -87,7 +87,7 @@ class Raw:
         return first & 15, self._take(length)
 
     def close_code(self) -> int | None:
-        """With which code the server ends the connection; None: without one."""
+        """The code with which the server closes the connection; None: without one."""
         code = None
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
@@ -97,7 +97,7 @@ class Raw:
         return code
 
     def flood(self, data: bytes, size: int) -> int:
-        """Send without reading until so much is sent or nothing more is taken; how much was."""
+        """Send without reading until `size` bytes are sent or the peer blocks; returns how many."""
         sent, block = 0, data * (65536 // len(data) + 1)
         while sent < size and select.select([], [self.socket], [], 0.5)[1]:
             sent += self.socket.send(block[: len(block) // len(data) * len(data)])
@@ -126,7 +126,7 @@ def _sockets() -> Iterator[None]:
 
 @pytest.fixture
 def port(cable_server: Server) -> Iterator[int]:
-    """The server's port; afterwards it still answers, and its log has nothing new."""
+    """The port of a server that must still answer after the test, with nothing new in its log."""
     logged = cable_server.log.stat().st_size
     yield cable_server.port
     assert httpx.get(f"{cable_server.url}/health", trust_env=False, timeout=SECONDS).is_success
@@ -288,7 +288,7 @@ def test_many_commands_at_once_are_all_answered(port: int) -> None:
 
 
 def resident(server: Server) -> float:
-    """MiB of memory that the server's process has."""
+    """Resident memory of the server's process, in MiB."""
     status = Path(f"/proc/{server.pid}/status").read_text()
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
     assert found is not None

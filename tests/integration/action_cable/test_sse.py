@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from devtools.server import Server
-from tests.support.cable import Broadcaster, pubsub, signed, token
+from tests.support.cable import BroadcastClient, pubsub, signed, token
 
 
 class Events:
-    """Events as they come, each a dictionary of its fields; pings are left out."""
+    """The events of a response, each a dictionary of its fields, without pings."""
 
     def __init__(self, response: httpx.Response) -> None:
         self._lines = response.iter_lines()
@@ -47,7 +47,9 @@ def begun(events: Events) -> None:
     assert events.next()["event"] == "confirm_subscription"
 
 
-def test_messages_come_as_they_are(http: httpx.Client, broadcast: Broadcaster, stream: str) -> None:
+def test_messages_come_as_they_are(
+    http: httpx.Client, broadcast: BroadcastClient, stream: str
+) -> None:
     with listening(http, params={"stream": stream}) as events:
         begun(events)
         broadcast(stream, '{"a": 1}')
@@ -60,8 +62,8 @@ def test_messages_come_as_they_are(http: httpx.Client, broadcast: Broadcaster, s
         assert events.next()["data"] == "<p>\n</p>"
 
 
-def test_who_comes_back_goes_on_after_its_last_event(
-    http: httpx.Client, broadcast: Broadcaster, stream: str
+def test_a_client_that_reconnects_continues_after_its_last_event(
+    http: httpx.Client, broadcast: BroadcastClient, stream: str
 ) -> None:
     with listening(http, params={"stream": stream}) as events:
         begun(events)
@@ -78,7 +80,7 @@ def test_who_comes_back_goes_on_after_its_last_event(
         assert events.next()["data"] == "4"
 
 
-def test_history_since_a_time(http: httpx.Client, broadcast: Broadcaster, stream: str) -> None:
+def test_history_since_a_time(http: httpx.Client, broadcast: BroadcastClient, stream: str) -> None:
     broadcast(stream, "1")
     with listening(http, params={"stream": stream, "history_since": "1"}) as events:
         begun(events)
@@ -87,7 +89,7 @@ def test_history_since_a_time(http: httpx.Client, broadcast: Broadcaster, stream
 
 
 def test_raw_has_nothing_but_messages(
-    http: httpx.Client, broadcast: Broadcaster, stream: str
+    http: httpx.Client, broadcast: BroadcastClient, stream: str
 ) -> None:
     broadcast(stream, "1")
     params = {"stream": stream, "history_since": "1", "raw": "1"}
@@ -97,7 +99,9 @@ def test_raw_has_nothing_but_messages(
         assert events.next()["data"] == "2"
 
 
-def test_a_post_listens_to_many(http: httpx.Client, broadcast: Broadcaster, stream: str) -> None:
+def test_a_post_listens_to_many(
+    http: httpx.Client, broadcast: BroadcastClient, stream: str
+) -> None:
     other = f"{stream}/other"
     commands = [
         {"command": "subscribe", "identifier": pubsub(stream)},
@@ -116,7 +120,7 @@ def test_a_post_listens_to_many(http: httpx.Client, broadcast: Broadcaster, stre
             assert heard["stream_id"] == name
 
 
-def test_a_signed_name_is_enough(http: httpx.Client, broadcast: Broadcaster) -> None:
+def test_a_signed_name_is_enough(http: httpx.Client, broadcast: BroadcastClient) -> None:
     name = json.loads(signed("chat/sse"))["signed_stream_name"]
     for parameter in ("signed_stream", "turbo_signed_stream_name"):
         with listening(http, params={parameter: name}) as events:
@@ -125,8 +129,8 @@ def test_a_signed_name_is_enough(http: httpx.Client, broadcast: Broadcaster) -> 
             assert events.next()["data"] == "1"
 
 
-def test_who_is_disconnected_is_told_not_to_come_back(
-    http: httpx.Client, broadcast: Broadcaster, stream: str
+def test_a_disconnected_client_gets_a_long_retry(
+    http: httpx.Client, broadcast: BroadcastClient, stream: str
 ) -> None:
     with listening(http, params={"stream": stream, "jid": token("sse")}) as events:
         begun(events)
@@ -148,7 +152,7 @@ def test_who_is_disconnected_is_told_not_to_come_back(
         ({"stream": "open/1", "jid": token(lasting=-1)}, 401, "TOKEN_EXPIRED"),
     ],
 )
-def test_what_is_refused(
+def test_invalid_requests_are_refused(
     http: httpx.Client, params: dict[str, str], status: int, code: str
 ) -> None:
     answer = http.get("/events", params=params)
@@ -175,7 +179,7 @@ def test_methods(http: httpx.Client) -> None:
     assert http.post("/events", content=b" " * 65_537).status_code == 413
 
 
-def test_there_are_no_events_unless_a_setting_says_where(server: Server) -> None:
+def test_events_are_off_by_default(server: Server) -> None:
     assert httpx.get(f"{server.url}/events", trust_env=False).status_code == 404
 
 

@@ -1,4 +1,4 @@
-"""Action Cable on the wire, by a client that says and hears every frame."""
+"""Action Cable on the wire, frame by frame."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support.cable import (
     EXTENDED,
     SECONDS,
     SETTINGS,
-    Broadcaster,
-    Cable,
+    BroadcastClient,
+    CableClient,
     Log,
     on_cable,
     pubsub,
@@ -30,8 +30,8 @@ from tests.support.cable import (
 PLAIN = "actioncable-v1-json"
 
 
-async def closed(cable: Cable) -> tuple[int | None, str | None]:
-    """With which code and words the server hangs up."""
+async def closed(cable: CableClient) -> tuple[int | None, str | None]:
+    """The code and reason with which the server closes the connection."""
     await asyncio.wait_for(cable.socket.wait_closed(), SECONDS)
     return cable.socket.close_code, cable.socket.close_reason
 
@@ -41,7 +41,7 @@ def since(seconds: float) -> dict[str, Any]:
 
 
 def after(stream: str, frame: dict[str, Any]) -> dict[str, Any]:
-    """A history from a message on."""
+    """A request for the history after a message."""
     return {"streams": {stream: {"epoch": frame["epoch"], "offset": frame["offset"]}}}
 
 
@@ -52,7 +52,7 @@ def after(stream: str, frame: dict[str, Any]) -> dict[str, Any]:
     ("offered", "spoken"),
     [((PLAIN, "actioncable-unsupported"), PLAIN), ((EXTENDED, PLAIN), PLAIN), ((), None)],
 )
-async def test_one_protocol_is_spoken(
+async def test_the_preferred_protocol_is_chosen(
     cable_server: Server, offered: tuple[str, ...], spoken: str | None
 ) -> None:
     async with on_cable(cable_server, protocols=offered) as cable:
@@ -86,7 +86,7 @@ async def test_pages_of_other_sites_may_be_kept_out(tmp_path: Path) -> None:
         assert refused.value.response.status_code == 403
 
 
-async def test_one_client_has_so_many_connections_at_most(tmp_path: Path) -> None:
+async def test_connections_of_a_client_are_limited(tmp_path: Path) -> None:
     with Server(tmp_path / "data", {"TAILRACE_LIVE_CONNECTIONS": "1"}) as server:
         async with on_cable(server):
             with pytest.raises(InvalidStatus) as refused:
@@ -100,7 +100,7 @@ async def test_one_client_has_so_many_connections_at_most(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("way", ["query", "header", "protocol"])
 async def test_a_token_may_be_shown_in_three_ways(
-    cable_server: Server, broadcast: Broadcaster, way: str
+    cable_server: Server, broadcast: BroadcastClient, way: str
 ) -> None:
     who = f'{{"way":"{way}"}}'
     shown = token(who)
@@ -126,7 +126,7 @@ async def test_a_token_may_be_shown_in_three_ways(
         (f"jid={token()}&jid={token()}", "unauthorized"),
     ],
 )
-async def test_who_shows_a_bad_token_is_told_why_it_must_go(
+async def test_a_client_with_a_bad_token_gets_the_reason(
     cable_server: Server, query: str, reason: str
 ) -> None:
     async with on_cable(cable_server, query) as cable:
@@ -138,7 +138,7 @@ async def test_a_session_ends_with_its_token(cable_server: Server, stream: str) 
     async with on_cable(cable_server, f"jid={token(lasting=1)}") as cable:
         if (
             cable.welcome["type"] == "welcome"
-        ):  # Else the machine is slow, and it has ended already.
+        ):  # Otherwise the machine is slow, and the connection has ended already.
             await cable.say("subscribe", pubsub(stream))
             while (heard := await cable.hear())["type"] != "disconnect":
                 assert heard["type"] == "confirm_subscription"
@@ -152,7 +152,7 @@ async def test_two_tokens_are_none(cable_server: Server) -> None:
         assert cable.welcome["reason"] == "unauthorized"
 
 
-async def test_where_tokens_are_needed_nobody_comes_without(tmp_path: Path) -> None:
+async def test_enforced_tokens_are_required(tmp_path: Path) -> None:
     with Server(tmp_path / "data", {**SETTINGS, "TAILRACE_ENFORCE_JWT": "true"}) as server:
         async with on_cable(server) as cable:
             assert cable.welcome["reason"] == "unauthorized"
@@ -188,7 +188,7 @@ async def test_pings_come_as_often_as_a_client_wants(cable_server: Server) -> No
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", '{"command":"nonsense"}', '{"command":7}'])
-async def test_what_makes_no_sense_does_no_harm(cable_server: Server, text: str) -> None:
+async def test_invalid_commands_are_ignored(cable_server: Server, text: str) -> None:
     async with on_cable(cable_server) as cable:
         await cable.socket.send(text)
         await cable.say("ping")
@@ -201,7 +201,7 @@ async def test_a_frame_that_is_too_large_ends_the_connection(cable_server: Serve
         assert (await closed(cable))[0] == 1009
 
 
-async def test_a_server_that_stops_asks_everybody_to_come_back(own_server: Server) -> None:
+async def test_a_stopping_server_makes_clients_reconnect(own_server: Server) -> None:
     async with on_cable(own_server) as cable:
         await cable.subscribe(pubsub("a"))
         await asyncio.to_thread(own_server.stop)
@@ -210,8 +210,8 @@ async def test_a_server_that_stops_asks_everybody_to_come_back(own_server: Serve
         assert await closed(cable) == (1001, "Server restart")
 
 
-async def test_who_is_too_slow_is_dropped_and_others_do_not_wait(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+async def test_a_slow_client_is_dropped_and_delays_no_other(
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
     message = json.dumps("x" * 50_000)
     async with on_cable(cable_server) as quick, on_cable(cable_server, "pi=0") as slow:
@@ -229,7 +229,7 @@ async def test_who_is_too_slow_is_dropped_and_others_do_not_wait(
         await asyncio.sleep(0.1)
         slow.socket.transport.resume_reading()
         heard = 0
-        # It may be gone for good by now, if this machine is slow as well.
+        # On a slow machine the session may have expired by now.
         with contextlib.suppress(ConnectionClosedError):
             async for _ in slow.socket:
                 heard += 1
@@ -244,7 +244,7 @@ async def test_who_is_too_slow_is_dropped_and_others_do_not_wait(
     [b'{"b": 1,  "a":1.0}', b"12345678901234567890", b'"<&>\\u2028"', '"é\u2028"'.encode()],
 )
 async def test_bytes_delivered_are_the_bytes_appended(
-    cable_server: Server, log: Log, broadcast: Broadcaster, stream: str, body: bytes
+    cable_server: Server, log: Log, broadcast: BroadcastClient, stream: str, body: bytes
 ) -> None:
     async with on_cable(cable_server) as cable:
         await cable.subscribe(pubsub(stream))
@@ -273,8 +273,8 @@ async def test_text_and_bytes_are_strings(own_server: Server) -> None:
         assert (two["message"], two["offset"]) == ("AP8=", 2)
 
 
-async def test_one_stream_under_two_identifiers_is_heard_twice(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+async def test_a_stream_is_delivered_once_per_identifier(
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
     async with on_cable(cable_server) as cable:
         await cable.subscribe(pubsub(stream))
@@ -284,8 +284,8 @@ async def test_one_stream_under_two_identifiers_is_heard_twice(
         assert heard == {pubsub(stream), signed(stream)}
 
 
-async def test_who_unsubscribes_hears_no_more(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+async def test_unsubscribe_stops_delivery(
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
     async with on_cable(cable_server) as cable:
         await cable.subscribe(pubsub(stream))
@@ -299,11 +299,11 @@ async def test_who_unsubscribes_hears_no_more(
 # Streams that come and go
 
 
-async def test_a_stream_that_is_missing_is_heard_when_it_comes(own_server: Server) -> None:
+async def test_a_missing_stream_is_delivered_once_created(own_server: Server) -> None:
     async with on_cable(own_server) as cable:
         await cable.subscribe(pubsub("a"))
         log = Log(own_server)
-        assert log.ask("GET", "a").status_code == 404  # Who subscribes creates nothing.
+        assert log.ask("GET", "a").status_code == 404  # Subscribing creates no stream.
         log.change("PUT", "a", b"[1,2]")
         first = await cable.hear()
         assert (first["message"], first["offset"]) == (1, 1)
@@ -331,11 +331,11 @@ async def test_after_a_closed_stream_another_one_may_come(own_server: Server) ->
         assert await cable.messages(1) == [2]
 
 
-# History
+# MissedMessages
 
 
 async def test_history_goes_on_after_any_message(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
     broadcast.post([{"stream": stream, "data": str(i)} for i in range(1, 6)])
     broadcast(stream, "6")
@@ -366,7 +366,7 @@ async def test_history_goes_on_after_any_message(
     ],
 )
 async def test_a_place_that_is_not_to_be_found_is_refused_and_nothing_is_sent(
-    cable_server: Server, broadcast: Broadcaster, stream: str, place: dict[str, Any]
+    cable_server: Server, broadcast: BroadcastClient, stream: str, place: dict[str, Any]
 ) -> None:
     async with on_cable(cable_server) as cable:
         await cable.subscribe(pubsub(stream))
@@ -381,8 +381,8 @@ async def test_a_place_that_is_not_to_be_found_is_refused_and_nothing_is_sent(
         assert await cable.messages(1) == [2]
 
 
-async def test_what_is_not_of_the_subscription_is_not_looked_at(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+async def test_unrelated_positions_are_ignored(
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
     confirmed = {"type": "confirm_history", "identifier": pubsub(stream)}
     async with on_cable(cable_server) as cable:
@@ -410,7 +410,7 @@ async def test_a_place_in_a_stream_that_is_missing_is_not_to_be_found(
 
 
 async def test_a_client_whose_clock_is_ahead_misses_nothing_that_is_new(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
     broadcast(stream, "1")
     async with on_cable(cable_server) as cable:
@@ -420,10 +420,10 @@ async def test_a_client_whose_clock_is_ahead_misses_nothing_that_is_new(
         assert await cable.messages(1) == [2]
 
 
-async def test_a_long_history_is_sent_no_faster_than_it_is_taken(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+async def test_a_long_history_is_sent_at_the_pace_of_the_client(
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
-    """Ten times what may wait for one client."""
+    """Ten times the limit of an outbox."""
     text = json.dumps("x" * 100_000)
     for _ in range(10):
         broadcast.post([{"stream": stream, "data": text}] * 10)
@@ -436,7 +436,7 @@ async def test_a_long_history_is_sent_no_faster_than_it_is_taken(
 async def test_a_message_that_is_larger_than_what_may_wait_is_delivered(
     own_server: Server, stream: str
 ) -> None:
-    """With what is around it, it is more than may wait. One that is larger still is left out."""
+    """With its envelope it exceeds the limit of an outbox. A larger one is not sent at all."""
     large = b'"%b"' % (b"x" * (CABLE_MESSAGE_BYTES - 2))
     log = Log(own_server)
     log.change("PUT", stream)
@@ -452,8 +452,8 @@ async def test_a_message_that_is_larger_than_what_may_wait_is_delivered(
 # Resuming
 
 
-async def test_who_resumes_gets_what_it_missed_and_no_confirmation(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+async def test_a_resumed_session_gets_missed_messages_without_confirmation(
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
     query = f"jid={token('resuming')}"
     async with on_cable(cable_server, query) as cable:
@@ -494,7 +494,7 @@ async def test_the_name_of_a_session_alone_grants_nothing(
             assert cable.welcome["reason"] == "token_expired"
 
 
-async def test_who_has_no_token_subscribes_again(cable_server: Server, stream: str) -> None:
+async def test_a_client_without_a_token_cannot_resume(cable_server: Server, stream: str) -> None:
     async with on_cable(cable_server) as cable:
         await cable.subscribe(pubsub(stream))
     async with on_cable(cable_server, f"sid={cable.sid}") as again:
@@ -509,7 +509,7 @@ async def test_on_the_plain_protocol_nothing_is_restored(cable_server: Server, s
         assert list(again.welcome) == ["type", "sid"]
 
 
-async def test_an_open_server_restores_for_everybody(own_server: Server) -> None:
+async def test_an_open_server_restores_any_session(own_server: Server) -> None:
     async with on_cable(own_server) as cable:
         await cable.subscribe(pubsub("a"))
     async with on_cable(own_server, f"sid={cable.sid}") as again:
@@ -531,8 +531,8 @@ async def test_a_whisper_is_for_the_others_and_is_not_kept(
     assert log.ask("GET", stream).status_code == 404
 
 
-async def test_turbo_hears_neither_whispers_nor_who_is_there(
-    cable_server: Server, broadcast: Broadcaster, stream: str
+async def test_turbo_gets_neither_whispers_nor_presence(
+    cable_server: Server, broadcast: BroadcastClient, stream: str
 ) -> None:
     name = json.loads(signed(stream))["signed_stream_name"]
     turbo = json.dumps({"channel": "Turbo::StreamsChannel", "signed_stream_name": name})
@@ -546,7 +546,9 @@ async def test_turbo_hears_neither_whispers_nor_who_is_there(
         assert await two.messages(1) == [1]
 
 
-async def test_everybody_hears_who_joins_and_who_leaves(cable_server: Server, stream: str) -> None:
+async def test_joins_and_leaves_are_sent_to_all_subscribers(
+    cable_server: Server, stream: str
+) -> None:
     identifier = pubsub(stream)
 
     def told(message: dict[str, Any]) -> dict[str, Any]:
@@ -560,12 +562,12 @@ async def test_everybody_hears_who_joins_and_who_leaves(cable_server: Server, st
         await two.say("presence", identifier, data={})
         records = [{"info": {"a": 1}, "id": "ada"}]
         assert await two.hear() == told({"type": "info", "total": 1, "records": records})
-        # Another session of the same member is no news, and neither is when it goes.
+        # Another session of the same member is announced neither when it joins nor when it leaves.
         await two.say("join", identifier, presence={"id": "ada", "info": {}})
         await two.say("leave", identifier)
         await two.say("presence", identifier, data={"return_records": False})
         assert await two.hear() == told({"type": "info", "total": 1})
-        # Without a word of it, it is gone only after a while.
+        # A drop is announced only after the TTL.
         await one.socket.close()
         assert await two.is_silent(0.5)
         assert await two.hear() == told({"id": "ada", "type": "leave"})
@@ -594,7 +596,9 @@ async def test_a_client_joins_as_its_token_says(cable_server: Server, stream: st
             }
 
 
-async def test_who_comes_back_in_time_has_never_left(cable_server: Server, stream: str) -> None:
+async def test_a_client_that_reconnects_in_time_stays_present(
+    cable_server: Server, stream: str
+) -> None:
     identifier = pubsub(stream)
     async with on_cable(cable_server) as watcher:
         await watcher.subscribe(identifier)

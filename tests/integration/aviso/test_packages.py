@@ -1,4 +1,4 @@
-"""Aviso with a schema in S3, and in a process that has few packages."""
+"""Aviso with a schema in S3, and in a process without the optional packages."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import pytest
 from devtools.engines.ministack import Engine
 from devtools.processes import ROOT, fresh_name
 from tailrace.errors import BadSetting
-from tailrace.protocols.aviso.config import Config
+from tailrace.protocols.aviso.config import AvisoConfig
 from tailrace.settings import Settings
 from tests.support.aviso import SCHEMA
 
 
-async def test_a_schema_may_be_in_s3(aws: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_schema_can_be_read_from_s3(aws: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in aws.env.items():
         monkeypatch.setenv(name, value)
     s3, bucket = boto3.client("s3"), fresh_name("schemas")
     s3.create_bucket(Bucket=bucket)
     s3.put_object(Bucket=bucket, Key="a/b.yaml", Body=SCHEMA.read_bytes())
-    config = Config.load(Settings(aviso_schema=f"s3://{bucket}/a/b.yaml"))
+    config = AvisoConfig.load(Settings(aviso_schema=f"s3://{bucket}/a/b.yaml"))
     assert len(config.events) == 6
     with pytest.raises(BadSetting, match=rf"cannot read s3://{bucket}/nothing: .*NoSuchKey"):
-        Config.load(Settings(aviso_schema=f"s3://{bucket}/nothing"))
+        AvisoConfig.load(Settings(aviso_schema=f"s3://{bucket}/nothing"))
     s3.close()
 
 
@@ -34,10 +34,10 @@ ALONE = """
 import asyncio, sys
 for name in ("fastapi", "starlette", "pydantic", "shapely", "numpy", "boto3", "uvicorn", "click"):
     sys.modules[name] = None
-from tests.support.aviso import SQUARE, Aviso, settings
+from tests.support.aviso import SQUARE, Aviso, make_settings
 
 async def main():
-    aviso = Aviso(settings(data=sys.argv[1]))
+    aviso = Aviso(make_settings(data=sys.argv[1]))
     await aviso.application.start()
     await aviso.notify(event_type="area", identifier={"name": "here", "polygon": SQUARE})
     watch = await aviso.watch(event_type="area", identifier={"name": "here"}, from_id="0")
@@ -50,7 +50,7 @@ asyncio.run(main())
 """
 
 
-def test_only_a_filter_by_shape_needs_numpy_and_nothing_needs_fastapi(tmp_path: Path) -> None:
+def test_optional_packages_are_not_imported(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ALONE, str(tmp_path / "data")],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The client of Aviso, library and command line, against a server process."""
+"""pyaviso, library and command line, against a server process."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import pyaviso
 import pytest
 
 from devtools.server import Server
-from tests.support.aviso import SCHEMA, SQUARE, WORKING
-from tests.support.aviso_clients import SECONDS, CommandLine, listening, replayed
+from tests.support.aviso import IDENTIFIER, SCHEMA, SQUARE
+from tests.support.aviso_clients import SECONDS, CommandLine, listening, replay
 
 SECRET = "a-secret-of-more-than-32-bytes-as-it-should-be"
-LASTS = 1.5
-"""Seconds that a watch lasts; a client comes back at once after one."""
+DURATION = 1.5
+"""Maximum duration of a watch in seconds; pyaviso then reconnects at once."""
 
 
 @pytest.fixture(scope="module")
 def aviso(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     env = {
         "TAILRACE_AVISO_SCHEMA": str(SCHEMA),
-        "AVISOSERVER_WATCH_ENDPOINT__CONNECTION_MAX_DURATION_SEC": str(LASTS),
+        "AVISOSERVER_WATCH_ENDPOINT__CONNECTION_MAX_DURATION_SEC": str(DURATION),
         "TAILRACE_AVISO_HEARTBEAT": "0.5",
     }
     with Server(tmp_path_factory.mktemp("aviso") / "data", env) as server:
@@ -43,66 +43,68 @@ def client(aviso: Server) -> Any:
 
 @pytest.fixture
 def first(client: Any) -> int:
-    """The sequence of the test's first notification: numbers go on after a wipe."""
-    client.notify(event_type="product", identifier=WORKING)
-    found = client.listen("product", filter={"time": "6"}, start_from=0, mode="replay_only")
-    return int(next(iter(found)).sequence) + 1
+    """The sequence of the test's first notification: sequences continue after a wipe."""
+    client.notify(event_type="product", identifier=IDENTIFIER)
+    notifications = client.listen("product", filter={"time": "6"}, start_from=0, mode="replay_only")
+    return int(next(iter(notifications)).sequence) + 1
 
 
 def publish(client: Any, *steps: int) -> None:
     for step in steps:
         client.notify(
-            event_type="product", identifier={**WORKING, "step": step}, payload={"step": step}
+            event_type="product", identifier={**IDENTIFIER, "step": step}, payload={"step": step}
         )
 
 
-def test_a_notification_comes_back_as_it_is_kept(client: Any) -> None:
-    told = client.notify(event_type="product", identifier=WORKING, payload={"b": [1, None], "a": 2})
-    assert told.status == "success"
-    found = list(
+def test_a_notification_is_returned_in_canonical_form(client: Any) -> None:
+    result = client.notify(
+        event_type="product", identifier=IDENTIFIER, payload={"b": [1, None], "a": 2}
+    )
+    assert result.status == "success"
+    notifications = list(
         client.listen("product", filter={"time": "0600"}, start_from=0, mode="replay_only")
     )
-    assert len(found) == 1
-    assert found[0].event_type == "product"
-    assert found[0].payload == {"a": 2, "b": [1, None]}
-    assert found[0].identifier == {
+    assert len(notifications) == 1
+    assert notifications[0].event_type == "product"
+    assert notifications[0].payload == {"a": 2, "b": [1, None]}
+    assert notifications[0].identifier == {
         "destination": "FOO", "date": "20260131", "time": "0600", "hazard": "storm",
         "expver": "0001", "step": "12", "level": "42.5",
     }  # fmt: skip
 
 
-def test_a_replay_has_all_or_what_passes(client: Any, first: int) -> None:
+def test_replays_are_filtered_and_bounded(client: Any, first: int) -> None:
     publish(client, 1, 2, 3, 4)
     everything = [first, first + 1, first + 2, first + 3]
-    assert replayed(client, "product", start_from=first - 1) == everything
+    assert replay(client, "product", start_from=first - 1) == everything
     constraint = {"step": {"between": [2, 3]}}
-    assert replayed(client, "product", start_from=0, filter=constraint) == everything[1:3]
-    assert replayed(client, "product", start_from=first, until=first + 2) == everything[1:3]
-    assert replayed(client, "product", start_from=first + 99) == []
+    assert replay(client, "product", start_from=0, filter=constraint) == everything[1:3]
+    assert replay(client, "product", start_from=first, until=first + 2) == everything[1:3]
+    assert replay(client, "product", start_from=first + 99) == []
 
 
-def test_a_replay_begins_at_a_date(client: Any, first: int) -> None:
+def test_a_replay_starts_at_a_date(client: Any, first: int) -> None:
     time.sleep(0.02)
     moment = datetime.now(UTC).isoformat()
     publish(client, 1, 2)
     filtered = {"filter": {"time": "6"}}
-    assert replayed(client, "product", start_from=moment, **filtered) == [first, first + 1]
-    assert replayed(client, "product", start_from="2000-01-01T00:00:00Z", **filtered)[-2:] == [
+    assert replay(client, "product", start_from=moment, **filtered) == [first, first + 1]
+    assert replay(client, "product", start_from="2000-01-01T00:00:00Z", **filtered)[-2:] == [
         first,
         first + 1,
     ]
 
 
-def test_a_listener_gets_what_comes(client: Any, first: int) -> None:
+def test_listeners_receive_live_notifications(client: Any, first: int) -> None:
     with (
         listening(client, "product") as everything,
         listening(
             client, "product", filter={"step": {"gt": 5}, "hazard": {"in": ["STORM"]}}
         ) as few,
     ):
-        # Neither says when it begins to listen, and what came before it does not hear.
+        # Listeners do not report when they start, and they miss earlier notifications.
         last, deadline = first - 1, time.monotonic() + SECONDS
-        while everything.silent or few.silent:
+        while everything.empty or few.empty:
             assert time.monotonic() < deadline
             publish(client, 9)
             last += 1
@@ -113,7 +115,7 @@ def test_a_listener_gets_what_comes(client: Any, first: int) -> None:
         assert few.next(2) == [last + 2, last + 3]
 
 
-def test_a_listener_goes_on_from_its_start_and_across_connections(client: Any, first: int) -> None:
+def test_listeners_continue_from_their_start_across_connections(client: Any, first: int) -> None:
     publish(client, 1, 2)
     with (
         listening(client, "product", start_from=first - 1) as everything,
@@ -121,7 +123,7 @@ def test_a_listener_goes_on_from_its_start_and_across_connections(client: Any, f
     ):
         assert everything.next(2) == [first, first + 1]
         assert few.next(1) == [first + 1]
-        end = time.monotonic() + 2 * LASTS
+        end = time.monotonic() + 2 * DURATION
         sent = first + 2
         while time.monotonic() < end:
             publish(client, 3)
@@ -131,7 +133,7 @@ def test_a_listener_goes_on_from_its_start_and_across_connections(client: Any, f
             time.sleep(0.1)
 
 
-def test_a_listener_comes_back_to_a_server_that_was_started_anew(tmp_path: Path) -> None:
+def test_a_listener_reconnects_to_a_restarted_server(tmp_path: Path) -> None:
     with Server(tmp_path / "data", {"TAILRACE_AVISO_SCHEMA": str(SCHEMA)}) as server:
         client = pyaviso.AvisoClient(base_url=server.url)
         publish(client, 1)
@@ -143,14 +145,14 @@ def test_a_listener_comes_back_to_a_server_that_was_started_anew(tmp_path: Path)
             assert listener.next(1) == [2]
 
 
-def test_shapes_pass_or_do_not(client: Any) -> None:
+def test_replays_are_filtered_by_shape(client: Any) -> None:
     client.notify(event_type="area", identifier={"name": "text", "polygon": SQUARE})
     ring = [[20, 20], [20, 30], [30, 30], [20, 20]]
     client.notify(event_type="area", identifier={"name": "array", "polygon": ring})
 
-    def names(**asked: Any) -> list[str]:
-        found = client.listen("area", filter=asked, start_from=0, mode="replay_only")
-        return [notification.identifier["name"] for notification in found]
+    def names(**fields: Any) -> list[str]:
+        notifications = client.listen("area", filter=fields, start_from=0, mode="replay_only")
+        return [notification.identifier["name"] for notification in notifications]
 
     assert names(point="5,5") == ["text"]
     assert names(point=[21, 29]) == ["array"]
@@ -158,7 +160,7 @@ def test_shapes_pass_or_do_not(client: Any) -> None:
     assert names(polygon="50,50,50,60,60,60,50,50") == []
 
 
-def test_schemas_are_told(client: Any) -> None:
+def test_schemas_are_returned(client: Any) -> None:
     assert set(client.schema().event_types) == {
         "product", "area", "cloud", "strict", "latest", "capped",
     }  # fmt: skip
@@ -167,15 +169,15 @@ def test_schemas_are_told(client: Any) -> None:
         client.schema_for("nothing")
 
 
-def test_an_admin_deletes(client: Any, first: int) -> None:
+def test_an_admin_can_delete(client: Any, first: int) -> None:
     publish(client, 1, 2)
     client.delete_notification(f"product@{first}")
     everything = {"start_from": 0, "filter": {"time": "6"}}
-    assert replayed(client, "product", **everything) == [first - 1, first + 1]
+    assert replay(client, "product", **everything) == [first - 1, first + 1]
     client.wipe_stream("product")
-    assert replayed(client, "product", **everything) == []
+    assert replay(client, "product", **everything) == []
     publish(client, 3)
-    assert replayed(client, "product", **everything) == [first + 2]
+    assert replay(client, "product", **everything) == [first + 2]
 
 
 @pytest.mark.parametrize(
@@ -186,38 +188,38 @@ def test_an_admin_deletes(client: Any, first: int) -> None:
         ({"event_type": "area", "identifier": {"point": "0,0"}}, "INVALID_NOTIFICATION_REQUEST"),
     ],
 )
-def test_a_refusal_reaches_the_caller(client: Any, fields: dict[str, Any], code: str) -> None:
-    with pytest.raises(pyaviso.HttpError, match=code) as refusal:
+def test_errors_are_raised_to_the_caller(client: Any, fields: dict[str, Any], code: str) -> None:
+    with pytest.raises(pyaviso.HttpError, match=code) as error:
         client.notify(**fields)
-    assert refusal.value.status == 400
+    assert error.value.status == 400
 
 
-def test_more_than_the_limit_is_a_gap(client: Any) -> None:
+def test_a_limited_replay_is_a_history_gap(client: Any) -> None:
     for _ in range(3):
         client.notify(event_type="capped", identifier={"name": "a"})
-    found = client.listen("capped", filter={"name": "a"}, start_from=0, mode="replay_only")
+    notifications = client.listen("capped", filter={"name": "a"}, start_from=0, mode="replay_only")
     with pytest.raises(pyaviso.HistoryGapError):
-        list(found)
+        list(notifications)
 
 
-def test_tokens_open_the_door(tmp_path: Path) -> None:
-    def shown(**claims: Any) -> Any:
+def test_requests_are_authorized_by_token(tmp_path: Path) -> None:
+    def connect_as(**claims: Any) -> Any:
         token = jwt.encode({"exp": time.time() + 60, **claims}, SECRET)
         return pyaviso.AvisoClient(base_url=server.url, auth=pyaviso.Bearer(token))
 
     env = {"TAILRACE_AVISO_SCHEMA": str(SCHEMA), "TAILRACE_SECRET": SECRET}
     with Server(tmp_path / "data", env) as server:
-        writer = shown(scope="write", streams="aviso/prod")
-        reader = shown(scope="read", streams="aviso/**")
-        admin = shown(scope="admin")
+        writer = connect_as(scope="write", streams="aviso/prod")
+        reader = connect_as(scope="read", streams="aviso/**")
+        admin = connect_as(scope="admin")
         publish(writer, 1)
-        assert replayed(reader, "product", start_from=0) == [1]
+        assert replay(reader, "product", start_from=0) == [1]
         with pytest.raises(pyaviso.AvisoError, match="403"):
             publish(reader, 2)
         with pytest.raises(pyaviso.AvisoError, match="401"):
             publish(pyaviso.AvisoClient(base_url=server.url), 2)
         with pytest.raises(pyaviso.AvisoError, match="403"):
-            replayed(writer, "product", start_from=0)
+            replay(writer, "product", start_from=0)
         with pytest.raises(pyaviso.AvisoError, match="403"):
             writer.wipe_all()
         admin.wipe_all()
@@ -227,32 +229,32 @@ def test_tokens_open_the_door(tmp_path: Path) -> None:
 # The command line
 
 
-def test_the_command_line_does_all_of_it(aviso: Server, client: Any, tmp_path: Path) -> None:
-    identifier = {**WORKING, "date": "20260131"}
+def test_the_command_line_works(aviso: Server, client: Any, tmp_path: Path) -> None:
+    identifier = {**IDENTIFIER, "date": "20260131"}
     parameters = ",".join(f"{name}={value}" for name, value in identifier.items())
 
     command = CommandLine(tmp_path, aviso.url)
 
     def steps() -> list[str]:
-        said = command.says(
+        output = command.output(
             "replay", "--event", "product", "--identifiers", '{"time":"6"}', "--from", "0",
             "--json",
         )  # fmt: skip
-        return [line for line in said.splitlines() if '"product"' in line or "product@" in line]
+        return [line for line in output.splitlines() if '"product"' in line or "product@" in line]
 
-    assert "success" in command.says("notify", f'event=product,{parameters},data={{"x":1}}')
+    assert "success" in command.output("notify", f'event=product,{parameters},data={{"x":1}}')
     assert len(steps()) == 1
-    assert "product" in command.says("schema", "list")
-    assert "StringHandler" in command.says("schema", "get", "product")
-    with command.saying(
+    assert "product" in command.output("schema", "list")
+    assert "StringHandler" in command.output("schema", "get", "product")
+    with command.running(
         "listen", "--event", "product", "--identifiers", '{"time":"6"}', "--no-state-store",
         "--json",
     ) as lines:  # fmt: skip
-        said, deadline = "", time.monotonic() + SECONDS
-        while '"77"' not in said:
-            assert time.monotonic() < deadline, said
+        output, deadline = "", time.monotonic() + SECONDS
+        while '"77"' not in output:
+            assert time.monotonic() < deadline, output
             publish(client, 77)
             with contextlib.suppress(queue.Empty):
-                said += lines.get(timeout=1)
-    command.says("admin", "wipe-stream", "--yes", "product")
+                output += lines.get(timeout=1)
+    command.output("admin", "wipe-stream", "--yes", "product")
     assert steps() == []

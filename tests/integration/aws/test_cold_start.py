@@ -1,4 +1,4 @@
-"""What a function loads before its first request: a budget that is kept by not importing."""
+"""Modules that a function loads before its first request: a budget kept by not importing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAVY = {"fastapi", "starlette", "pydantic", "boto3", "botocore.session", "aws_x
 """Each costs as much as everything else together, and no request for a stream needs it."""
 
 FOR_SOME = {"jwt", "cryptography"}
-"""What only tokens of public keys need."""
+"""Modules that only tokens of public keys need."""
 
 
 @functools.cache
@@ -27,7 +27,7 @@ def loaded(function: str) -> frozenset[str]:
     [
         ("http", "tailrace.protocols.durable_streams.routes"),
         ("live", "tailrace.protocols.durable_streams.routes"),
-        ("cable", "tailrace.protocols.action_cable.api_gateway.conversation"),
+        ("cable", "tailrace.protocols.action_cable.api_gateway.command_handler"),
         ("heartbeat", "tailrace.protocols.action_cable.api_gateway.heartbeat"),
         ("dispatch", "tailrace.protocols.action_cable.api_gateway.delivery"),
     ],
@@ -38,7 +38,7 @@ def test_the_init_of_a_function_loads_nothing_heavy(function: str, needed: str) 
     assert modules & (HEAVY | FOR_SOME) == set()
 
 
-def test_only_the_dispatch_function_loads_what_takes_batches_apart() -> None:
+def test_only_dispatch_imports_the_batch_processor() -> None:
     """It brings the classes of every kind of event along."""
     batches = "aws_lambda_powertools.utilities.batch"
     users = [each for each in INIT if batches in loaded(each)]

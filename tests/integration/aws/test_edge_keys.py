@@ -11,8 +11,8 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from devtools.processes import fresh_name
-from tailrace.aws.edge.key_document import entries
-from tailrace.aws.handlers.edge_keys import EdgeStore
+from tailrace.aws.edge.key_document import build_entries
+from tailrace.aws.handlers.edge_keys import EdgeKeysHandler
 from tailrace.errors import BadSetting
 from tailrace.settings import Settings
 
@@ -74,33 +74,37 @@ def kvs() -> KeyValueStore:
 @pytest.fixture
 def store(
     secret: str, access: str, kvs: KeyValueStore, monkeypatch: pytest.MonkeyPatch
-) -> EdgeStore:
+) -> EdgeKeysHandler:
     monkeypatch.setenv("TAILRACE_ORIGIN_SECRET", secret)
     monkeypatch.setenv("TAILRACE_ACCESS_SECRET", access)
     monkeypatch.setenv("TAILRACE_EDGE_KEYS", ARN)
-    store = EdgeStore()
+    store = EdgeKeysHandler()
     store._store.meta.events.register("before-send.cloudfront-keyvaluestore", kvs)
     return store
 
 
 def wanted(origin: bytes = b"first", **settings: Any) -> dict[str, str]:
-    return entries(Settings(access="closed", **settings), origin)
+    return build_entries(Settings(access="closed", **settings), origin)
 
 
-def test_the_store_gets_what_the_secrets_say(store: EdgeStore, kvs: KeyValueStore) -> None:
+def test_the_store_gets_the_entries_of_the_secrets(
+    store: EdgeKeysHandler, kvs: KeyValueStore
+) -> None:
     store()
     assert kvs.items == wanted(secret="one", public_streams="news/*")
     assert kvs.calls == ["describe", "get", "post"]
 
 
-def test_a_store_that_is_up_to_date_is_left_alone(store: EdgeStore, kvs: KeyValueStore) -> None:
+def test_a_store_that_is_up_to_date_is_left_alone(
+    store: EdgeKeysHandler, kvs: KeyValueStore
+) -> None:
     store()
     store()
     assert kvs.calls == ["describe", "get", "post", "describe", "get"]
 
 
-def test_a_removed_key_leaves_the_edge_and_so_does_what_nobody_put_there(
-    store: EdgeStore, kvs: KeyValueStore, access: str, secrets_manager: Any
+def test_removed_and_unknown_keys_are_deleted_from_the_store(
+    store: EdgeKeysHandler, kvs: KeyValueStore, access: str, secrets_manager: Any
 ) -> None:
     kvs.items = wanted(secret="one two", public_streams="news/*") | {"other": "x"}
     secrets_manager.put_secret_value(SecretId=access, SecretString='{"secret": "two"}')
@@ -108,8 +112,8 @@ def test_a_removed_key_leaves_the_edge_and_so_does_what_nobody_put_there(
     assert kvs.items == wanted(secret="two")
 
 
-def test_the_key_of_passes_follows_the_origin_secret(
-    store: EdgeStore, kvs: KeyValueStore, secret: str, secrets_manager: Any
+def test_the_edge_token_key_follows_the_origin_secret(
+    store: EdgeKeysHandler, kvs: KeyValueStore, secret: str, secrets_manager: Any
 ) -> None:
     store()
     secrets_manager.put_secret_value(SecretId=secret, SecretString="second")
@@ -119,7 +123,7 @@ def test_the_key_of_passes_follows_the_origin_secret(
 
 @pytest.mark.parametrize("bad", ["{", '{"secret": ["hush"]}', '{"enforce_jwt": true}'])
 def test_a_mistake_fails_and_changes_nothing(
-    store: EdgeStore, kvs: KeyValueStore, access: str, secrets_manager: Any, bad: str
+    store: EdgeKeysHandler, kvs: KeyValueStore, access: str, secrets_manager: Any, bad: str
 ) -> None:
     store()
     before = dict(kvs.items)
@@ -130,7 +134,7 @@ def test_a_mistake_fails_and_changes_nothing(
     assert kvs.items == before
 
 
-def test_requests_are_signed_for_every_region(store: EdgeStore, kvs: KeyValueStore) -> None:
+def test_requests_are_signed_for_every_region(store: EdgeKeysHandler, kvs: KeyValueStore) -> None:
     store()
     assert kvs.signatures == {"AWS4-ECDSA-P256-SHA256"}
     (host,) = kvs.hosts

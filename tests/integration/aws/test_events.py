@@ -49,7 +49,7 @@ HTTP = [
 """In this order, each with the status that it is answered with."""
 
 CONNECTION = "TkZ2sdAVDoECEpg="
-"""Who it is that all events of cables are about."""
+"""The connection that all events of cables are about."""
 
 SECONDS = 60
 """How long a function may take: a safety net, not a measure."""
@@ -190,7 +190,7 @@ async def answered(function: Function, sent: dict[str, Any]) -> Any:
     return json.loads(await whole(await function.invoke(sent)))
 
 
-async def test_the_cable_and_pulse_functions_answer_each_of_their_events(
+async def test_the_cable_and_heartbeat_functions_answer_each_of_their_events(
     start: Start, others: Others
 ) -> None:
     env = await others.start()
@@ -256,7 +256,7 @@ async def test_the_rotate_function_answers_its_first_event(
     assert pending["SecretString"] != "first"
 
 
-async def test_the_keys_function_reads_both_secrets_and_looks_for_the_store(
+async def test_the_edge_keys_function_reads_both_secrets_and_the_store(
     start: Start, secret: str, secrets_manager: Any
 ) -> None:
     access = secrets_manager.create_secret(Name=fresh_name("access"), SecretString="{}")["ARN"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tailrace.aws.client import secrets as secret_module
-from tailrace.aws.client.json_client import Client
+from tailrace.aws.client.json_client import JsonClient
 from tailrace.aws.edge.edge_token import derive_key, sign
-from tailrace.aws.edge.origin_secret import KEEP_SECONDS, REFRESH_SECONDS, StoredSecret
+from tailrace.aws.edge.origin_secret import KEEP_SECONDS, REFRESH_SECONDS, ManagedOriginSecret
 from tailrace.errors import StoreUnavailable
 from tailrace.settings import Settings
 
@@ -29,7 +29,7 @@ def now() -> Now:
 
 @pytest.fixture
 async def stored(secret: str, now: Now) -> Any:
-    return StoredSecret(Settings(origin_secret=secret), now)
+    return ManagedOriginSecret(Settings(origin_secret=secret), now)
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     stages: list[str] = []
     _get_value = secret_module._get_value
 
-    async def counted(client: Client, name: str, stage: str) -> str | None:
+    async def counted(client: JsonClient, name: str, stage: str) -> str | None:
         stages.append(stage)
         return await _get_value(client, name, stage)
 
@@ -46,70 +46,72 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return stages
 
 
-async def test_the_current_value_is_asked_for_once(stored: StoredSecret, asked: list[str]) -> None:
+async def test_the_current_value_is_read_once(
+    stored: ManagedOriginSecret, asked: list[str]
+) -> None:
     for _ in range(5):
-        assert await stored.admits("first")
+        assert await stored.matches("first")
     assert asked == ["AWSCURRENT"]
 
 
 async def test_another_value_is_refused_without_asking_each_time(
-    stored: StoredSecret, asked: list[str]
+    stored: ManagedOriginSecret, asked: list[str]
 ) -> None:
     for _ in range(5):
-        assert not await stored.admits("wrong")
+        assert not await stored.matches("wrong")
     assert asked == ["AWSCURRENT", "AWSCURRENT", "AWSPENDING", "AWSPREVIOUS"]
 
 
-async def test_the_value_to_come_is_taken_as_soon_as_it_is_announced(
-    stored: StoredSecret, secret: str, secrets_manager: Any
+async def test_the_pending_value_is_accepted_as_soon_as_it_exists(
+    stored: ManagedOriginSecret, secret: str, secrets_manager: Any
 ) -> None:
-    assert await stored.admits("first")
+    assert await stored.matches("first")
     secrets_manager.put_secret_value(
         SecretId=secret, SecretString="second", VersionStages=["AWSPENDING"]
     )
-    assert await stored.admits("second")
-    assert await stored.admits("first")
+    assert await stored.matches("second")
+    assert await stored.matches("first")
 
 
 async def test_the__get_value_before_counts_after_a_rotation(
-    stored: StoredSecret, secret: str, secrets_manager: Any
+    stored: ManagedOriginSecret, secret: str, secrets_manager: Any
 ) -> None:
     secrets_manager.put_secret_value(SecretId=secret, SecretString="second")
-    assert await stored.admits("second")
-    assert await stored.admits("first")
+    assert await stored.matches("second")
+    assert await stored.matches("first")
 
 
 async def test_a_retired_value_is_refused_within_the_hour(
-    stored: StoredSecret, secret: str, secrets_manager: Any, now: Now
+    stored: ManagedOriginSecret, secret: str, secrets_manager: Any, now: Now
 ) -> None:
-    assert await stored.admits("first")
+    assert await stored.matches("first")
     for value in ("second", "third"):
         secrets_manager.put_secret_value(SecretId=secret, SecretString=value)
     now.time += KEEP_SECONDS
-    assert not await stored.admits("first")
-    assert await stored.admits("third")
+    assert not await stored.matches("first")
+    assert await stored.matches("third")
 
 
 async def test_a_new_value_is_looked_for_again_after_a_while(
-    stored: StoredSecret, secret: str, secrets_manager: Any, now: Now
+    stored: ManagedOriginSecret, secret: str, secrets_manager: Any, now: Now
 ) -> None:
-    assert not await stored.admits("second")
+    assert not await stored.matches("second")
     secrets_manager.put_secret_value(SecretId=secret, SecretString="second")
-    assert not await stored.admits("second")
+    assert not await stored.matches("second")
     now.time += REFRESH_SECONDS
-    assert await stored.admits("second")
+    assert await stored.matches("second")
 
 
-async def test_a_pass_made_with_the__get_value_before_counts_as_that_value_does(
-    stored: StoredSecret, secret: str, secrets_manager: Any, now: Now
+async def test_an_edge_token_of_the_previous_secret_is_valid_as_long_as_that_secret(
+    stored: ManagedOriginSecret, secret: str, secrets_manager: Any, now: Now
 ) -> None:
     old, new = (sign(derive_key(value), b"/v1/stream/a") for value in (b"first", b"second"))
-    assert await stored.verifies(old, b"/v1/stream/a")
-    assert not await stored.verifies(old, b"/v1/stream/b")
+    assert await stored.verify_edge_token(old, b"/v1/stream/a")
+    assert not await stored.verify_edge_token(old, b"/v1/stream/b")
     now.time += REFRESH_SECONDS
     secrets_manager.put_secret_value(SecretId=secret, SecretString="second")
-    assert await stored.verifies(new, b"/v1/stream/a")
-    assert await stored.verifies(old, b"/v1/stream/a")
+    assert await stored.verify_edge_token(new, b"/v1/stream/a")
+    assert await stored.verify_edge_token(old, b"/v1/stream/a")
 
 
 @pytest.mark.usefixtures("aws_env")
@@ -117,9 +119,9 @@ async def test_a_secret_that_is_not_there_is_named_in_the_log_alone(
     now: Now, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = "arn:aws:secretsmanager:us-east-1:1:secret:no"
-    stored = StoredSecret(Settings(origin_secret=secret), now)
+    stored = ManagedOriginSecret(Settings(origin_secret=secret), now)
     with pytest.raises(StoreUnavailable) as raised:
-        await stored.admits("first")
+        await stored.matches("first")
     assert str(raised.value) == "a secret of the server cannot be read; the log says why"
     assert secret in caplog.text
     assert "ResourceNotFoundException" in caplog.text

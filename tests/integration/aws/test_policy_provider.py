@@ -16,8 +16,8 @@ from tailrace.aws.runtime.policy_provider import (
     KEEP_SECONDS,
     RETRY_SECONDS,
     SecretPolicyProvider,
-    provider,
-    with_access,
+    apply_access_secret,
+    create_policy_provider,
 )
 from tailrace.errors import BadCredentials, BadSetting, CredentialsMissing, StoreUnavailable
 from tailrace.settings import Settings
@@ -26,16 +26,16 @@ from tests.integration.aws.test_origin_secret import Now
 OLD, NEW = "an-old-secret-of-a-fair-length", "a-new-secret-of-a-fair-length"
 
 
-class Told(SecretPolicyProvider):
-    """A provider that is told what the secret says instead of asking."""
+class StubProvider(SecretPolicyProvider):
+    """A provider with a fixed secret value."""
 
     def __init__(self, text: str | None, now: Now) -> None:
         super().__init__(Settings(access_secret="arn:any"), now)
         self.text = text
-        self.looks = 0
+        self.reads = 0
 
-    async def _read(self) -> str:
-        self.looks += 1
+    async def _read_secret(self) -> str:
+        self.reads += 1
         if self.text is None:
             raise StoreUnavailable("the secret cannot be read")
         return self.text
@@ -49,62 +49,64 @@ def now() -> Now:
 def reads(authorizer: Authorizer, secret: str) -> bool:
     try:
         shown = Credentials(signed=sign("a", secret))
-        return authorizer.decide(Operation.READ, "a", shown, 0).reason == "signed"
+        return authorizer.authorize(Operation.READ, "a", shown, 0).reason == "signed"
     except BadCredentials:
         return False
 
 
 async def test_a_removed_key_counts_no_longer_than_five_minutes(now: Now) -> None:
-    told = Told(json.dumps({"secret": f"{OLD} {NEW}"}), now)
-    assert reads(await told.current(), OLD)
-    told.text = json.dumps({"secret": NEW})
+    provider = StubProvider(json.dumps({"secret": f"{OLD} {NEW}"}), now)
+    assert reads(await provider.current(), OLD)
+    provider.text = json.dumps({"secret": NEW})
     now.time += KEEP_SECONDS - 1
-    assert reads(await told.current(), OLD)
-    assert told.looks == 1
+    assert reads(await provider.current(), OLD)
+    assert provider.reads == 1
     now.time += 1
-    authorizer = await told.current()
+    authorizer = await provider.current()
     assert not reads(authorizer, OLD)
     assert reads(authorizer, NEW)
 
 
-async def test_a_function_that_was_frozen_for_long_looks_before_it_answers(now: Now) -> None:
-    told = Told(json.dumps({"secret": OLD}), now)
-    await told.current()
-    told.text = json.dumps({"secret": NEW})
+async def test_a_function_refreshes_the_secret_after_a_long_freeze(now: Now) -> None:
+    provider = StubProvider(json.dumps({"secret": OLD}), now)
+    await provider.current()
+    provider.text = json.dumps({"secret": NEW})
     now.time += 100_000
-    assert not reads(await told.current(), OLD)
+    assert not reads(await provider.current(), OLD)
 
 
-async def test_the_same_secret_is_the_same_door(now: Now) -> None:
-    told = Told(json.dumps({"secret": OLD}), now)
-    authorizer = await told.current()
+async def test_an_unchanged_secret_keeps_the_authorizer(now: Now) -> None:
+    provider = StubProvider(json.dumps({"secret": OLD}), now)
+    authorizer = await provider.current()
     now.time += KEEP_SECONDS
-    assert await told.current() is authorizer
-    assert told.looks == 2
+    assert await provider.current() is authorizer
+    assert provider.reads == 2
 
 
 @pytest.mark.parametrize(
     "bad", [None, "", "no JSON", "[]", '{"secrets": "x"}', '{"access": "open"}']
 )
-async def test_the_door_of_before_stays_when_there_is_no_new_one(now: Now, bad: str | None) -> None:
-    told = Told(json.dumps({"secret": OLD}), now)
-    before = await told.current()
-    told.text = bad
+async def test_the_authorizer_is_kept_while_the_secret_is_invalid(
+    now: Now, bad: str | None
+) -> None:
+    provider = StubProvider(json.dumps({"secret": OLD}), now)
+    before = await provider.current()
+    provider.text = bad
     now.time += KEEP_SECONDS
-    assert await told.current() is before
-    assert await told.current() is before
-    assert told.looks == 2
-    told.text = json.dumps({"secret": NEW})
+    assert await provider.current() is before
+    assert await provider.current() is before
+    assert provider.reads == 2
+    provider.text = json.dumps({"secret": NEW})
     now.time += RETRY_SECONDS
-    assert reads(await told.current(), NEW)
+    assert reads(await provider.current(), NEW)
 
 
-async def test_without_any_door_nobody_comes_in(now: Now) -> None:
-    told = Told(None, now)
+async def test_requests_fail_until_the_access_secret_is_valid(now: Now) -> None:
+    provider = StubProvider(None, now)
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match="access secret"):
-            await told.current()
-    assert told.looks == 1
+            await provider.current()
+    assert provider.reads == 1
 
 
 @pytest.mark.parametrize(
@@ -121,38 +123,40 @@ async def test_without_any_door_nobody_comes_in(now: Now) -> None:
         ({"secret": {"hush-hush": 1}}, "secret"),
     ],
 )
-async def test_a_mistake_is_named_and_no_value_is_told(
+async def test_an_invalid_field_is_named_but_no_value_is_logged(
     now: Now, text: dict[str, Any], named: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(StoreUnavailable) as refused:
-        await Told(json.dumps(text), now).current()
+        await StubProvider(json.dumps(text), now).current()
     assert named in caplog.text
     assert "hush" not in caplog.text + str(refused.value)
 
 
-def test_a_door_of_an_access_secret_is_closed() -> None:
-    authorizer = Authorizer(with_access(Settings(), "{}"))
+def test_access_is_closed_with_an_access_secret() -> None:
+    authorizer = Authorizer(apply_access_secret(Settings(), "{}"))
     with pytest.raises(CredentialsMissing):
-        authorizer.decide(Operation.READ, "a", Credentials(), 0)
+        authorizer.authorize(Operation.READ, "a", Credentials(), 0)
 
 
-def test_a_field_is_taken_over_the_functions_own_setting() -> None:
+def test_a_field_overrides_the_functions_own_setting() -> None:
     own = Settings(public_streams="a/*", jwt_audience="mine", table="mine")
-    settings = with_access(own, '{"public_streams": true, "enforce_jwt": "yes", "jwt_max_age": 60}')
+    settings = apply_access_secret(
+        own, '{"public_streams": true, "enforce_jwt": "yes", "jwt_max_age": 60}'
+    )
     assert settings.public_streams.lower() == "true"
     assert (settings.enforce_jwt, settings.jwt_max_age) == (True, 60)
     assert (settings.jwt_audience, settings.table) == ("mine", "mine")
 
 
-def test_a_function_is_open_only_when_told_so() -> None:
-    assert provider(Settings(access="open")) is None
+def test_access_is_open_only_if_configured() -> None:
+    assert create_policy_provider(Settings(access="open")) is None
     for settings in (Settings(), Settings(access="closed")):
         with pytest.raises(BadSetting, match="TAILRACE_ACCESS_SECRET"):
-            provider(settings)
+            create_policy_provider(settings)
 
 
-async def test_the_secret_itself_may_be_given() -> None:
-    kept = provider(Settings(access_secret=json.dumps({"secret": OLD})))
+async def test_the_setting_may_be_the_secret_itself() -> None:
+    kept = create_policy_provider(Settings(access_secret=json.dumps({"secret": OLD})))
     assert kept is not None
     assert reads(await kept.current(), OLD)
 

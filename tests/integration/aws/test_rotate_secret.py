@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 
 from tailrace.aws.edge.origin_secret import REFRESH_SECONDS
-from tailrace.aws.handlers.rotate_secret import Rotation
+from tailrace.aws.handlers.rotate_secret import RotateSecretHandler
 from tailrace.errors import BadSetting
 
 STEPS = ("createSecret", "setSecret", "testSecret", "finishSecret")
 
 
 @pytest.fixture
-def rotation(secret: str, distribution: str, monkeypatch: pytest.MonkeyPatch) -> Rotation:
+def rotation(
+    secret: str, distribution: str, monkeypatch: pytest.MonkeyPatch
+) -> RotateSecretHandler:
     monkeypatch.setenv("TAILRACE_ORIGIN_SECRET", secret)
     monkeypatch.setenv("TAILRACE_DISTRIBUTION", distribution)
-    return Rotation()
+    return RotateSecretHandler()
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +55,8 @@ def sent(cloudfront: Any, distribution: str) -> list[dict[str, str]]:
     ]
 
 
-def test_the_four_steps_give_cloudfront_a_new_secret_and_keep_the_old_one(
-    rotation: Rotation,
+def test_the_four_steps_set_a_new_secret_and_keep_the_previous_one(
+    rotation: RotateSecretHandler,
     secret: str,
     distribution: str,
     version: str,
@@ -69,8 +71,8 @@ def test_the_four_steps_give_cloudfront_a_new_secret_and_keep_the_old_one(
     assert sent(cloudfront, distribution) == [{"x-other": "kept", "x-tailrace-origin": new}] * 2
 
 
-def test_cloudfront_sends_the_new_secret_when_every_function_looks_for_it(
-    rotation: Rotation, secret: str, version: str, slept: list[float]
+def test_cloudfront_is_updated_after_functions_can_refresh_again(
+    rotation: RotateSecretHandler, secret: str, version: str, slept: list[float]
 ) -> None:
     rotation(step("createSecret", secret, version))
     assert slept == []
@@ -79,7 +81,7 @@ def test_cloudfront_sends_the_new_secret_when_every_function_looks_for_it(
 
 
 def test_every_step_may_come_twice(
-    rotation: Rotation, secret: str, version: str, secrets_manager: Any
+    rotation: RotateSecretHandler, secret: str, version: str, secrets_manager: Any
 ) -> None:
     rotation(step("createSecret", secret, version))
     announced = value(secrets_manager, secret, "AWSPENDING")
@@ -93,7 +95,7 @@ def test_every_step_may_come_twice(
 
 
 def test_the_value_stays_current_until_cloudfront_sends_the_new_one(
-    rotation: Rotation, secret: str, version: str, secrets_manager: Any
+    rotation: RotateSecretHandler, secret: str, version: str, secrets_manager: Any
 ) -> None:
     rotation(step("createSecret", secret, version))
     with pytest.raises(RuntimeError, match="does not send the new secret"):
@@ -101,6 +103,6 @@ def test_the_value_stays_current_until_cloudfront_sends_the_new_one(
     assert value(secrets_manager, secret, "AWSCURRENT") == "first"
 
 
-def test_only_its_own_secret_is_rotated(rotation: Rotation, version: str) -> None:
+def test_only_its_own_secret_is_rotated(rotation: RotateSecretHandler, version: str) -> None:
     with pytest.raises(BadSetting, match="not arn:other"):
         rotation(step("createSecret", "arn:other", version))

@@ -1,5 +1,4 @@
-"""What the table's stream sets off: a deletion purges what the edge has of the stream, and what is
-new is delivered to cables."""
+"""The handler of the table's stream purges deleted streams, and delivers new entries to cables."""
 
 from __future__ import annotations
 
@@ -11,8 +10,12 @@ from typing import Any
 import pytest
 
 from devtools.processes import ROOT
-from tailrace.aws.handlers.table_stream import Dispatch, deleted_tag
-from tailrace.protocols.action_cable.api_gateway.delivery import Deliveries, Record, RoomBusy
+from tailrace.aws.handlers.table_stream import TableStreamHandler, deleted_tag
+from tailrace.protocols.action_cable.api_gateway.delivery import (
+    Deliveries,
+    DeliveryBusy,
+    TableStreamRecord,
+)
 
 EVENTS = ROOT / "events" / "dispatch"
 
@@ -23,9 +26,9 @@ def event(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def dispatch(distribution: str, monkeypatch: pytest.MonkeyPatch) -> Dispatch:
+def dispatch(distribution: str, monkeypatch: pytest.MonkeyPatch) -> TableStreamHandler:
     monkeypatch.setenv("TAILRACE_DISTRIBUTION", distribution)
-    return Dispatch()
+    return TableStreamHandler()
 
 
 def purged(cloudfront: Any, distribution: str) -> list[list[str]]:
@@ -39,20 +42,25 @@ def purged(cloudfront: Any, distribution: str) -> list[list[str]]:
 
 
 def test_a_deletion_purges_by_the_streams_tag(
-    dispatch: Dispatch, distribution: str, cloudfront: Any, capsys: pytest.CaptureFixture[str]
+    dispatch: TableStreamHandler,
+    distribution: str,
+    cloudfront: Any,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert dispatch(event("delete")) == {"batchItemFailures": []}
     assert purged(cloudfront, distribution) == [["#s-1f00000000000001"]]
     assert '"purged_streams_total":[1.0]' in capsys.readouterr().out.replace(" ", "")
 
 
-def test_an_append_purges_nothing(dispatch: Dispatch, distribution: str, cloudfront: Any) -> None:
+def test_an_append_purges_nothing(
+    dispatch: TableStreamHandler, distribution: str, cloudfront: Any
+) -> None:
     dispatch(event("append"))
     assert purged(cloudfront, distribution) == []
 
 
 def test_many_deletions_are_one_purge(
-    dispatch: Dispatch, distribution: str, cloudfront: Any
+    dispatch: TableStreamHandler, distribution: str, cloudfront: Any
 ) -> None:
     batch = event("delete")
     other = json.loads(json.dumps(batch["Records"][0]).replace("C1f0", "C2f0"))
@@ -62,7 +70,7 @@ def test_many_deletions_are_one_purge(
 
 
 def test_a_purge_that_fails_fails_the_batch(
-    dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch
+    dispatch: TableStreamHandler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch, "_cloudfront", None)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -79,7 +87,7 @@ def test_a_purge_that_fails_fails_the_batch(
         {"dynamodb": {"Keys": {"p": {"S": "C01"}, "s": {"S": "0"}}}},
     ],
 )
-def test_what_is_no_new_tombstone_is_left_alone(change: dict[str, Any]) -> None:
+def test_records_other_than_new_tombstones_are_ignored(change: dict[str, Any]) -> None:
     (record,) = event("delete")["Records"]
     assert deleted_tag(record) == "s-1f00000000000001"
     assert deleted_tag({**record, **change}) is None
@@ -88,34 +96,34 @@ def test_what_is_no_new_tombstone_is_left_alone(change: dict[str, Any]) -> None:
 # Cables
 
 
-class Taken:
-    """Stands for deliveries: what they were shown, and what goes wrong."""
+class FakeDeliveries:
+    """A fake of deliveries: the records that it handled, and the failures to return."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[TableStreamRecord] = []
         self.failures: dict[str, Exception] = {}
 
-    async def take(self, records: Sequence[Record]) -> dict[str, Exception]:
+    async def handle(self, records: Sequence[TableStreamRecord]) -> dict[str, Exception]:
         self.records += records
         return self.failures
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
-    taken = Taken()
-    monkeypatch.setattr(Deliveries, "take", lambda _, records: taken.take(records))
+def taken(monkeypatch: pytest.MonkeyPatch) -> FakeDeliveries:
+    taken = FakeDeliveries()
+    monkeypatch.setattr(Deliveries, "handle", lambda _, records: taken.handle(records))
     return taken
 
 
 @pytest.fixture
 def delivering(
-    distribution: str, taken: Taken, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Dispatch]:
+    distribution: str, taken: FakeDeliveries, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TableStreamHandler]:
     assert taken.records == []
     monkeypatch.setenv("TAILRACE_DISTRIBUTION", distribution)
     monkeypatch.setenv("TAILRACE_TABLE", "unused")
     monkeypatch.setenv("TAILRACE_CABLE_ENDPOINT", "https://a.execute-api.us-east-1.amazonaws.com/b")
-    dispatch = Dispatch()
+    dispatch = TableStreamHandler()
     yield dispatch
     dispatch.close()
     asyncio.set_event_loop(None)
@@ -129,29 +137,33 @@ def of(chain: str, *sequences: str) -> list[dict[str, Any]]:
     return [json.loads(text.replace(old, sequence)) for sequence in sequences]
 
 
-def test_what_is_new_is_delivered(delivering: Dispatch, taken: Taken) -> None:
+def test_new_entries_are_delivered(delivering: TableStreamHandler, taken: FakeDeliveries) -> None:
     batch = event("append")
     assert delivering(batch) == {"batchItemFailures": []}
     assert taken.records == batch["Records"]
 
 
-def test_of_a_batch_only_what_failed_comes_again(delivering: Dispatch, taken: Taken) -> None:
+def test_only_failed_records_of_a_batch_are_repeated(
+    delivering: TableStreamHandler, taken: FakeDeliveries
+) -> None:
     records = [*of("01", "101", "102"), *of("02", "103"), *of("01", "104"), *of("03", "105")]
-    taken.failures = {"C01": RoomBusy("busy"), "C03": RoomBusy("busy")}
+    taken.failures = {"C01": DeliveryBusy("busy"), "C03": DeliveryBusy("busy")}
     assert delivering({"Records": records}) == {
         "batchItemFailures": [{"itemIdentifier": each} for each in ("101", "102", "104", "105")]
     }
     assert delivering({"Records": of("02", "106")}) == {"batchItemFailures": []}
 
 
-def test_a_batch_that_fails_as_a_whole_comes_again(delivering: Dispatch, taken: Taken) -> None:
-    taken.failures = {"C01": RoomBusy("busy")}
+def test_a_batch_that_fails_is_repeated(
+    delivering: TableStreamHandler, taken: FakeDeliveries
+) -> None:
+    taken.failures = {"C01": DeliveryBusy("busy")}
     with pytest.raises(Exception, match="All records failed"):
         delivering({"Records": of("01", "101", "102")})
 
 
 def test_with_cables_a_deletion_is_purged_and_delivered(
-    delivering: Dispatch, taken: Taken, distribution: str, cloudfront: Any
+    delivering: TableStreamHandler, taken: FakeDeliveries, distribution: str, cloudfront: Any
 ) -> None:
     assert delivering(event("delete")) == {"batchItemFailures": []}
     assert purged(cloudfront, distribution) == [["#s-1f00000000000001"]]
@@ -159,7 +171,7 @@ def test_with_cables_a_deletion_is_purged_and_delivered(
 
 
 def test_a_purge_that_fails_does_not_keep_anything_from_being_delivered(
-    delivering: Dispatch, taken: Taken, monkeypatch: pytest.MonkeyPatch
+    delivering: TableStreamHandler, taken: FakeDeliveries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     records = [*event("delete")["Records"], *of("02", "900")]
@@ -168,8 +180,10 @@ def test_a_purge_that_fails_does_not_keep_anything_from_being_delivered(
     assert taken.records == records
 
 
-def test_without_cables_nothing_is_delivered(dispatch: Dispatch, taken: Taken) -> None:
-    taken.failures = {"C1f00000000000001": RoomBusy("busy")}
+def test_without_cables_nothing_is_delivered(
+    dispatch: TableStreamHandler, taken: FakeDeliveries
+) -> None:
+    taken.failures = {"C1f00000000000001": DeliveryBusy("busy")}
     assert dispatch(event("append")) == {"batchItemFailures": []}
     assert taken.records == []
     dispatch.close()

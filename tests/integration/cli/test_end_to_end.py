@@ -30,7 +30,7 @@ tailrace() {{
     if [ "$1" = tail ]; then sleep 2; kill $!; wait $! || true; else wait $!; fi
 }}
 """
-"""`tailrace`, but a tail ends after a while."""
+"""`tailrace`, but a tail is stopped after two seconds."""
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def follower(server: Server, *args: str) -> subprocess.Popen[bytes]:
     )
 
 
-def test_bytes_come_back_as_they_went_in(tailrace: Tailrace, stream: str, tmp_path: Path) -> None:
+def test_bytes_are_read_as_appended(tailrace: Tailrace, stream: str, tmp_path: Path) -> None:
     data = bytes(range(256)) * (5 << 12)
     (tmp_path / "data").write_bytes(data)
     done(tailrace("create", stream))
@@ -68,19 +68,20 @@ def test_bytes_come_back_as_they_went_in(tailrace: Tailrace, stream: str, tmp_pa
     assert done(tailrace("read", stream)).stdout_bytes == data
 
 
-def test_json_lines_come_back_as_they_went_in(tailrace: Tailrace, stream: str) -> None:
+def test_json_lines_are_read_as_appended(tailrace: Tailrace, stream: str) -> None:
     lines = b"".join(b'{"n":%d,"x":1.50}\n' % number for number in range(5000))
     done(tailrace("create", stream, "-t", "application/json"))
     result = done(tailrace("append", stream, "-l", "--batch-lines", "999", "--json", stdin=lines))
-    told = json.loads(result.stdout)
-    assert (told["appends"], told["messages"]) == (6, 5000)
+    output = json.loads(result.stdout)
+    assert (output["appends"], output["messages"]) == (6, 5000)
     assert done(tailrace("read", stream)).stdout_bytes == lines
     assert (
-        told["next_offset"] == json.loads(tailrace("info", stream, "--json").stdout)["next_offset"]
+        output["next_offset"]
+        == json.loads(tailrace("info", stream, "--json").stdout)["next_offset"]
     )
 
 
-def test_a_read_goes_on_where_the_last_one_ended(tailrace: Tailrace, stream: str) -> None:
+def test_read_continues_where_the_last_one_ended(tailrace: Tailrace, stream: str) -> None:
     done(tailrace("create", stream, "-t", "text/plain"))
     done(tailrace("append", stream, "-m", "first"))
     offset = json.loads(tailrace("read", stream, "--json").stdout)["next_offset"]
@@ -88,7 +89,7 @@ def test_a_read_goes_on_where_the_last_one_ended(tailrace: Tailrace, stream: str
     assert tailrace("read", stream, "--offset", offset).stdout == "second"
 
 
-def test_a_tail_sees_what_comes_and_ends_at_the_close(
+def test_tail_prints_new_data_and_ends_at_the_close(
     tailrace: Tailrace, server: Server, stream: str
 ) -> None:
     done(tailrace("create", stream, "-t", "application/json"))
@@ -103,7 +104,7 @@ def test_a_tail_sees_what_comes_and_ends_at_the_close(
         assert tail.returncode == 0
 
 
-def test_a_tail_outlives_a_restart(own_server: Server, stream: str) -> None:
+def test_tail_survives_a_restart(own_server: Server, stream: str) -> None:
     def tailrace(*args: str) -> Result:
         return CliRunner().invoke(main, [*args, "--url", own_server.url])
 
@@ -143,15 +144,15 @@ def test_a_fork_begins_with_its_source(tailrace: Tailrace, stream: str) -> None:
     assert tailrace("fork", f"{stream}/none", f"{stream} other").exit_code == 3
 
 
-def test_create_again_and_create_otherwise(tailrace: Tailrace, stream: str) -> None:
+def test_create_again_and_with_other_settings(tailrace: Tailrace, stream: str) -> None:
     done(tailrace("create", stream, "--ttl", "1h"))
-    assert "already there" in done(tailrace("create", stream, "--ttl", "3600")).stdout
+    assert "already exists" in done(tailrace("create", stream, "--ttl", "3600")).stdout
     assert tailrace("create", stream).exit_code == 4
     assert "after 3600 s" in tailrace("info", stream).stdout
 
 
 @pytest.mark.parametrize("command", ["read", "tail", "info", "close", "rm", "append"])
-def test_what_is_not_there_is_exit_3(tailrace: Tailrace, stream: str, command: str) -> None:
+def test_missing_stream_is_exit_3(tailrace: Tailrace, stream: str, command: str) -> None:
     result = tailrace(command, stream, stdin=b"x")
     assert result.exit_code == 3
     assert result.stderr.startswith("tailrace: cannot ")
@@ -164,23 +165,21 @@ def test_what_is_not_there_is_exit_3(tailrace: Tailrace, stream: str, command: s
         ("read", "--offset", "a/b"),
     ],
 )
-def test_what_the_server_cannot_use_is_exit_2(
-    tailrace: Tailrace, stream: str, args: tuple[str, ...]
-) -> None:
+def test_bad_request_is_exit_2(tailrace: Tailrace, stream: str, args: tuple[str, ...]) -> None:
     tailrace("create", f"{stream}/x")
     command, *options = args
     assert tailrace(command, f"{stream}/x", *options).exit_code == 2
 
 
-def test_streams_are_listed_by_names_that_find_them(tailrace: Tailrace, stream: str) -> None:
+def test_streams_are_listed_by_names_that_locate_them(tailrace: Tailrace, stream: str) -> None:
     names = [f"{stream}/a b", f"{stream}/a%2Fb", f"{stream}/a:b", f"{stream}/ü"]
     for name in names:
         done(tailrace("create", name))
-    found = [
+    entries = [
         json.loads(line) for line in tailrace("ls", f"{stream}/", "--json").stdout.splitlines()
     ]
-    assert sorted(entry["stream"] for entry in found) == sorted(names)
-    for entry in found:
+    assert sorted(entry["stream"] for entry in entries) == sorted(names)
+    for entry in entries:
         done(tailrace("rm", entry["stream"]))
     assert tailrace("ls", f"{stream}/").stderr == f"no streams below '{stream}/'\n"
 
@@ -189,7 +188,7 @@ def test_the_examples_of_the_page_work(own_server: Server, tmp_path: Path) -> No
     page = (ROOT / "docs" / "cli.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     script = [SHELL.format(python=shlex.quote(sys.executable))]
-    # Those that are not for the server that is running.
+    # Blocks that do not use the running server.
     ours = ("tailrace serve", "tailrace compact", "tailrace glue", "tailrace sign")
     script += [block for block in blocks if not block.startswith(ours)]
     ran = subprocess.run(

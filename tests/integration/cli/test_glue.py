@@ -1,4 +1,4 @@
-"""`tailrace glue`: jobs are started and followed on Glue, or run here."""
+"""`tailrace glue`: starts and follows jobs on Glue, or runs them locally."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def glue(*args: str) -> Result:
 
 
 def process(*args: str, before: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, after some lines of Python."""
+    """Run the command in a separate process, after some lines of Python."""
     script = (
         f"{before}\nfrom tailrace.cli import main\nmain({['glue', *args]!r}, prog_name='tailrace')"
     )
@@ -58,7 +58,7 @@ def aws_env(aws: Engine, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def deploy(aws_env: dict[str, str]) -> Iterator[Deploy]:  # noqa: ARG001
-    """Deploys a job that does what a script says; without one it does nothing. Its stage."""
+    """Deploy a job with a script, or one that does nothing, and return its stage."""
     client, s3 = boto3.client("glue"), boto3.client("s3")
     made: list[str] = []
 
@@ -84,17 +84,17 @@ def deploy(aws_env: dict[str, str]) -> Iterator[Deploy]:  # noqa: ARG001
         client.delete_job(JobName=job)
 
 
-def until(told: Path) -> str:
-    """A job that ends when it is told to by a file."""
-    return f"import os, time\nwhile not os.path.exists({str(told)!r}):\n    time.sleep(0.01)"
+def run_until(stop_file: Path) -> str:
+    """The script of a job that ends when a file exists."""
+    return f"import os, time\nwhile not os.path.exists({str(stop_file)!r}):\n    time.sleep(0.01)"
 
 
 def runs(job: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = boto3.client("glue").get_job_runs(JobName=job)["JobRuns"]
-    return found
+    job_runs: list[dict[str, Any]] = boto3.client("glue").get_job_runs(JobName=job)["JobRuns"]
+    return job_runs
 
 
-def test_help_lists_the_jobs_in_their_own_words() -> None:
+def test_help_lists_the_jobs_with_their_descriptions() -> None:
     shown = " ".join(glue("--help").stdout.split())
     for job, about in JOBS.items():
         module = __import__(f"glue_jobs.{job.replace('-', '_')}", fromlist=["x"])
@@ -117,8 +117,8 @@ def test_a_job_has_help_without_spark_and_its_own_with_it(
 
 
 def test_spark_is_loaded_for_local_jobs_only() -> None:
-    told = "import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules))"
-    assert process("sweep", "--region", "none", "--dry-run", "true", before=told).stdout.endswith(
+    script = "import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules))"
+    assert process("sweep", "--region", "none", "--dry-run", "true", before=script).stdout.endswith(
         "False\n"
     )
 
@@ -130,7 +130,7 @@ def test_the_page_has_every_job_and_option() -> None:
         options = [
             each
             for each in command.glue.commands[job].params
-            if each.name not in ("flags", "helped")
+            if each.name not in ("flags", "show_help")
         ]
         assert not [flag for each in options for flag in each.opts if f"`{flag}" not in page]
 
@@ -141,15 +141,15 @@ def test_the_page_has_every_job_and_option() -> None:
 def test_a_job_is_started_with_its_flags_and_followed(
     deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = tmp_path / "end"
-    stage = deploy("sweep", until(told))
+    stop_file = tmp_path / "end"
+    stage = deploy("sweep", run_until(stop_file))
     sleep = time.sleep
 
-    def tell(seconds: float) -> None:
-        told.touch()
+    def stop(seconds: float) -> None:
+        stop_file.touch()
         sleep(seconds)
 
-    monkeypatch.setattr("time.sleep", tell)
+    monkeypatch.setattr("time.sleep", stop)
     done = glue("sweep", "--stage", stage, "--apply", "--trim-grace=3600", "--region", "us-east-1")
     job = f"tailrace-{stage}-sweep"
     (run,) = runs(job)
@@ -175,8 +175,8 @@ def test_a_job_that_fails_says_why(deploy: Deploy) -> None:
 def test_ctrl_c_leaves_the_job_running_and_says_so(
     deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = tmp_path / "end"
-    stage = deploy("sweep", until(told))
+    stop_file = tmp_path / "end"
+    stage = deploy("sweep", run_until(stop_file))
 
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
@@ -186,18 +186,18 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(
         done = glue("sweep", "--stage", stage)
     assert done.exit_code == 130
     (run,) = runs(f"tailrace-{stage}-sweep")
-    told.touch()
+    stop_file.touch()
     assert run["JobRunState"] == "RUNNING"
-    assert f"run {run['Id']} goes on; to stop it: aws glue batch-stop-job-run" in done.stderr
+    assert f"run {run['Id']} continues; to stop it: aws glue batch-stop-job-run" in done.stderr
 
 
-def test_a_job_that_is_not_deployed_is_exit_3_with_the_ways_out(aws_env: dict[str, str]) -> None:  # noqa: ARG001
+def test_missing_job_is_exit_3_with_the_fixes(aws_env: dict[str, str]) -> None:  # noqa: ARG001
     done = glue("audit", "--stage", "none", "--json", "true")
     assert (done.exit_code, done.stdout) == (3, "")
     error = json.loads(done.stderr)["error"]
     assert error["message"] == (
         "cannot start tailrace-none-audit: Job tailrace-none-audit not found; deploy the stack,"
-        " name its --stage, or run it here: --local"
+        " check --stage, or use --local"
     )
 
 
@@ -215,11 +215,11 @@ def test_glue_that_cannot_be_reached_is_exit_5(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["sweep", "--dry-run"], "--dry-run has no value; those of switches are true and false"),
-        (["sweep", "--dry-run", "--table", "x"], "--dry-run has no value"),
-        (["audit", "now"], "'now' is no flag of a job, such as --trim-grace 3600"),
-        (["audit", "--apply", "--json"], "--apply has no value"),
-        (["sweep", "--apply", "--dry-run=true"], "--apply is --dry-run false: give only one"),
+        (["sweep", "--dry-run"], "--dry-run needs a value; for a switch, true or false"),
+        (["sweep", "--dry-run", "--table", "x"], "--dry-run needs a value"),
+        (["audit", "now"], "'now' is not a flag of a job, such as --trim-grace 3600"),
+        (["audit", "--apply", "--json"], "--apply needs a value"),
+        (["sweep", "--apply", "--dry-run=true"], "--apply means --dry-run false: pass only one"),
     ],
 )
 def test_wrong_flags_start_nothing(args: list[str], message: str) -> None:
@@ -232,7 +232,7 @@ def test_wrong_flags_start_nothing(args: list[str], message: str) -> None:
 
 
 @pytest.mark.usefixtures("aws_env")
-def test_a_table_that_is_not_there_is_said_in_a_sentence() -> None:
+def test_missing_table_is_one_sentence() -> None:
     ran = glue("audit", "--local", "--table", "none", "--bucket", "none")
     assert ran.exit_code == 2
     assert ran.stderr.startswith("audit: there is no DynamoDB table 'none'")
@@ -242,8 +242,8 @@ def test_without_pyspark_one_sentence_names_the_fix() -> None:
     ran = process("sweep", "--local", before="import sys; sys.modules['pyspark'] = None")
     assert ran.returncode == 1
     assert ran.stderr == (
-        "tailrace: --local needs pyspark, pyarrow and pandas, and there is no pyspark here:"
-        " `make setup` brings them, and so does pip install 'tailrace[glue]'\n"
+        "tailrace: --local needs pyspark, pyarrow and pandas, but pyspark is not installed; run"
+        " `make setup` or pip install 'tailrace[glue]'\n"
     )
 
 
@@ -265,6 +265,6 @@ def test_without_java_one_sentence_names_the_fix(
     ran = glue("audit", "--local", "--table", "none", "--bucket", "none")
     assert ran.exit_code == 1
     assert ran.stderr.endswith(
-        "tailrace: Spark needs Java 17 to 20 (there is none). `make setup` brings one; JAVA_HOME"
-        " names one of your own.\n"
+        "tailrace: Spark needs Java 17 to 20 (none was found). Install one with `make setup`, or"
+        " set JAVA_HOME to one.\n"
     )

@@ -1,4 +1,4 @@
-"""The program that `docs/aviso.md` shows."""
+"""The example program of `docs/aviso.md`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ BLOCKS = re.findall(
 )
 
 
-def test_the_program_in_it_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_program_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (program,) = (text for kind, text in BLOCKS if kind == "python")
     assert '"extreme_event", start_from=0,' in program
     with Server(tmp_path / "data") as server:
-        # The program goes on listening; a replay has an end.
+        # The program would listen forever; a replay ends.
         program = program.replace("start_from=0,", 'start_from=0, mode="replay_only",')
         exec(program.replace("http://127.0.0.1:4437", server.url), {})
         assert httpx.get(f"{server.url}/ready", trust_env=False).json()["status"] == "ready"

@@ -23,17 +23,17 @@ def test_javascript_client(request: pytest.FixtureRequest, tmp_path: Path, store
     assert tests
 
 
-def test_javascript_client_at_a_closed_door(tmp_path: Path) -> None:
+def test_javascript_client_with_credentials(tmp_path: Path) -> None:
     secret = "a-secret-of-more-than-32-bytes-as-it-should-be"
     claims = {"scope": "read write", "streams": "chat/*", "exp": time.time() + 60}
     with Server(tmp_path / "data", {"TAILRACE_SECRET": secret}) as server:
-        shown = {
+        env = {
             "SERVER_URL": server.url,
             "TOKEN": jwt.encode(claims, secret),
             "STREAM": "chat/room-1",
             "SIGNED": sign("chat/room-1", secret),
         }
-        folder = Path(__file__).parent / "door"
-        tests = run_vitest(folder, tmp_path / "report.json", shown)
+        folder = Path(__file__).parent / "credentials"
+        tests = run_vitest(folder, tmp_path / "report.json", env)
     fail_with(test for test in tests if test.status != "passed")
     assert tests

@@ -50,7 +50,7 @@ def signed_s3(seaweedfs: Seaweedfs, monkeypatch: pytest.MonkeyPatch) -> Iterator
     client.close()
 
 
-def test_dynamodb_lets_one_writer_have_a_key_and_shows_the_others_whose_it_is(
+def test_only_one_conditional_put_succeeds_and_the_others_get_its_item(
     dynamodb: Any,
 ) -> None:
     table = fresh_name("engines")

@@ -18,7 +18,7 @@ from devtools.fault_proxy.proxy import ROUGH, Action, FaultProxy
 A = Action
 
 FATAL = (A.DROP_REQUEST, A.DROP_ANSWER, A.TRUNCATE_ANSWER, A.LATE)
-"""What leaves a client without an answer."""
+"""Actions that leave a client without an answer."""
 
 
 class Engine:
@@ -166,7 +166,7 @@ async def test_s3_may_be_another_engine(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("action", FATAL)
-async def test_no_answer_reaches_the_client(engine: Engine, action: Action) -> None:
+async def test_lost_responses_do_not_reach_the_client(engine: Engine, action: Action) -> None:
     async with through(engine, script=always(action)) as (proxy, client):
         over = held(proxy)
         with pytest.raises(httpx.TransportError) as failed:
@@ -230,7 +230,7 @@ async def test_a_delay_takes_time(engine: Engine, action: Action) -> None:
         (A.FAIL_AFTER, 500, "InternalServerError", 1),
     ],
 )
-async def test_an_error_is_said_in_dynamodbs_words(
+async def test_errors_have_the_format_of_dynamodb(
     engine: Engine, action: Action, status: int, code: str, carried_out: int
 ) -> None:
     async with through(engine, script=always(action)) as (_, client):
@@ -269,7 +269,7 @@ async def test_a_script_hits_one_exact_call(engine: Engine) -> None:
     assert statuses == [200, 200, 500, 200]
 
 
-async def test_chance_touches_only_the_chosen_operations(engine: Engine) -> None:
+async def test_random_faults_are_limited_to_the_selected_operations(engine: Engine) -> None:
     async with through(engine, weights={A.THROTTLE: 1}, only={"PutItem"}) as (_, client):
         assert (await client.call("PutItem")).status_code == 400
         assert (await client.call("Query")).status_code == 200
@@ -287,7 +287,7 @@ async def test_the_same_seed_makes_the_same_choices(engine: Engine) -> None:
     assert set(first) == {200, 400}
 
 
-async def test_everything_at_once_is_counted_and_leaves_nothing_behind(engine: Engine) -> None:
+async def test_concurrent_faults_are_counted_and_leave_nothing_behind(engine: Engine) -> None:
     seen = Counter[str]()
 
     async def call(client: Client) -> None:
@@ -307,7 +307,7 @@ async def test_everything_at_once_is_counted_and_leaves_nothing_behind(engine: E
     assert [task for task in asyncio.all_tasks() if "FaultProxy" in repr(task)] == []
 
 
-async def test_an_outage_refuses_all_and_ends(engine: Engine) -> None:
+async def test_an_outage_resets_all_connections_until_it_ends(engine: Engine) -> None:
     async with through(engine) as (proxy, client):
         await client.call(n=1)
         held(proxy)
@@ -323,7 +323,7 @@ async def test_an_outage_refuses_all_and_ends(engine: Engine) -> None:
     assert [call["n"] for call in engine.carried_out] == [1, 2, 5]
 
 
-async def test_healing_waits_for_what_is_late(engine: Engine) -> None:
+async def test_healing_waits_for_late_deliveries(engine: Engine) -> None:
     async with through(engine, weights={A.LATE: 1}) as (proxy, client):
         over = held(proxy)
         for n in range(3):
@@ -336,7 +336,7 @@ async def test_healing_waits_for_what_is_late(engine: Engine) -> None:
         assert (await client.call(n=3)).status_code == 200
 
 
-async def test_an_engine_that_is_down_is_no_answer() -> None:
+async def test_requests_fail_while_the_engine_is_down() -> None:
     async with Engine().running() as engine:
         pass
     async with through(engine) as (_, client):

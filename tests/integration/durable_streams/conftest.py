@@ -21,7 +21,7 @@ Connect = Callable[..., Connection]
 _NUMBERS = itertools.count()
 
 SECONDS = 120.0
-"""How long an answer may take: a safety net, not a measure."""
+"""How long an answer may take before a test fails."""
 
 CRAMPED = {
     "TAILRACE_CHUNK_BYTES": "1024",
@@ -46,7 +46,7 @@ def path() -> str:
 def server(
     store_settings: StoreSettings, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """The server that these tests share. A long-poll ends by what happens, never by its time."""
+    """The server that these tests share; its long-polls do not time out."""
     settings = {**store_settings(), "TAILRACE_LONG_POLL_TIMEOUT": "600"}
     with Server(tmp_path_factory.mktemp("http") / "data", settings) as shared:
         yield shared
@@ -73,7 +73,7 @@ def cramped_client(cramped: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def connect(server: Server) -> Iterator[Connect]:
-    """Opens connections, to the shared server unless told otherwise, and closes them."""
+    """Opens connections, to the shared server by default, and closes them after the test."""
     opened: list[Connection] = []
 
     def connect(
@@ -96,7 +96,7 @@ def wire(connect: Connect) -> Connection:
 async def local(
     settings: Settings, clock: Clock = system_clock
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the application in this process, by a clock of the test's."""
+    """A client of an application in this process, which has the clock of the test."""
     application = Application(settings, clock=clock)
     await application.start()
     try:

@@ -1,4 +1,4 @@
-"""POST: what is checked in which order, Stream-Seq, and many writers at once."""
+"""POST: the order of the checks, Stream-Seq, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.wire import CLOSE, JSON, START, TEXT, Connection, error_of, p
 NONE: dict[str, str] = {}
 
 
-def test_an_append(client: httpx.Client, path: str) -> None:
+def test_an_append_answers_with_the_next_offset(client: httpx.Client, path: str) -> None:
     client.put(path, headers=TEXT)
     answer = client.post(path, content=b"hello", headers=TEXT)
     assert answer.status_code == 204
@@ -37,18 +37,18 @@ STREAMS: dict[str, list[tuple[str, dict[str, str], bytes]]] = {
 }
 
 ORDER: list[tuple[str, dict[str, str], bytes, int, str | None]] = [
-    # Producer headers that no state could make right, before anything else.
+    # First malformed producer headers.
     ("missing", {"producer-id": "p"}, b"1", 400, "BAD_HEADER"),
     ("closed", JSON | producer("p", 3, 2) | {"producer-epoch": "x"}, b"1", 400, "BAD_HEADER"),
-    # Then whether there is a stream.
+    # Then whether the stream exists.
     ("missing", CLOSE, b"", 404, "STREAM_NOT_FOUND"),
     ("missing", JSON | producer("p", 0, 5), b"{", 404, "STREAM_NOT_FOUND"),
-    # Then whether there is a body.
+    # Then whether the request has a body.
     ("open", NONE, b"", 400, "EMPTY_BODY"),
     ("open", TEXT | producer("p", 1, 9), b"", 400, "EMPTY_BODY"),
-    # Then whether it has a type.
+    # Then whether the body has a content type.
     ("open", NONE, b"1", 400, "BAD_HEADER"),
-    # Then what the log says of it, in the order that is tested with the log.
+    # Then the rules of the log, in the order that its own tests check.
     ("closed", JSON | {"stream-seq": "a"}, b"{", 409, "STREAM_CLOSED"),
     ("closed", JSON | producer("p", 3, 1), b"1", 204, None),
     ("open", TEXT | producer("p", 1, 0), b"1", 409, "CONTENT_TYPE_CONFLICT"),
@@ -77,7 +77,7 @@ def test_the_order_of_the_checks(
         assert error_of(answer)["code"] == code
     assert client.head(path).headers.get("stream-next-offset") == before
     if stream == "open":
-        # Whatever was wrong has changed neither the producer, nor the sequence, nor the data.
+        # No refused request has changed the producer, the sequence or the data.
         next_one = JSON | producer("p", 3, 2) | {"stream-seq": "n"}
         assert client.post(path, headers=next_one, content=b"2").status_code == 200
         assert client.get(path).content == b"[0,1,2]"
@@ -103,13 +103,15 @@ def test_stream_seq_is_compared_as_bytes(
     assert len(wire.ask("GET", target(path)).body) == sum(accepted)
 
 
-def test_a_sequence_may_be_too_long(client: httpx.Client, path: str) -> None:
+def test_a_stream_seq_that_is_too_long_is_refused(client: httpx.Client, path: str) -> None:
     client.put(path, headers=TEXT)
     answer = client.post(path, content=b"x", headers=TEXT | {"stream-seq": "a" * 257})
     assert (answer.status_code, error_of(answer)["code"]) == (400, "BAD_HEADER")
 
 
-def test_of_many_with_one_sequence_one_is_accepted(client: httpx.Client, path: str) -> None:
+def test_one_of_many_appends_with_the_same_stream_seq_is_accepted(
+    client: httpx.Client, path: str
+) -> None:
     client.put(path, headers=TEXT)
     with ThreadPoolExecutor(8) as pool:
         answers = pool.map(
@@ -120,7 +122,7 @@ def test_of_many_with_one_sequence_one_is_accepted(client: httpx.Client, path: s
     assert len(client.get(path).content) == 1
 
 
-def test_many_plain_appends_at_once_all_succeed(client: httpx.Client, path: str) -> None:
+def test_concurrent_plain_appends_all_succeed(client: httpx.Client, path: str) -> None:
     client.put(path, headers=TEXT)
     bodies = [b"<%d>" % n for n in range(20)]
     with ThreadPoolExecutor(20) as pool:
@@ -137,7 +139,9 @@ def test_many_plain_appends_at_once_all_succeed(client: httpx.Client, path: str)
         assert data[: int(offset[17:])].endswith(body)
 
 
-def test_more_streams_than_are_held_open(cramped_client: httpx.Client, path: str) -> None:
+def test_more_streams_than_are_kept_open_can_be_written(
+    cramped_client: httpx.Client, path: str
+) -> None:
     names = [f"{path}/{n}" for n in range(32)]
 
     def write(name: str) -> list[int]:
@@ -153,7 +157,7 @@ def test_more_streams_than_are_held_open(cramped_client: httpx.Client, path: str
     assert {cramped_client.get(name).content for name in names} == {b"0,1,2,3,4,5,"}
 
 
-def test_what_was_acknowledged_is_read_at_once(client: httpx.Client, path: str) -> None:
+def test_an_acknowledged_append_is_read_at_once(client: httpx.Client, path: str) -> None:
     client.put(path, headers=TEXT)
     offset, expected = START, b""
     for n in range(20):

@@ -1,4 +1,4 @@
-"""Request bodies: too large, in chunks, announced, broken off."""
+"""Request bodies: too large, chunked, with 100 Continue, and incomplete ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pieces(body: bytes, size: int) -> list[bytes]:
         ("PUT", "chunked", 8 << 20),
     ],
 )
-def test_too_large_is_a_clean_413(
+def test_a_body_that_is_too_large_is_413(
     cramped: Server, connect: Connect, path: str, framing: str, size: int, method: str
 ) -> None:
     wire = connect(cramped)
@@ -55,7 +55,7 @@ def test_too_large_is_a_clean_413(
     answer = wire.answer(method)
     assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
     assert str(MOST) in answer.body.decode()
-    # The stream is not harmed.
+    # The stream is unchanged.
     wire = connect(cramped)
     assert wire.ask("GET", target(path)).body == b"kept"
     assert wire.ask("HEAD", target(f"{path}/new")).status == 404
@@ -63,7 +63,9 @@ def test_too_large_is_a_clean_413(
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_the_largest_body(cramped: Server, connect: Connect, path: str, framing: str) -> None:
+def test_the_largest_body_is_accepted(
+    cramped: Server, connect: Connect, path: str, framing: str
+) -> None:
     wire = connect(cramped)
     body = random.Random(1).randbytes(MOST)
     wire.ask("PUT", target(path), TEXT)
@@ -86,7 +88,7 @@ def test_the_largest_body(cramped: Server, connect: Connect, path: str, framing:
         (chunked(b"a" * 0xFFF, b"b" * 0x1000), b"a" * 0xFFF + b"b" * 0x1000),
     ],
 )
-def test_chunks(wire: Connection, path: str, sent: bytes, stored: bytes) -> None:
+def test_chunked_bodies(wire: Connection, path: str, sent: bytes, stored: bytes) -> None:
     wire.ask("PUT", target(path), TEXT)
     wire.send(request("POST", target(path), TEXT | CHUNKED, sent))
     assert wire.answer("POST").status == 204
@@ -95,7 +97,7 @@ def test_chunks(wire: Connection, path: str, sent: bytes, stored: bytes) -> None
     assert wire.ask("GET", target(f"{path}/new")).body == stored
 
 
-def test_no_chunks_are_an_empty_body(wire: Connection, path: str) -> None:
+def test_a_chunked_body_without_chunks_is_empty(wire: Connection, path: str) -> None:
     wire.ask("PUT", target(path), TEXT)
     empty = wire.ask("POST", target(path), TEXT | CHUNKED, chunked())
     assert (empty.status, empty.code) == (400, "EMPTY_BODY")
@@ -108,7 +110,7 @@ def test_no_chunks_are_an_empty_body(wire: Connection, path: str) -> None:
     "sent",
     [b"5\r\nhelloX\r\n0\r\n\r\n", b"x\r\nhello\r\n", b"-1\r\n", b"\r\n", b"5\nhello\n0\n\n"],
 )
-def test_chunks_that_are_none(connect: Connect, path: str, sent: bytes) -> None:
+def test_malformed_chunks_are_refused(connect: Connect, path: str, sent: bytes) -> None:
     wire = connect()
     wire.ask("PUT", target(path), TEXT)
     wire.send(request("POST", target(path), TEXT | CHUNKED, sent))
@@ -120,7 +122,7 @@ def test_chunks_that_are_none(connect: Connect, path: str, sent: bytes) -> None:
 @pytest.mark.parametrize(
     ("expect", "framing"), [("100-continue", "length"), ("100-Continue", "chunked")]
 )
-def test_continue(wire: Connection, path: str, expect: str, framing: str) -> None:
+def test_100_continue(wire: Connection, path: str, expect: str, framing: str) -> None:
     wire.ask("PUT", target(path), TEXT)
     headers = TEXT | {"expect": expect}
     headers |= CHUNKED if framing == "chunked" else {"content-length": "5"}
@@ -131,7 +133,7 @@ def test_continue(wire: Connection, path: str, expect: str, framing: str) -> Non
     assert wire.ask("GET", target(path)).body == b"hello"
 
 
-def test_continue_for_a_client_that_does_not_wait(wire: Connection, path: str) -> None:
+def test_no_100_continue_for_a_client_that_does_not_wait(wire: Connection, path: str) -> None:
     wire.ask("PUT", target(path), TEXT)
     wire.send(request("POST", target(path), TEXT | {"expect": "100-continue"}, b"hello"))
     answer = wire.answer()
@@ -141,7 +143,7 @@ def test_continue_for_a_client_that_does_not_wait(wire: Connection, path: str) -
     assert wire.ask("GET", target(path)).body == b"hello"
 
 
-def test_continue_before_an_error(wire: Connection, path: str) -> None:
+def test_100_continue_before_an_error(wire: Connection, path: str) -> None:
     wire.send(
         request("POST", target(path), TEXT | {"expect": "100-continue", "content-length": "5"})
     )
@@ -152,7 +154,7 @@ def test_continue_before_an_error(wire: Connection, path: str) -> None:
     assert answer.status == 404
 
 
-def test_what_is_announced_too_large_need_not_be_sent(
+def test_a_declared_length_that_is_too_large_is_413_before_the_body(
     cramped: Server, connect: Connect, path: str
 ) -> None:
     wire = connect(cramped)
@@ -164,7 +166,7 @@ def test_what_is_announced_too_large_need_not_be_sent(
     assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE"), "instead of `send me all of it`"
 
 
-def test_a_body_that_breaks_off_leaves_nothing(
+def test_an_incomplete_body_appends_nothing(
     client: httpx.Client, connect: Connect, path: str
 ) -> None:
     client.put(path, headers=TEXT)
@@ -185,7 +187,7 @@ def test_a_body_that_breaks_off_leaves_nothing(
     assert client.head(f"{path}/new").status_code == 404
 
 
-def test_a_write_that_was_received_is_done_though_the_client_left(
+def test_a_received_write_is_done_although_the_client_disconnects(
     client: httpx.Client, connect: Connect, path: str
 ) -> None:
     client.put(path, headers=TEXT)
@@ -194,7 +196,7 @@ def test_a_write_that_was_received_is_done_though_the_client_left(
     eventually(lambda: client.get(path).content == b"whole", seconds=SECONDS)
 
 
-def test_a_body_nobody_asked_for_is_skipped(wire: Connection, path: str) -> None:
+def test_an_unexpected_body_is_skipped(wire: Connection, path: str) -> None:
     wire.ask("PUT", target(path), TEXT, b"data")
     for method in ("GET", "HEAD", "OPTIONS", "PATCH"):
         for headers, body in (({}, b"GET / HTTP/1.1\r\n\r\n"), (CHUNKED, chunked(b"x" * 5000))):

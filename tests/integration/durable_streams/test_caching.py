@@ -28,7 +28,7 @@ def tag(client: httpx.Client, path: str, offset: str = "-1", accept: str = "iden
     return read.headers["etag"]
 
 
-def test_the_tail_is_asked_for_each_time(client: httpx.Client, path: str) -> None:
+def test_the_tail_is_revalidated_each_time(client: httpx.Client, path: str) -> None:
     client.put(path, headers=TEXT)
     for _ in range(2):
         for offset in ("-1", client.head(path).headers["stream-next-offset"]):
@@ -40,7 +40,7 @@ def test_the_tail_is_asked_for_each_time(client: httpx.Client, path: str) -> Non
         client.post(path, content=b"x", headers=TEXT)
 
 
-def test_a_full_chunk_and_the_end_do_not_change(cramped_client: httpx.Client, path: str) -> None:
+def test_a_full_chunk_and_the_end_may_be_cached(cramped_client: httpx.Client, path: str) -> None:
     cramped_client.put(path, headers=TEXT)
     for _ in range(3):
         cramped_client.post(path, content=b"x" * 1000, headers=TEXT)
@@ -54,7 +54,7 @@ def test_a_full_chunk_and_the_end_do_not_change(cramped_client: httpx.Client, pa
     assert caching(last) == IMMUTABLE
 
 
-def test_what_is_of_the_moment_is_not_stored(client: httpx.Client, path: str) -> None:
+def test_now_head_and_errors_are_not_stored(client: httpx.Client, path: str) -> None:
     client.put(path, content=b"x", headers=TEXT)
     assert caching(client.get(path, params={"offset": "now"})) == "no-store"
     assert caching(client.head(path)) == "no-store"
@@ -69,7 +69,7 @@ def test_what_is_of_the_moment_is_not_stored(client: httpx.Client, path: str) ->
         assert caching(bad) == "no-store"
 
 
-def test_live_answers(cramped_client: httpx.Client, path: str) -> None:
+def test_long_polls_may_be_shared_for_a_second(cramped_client: httpx.Client, path: str) -> None:
     cramped_client.put(path, content=b"x", headers=TEXT)
     poll = {"live": "long-poll", "offset": "-1"}
     assert caching(cramped_client.get(path, params=poll)) == LIVE
@@ -80,14 +80,14 @@ def test_live_answers(cramped_client: httpx.Client, path: str) -> None:
     assert (ended.status_code, caching(ended)) == (204, LIVE)
 
 
-def test_events(connect: Connect, client: httpx.Client, path: str) -> None:
+def test_event_streams_are_not_cached(connect: Connect, client: httpx.Client, path: str) -> None:
     client.put(path, content=b"x", headers=TEXT)
     headers = EventStream(connect(), path).headers
     assert headers["cache-control"] == "no-cache"
     assert "etag" not in headers
 
 
-def test_a_tag_names_the_bytes(client: httpx.Client, path: str) -> None:
+def test_an_etag_names_the_bytes(client: httpx.Client, path: str) -> None:
     client.put(path, content=b"x" * 2000, headers=TEXT)
     first = tag(client, path)
     assert re.fullmatch('"[!#-~]+"', first)
@@ -106,10 +106,10 @@ def test_a_tag_names_the_bytes(client: httpx.Client, path: str) -> None:
     assert len(set(seen)) == len(seen)
 
 
-def test_a_tag_changes_when_a_chunk_is_no_longer_the_last(
+def test_the_etag_changes_when_a_chunk_is_no_longer_the_last(
     cramped_client: httpx.Client, path: str
 ) -> None:
-    """The body is the same, but a cache must not go on saying that the reader is up to date."""
+    """The body is the same, but a cache must not go on serving Stream-Up-To-Date."""
     cramped_client.put(path, content=b"x" * 1024, headers=TEXT)
     before = cramped_client.get(path)
     cramped_client.post(path, content=b"y", headers=TEXT)
@@ -133,12 +133,12 @@ def test_a_tag_changes_when_a_chunk_is_no_longer_the_last(
 def test_if_none_match(wire: Connection, path: str, held: str, matches: bool) -> None:
     wire.ask("PUT", target(path), TEXT | CLOSE, b"hello")
     whole = wire.ask("GET", target(path))
-    known = whole.headers["etag"]
-    sent = held.format(tag=known, bare=known.strip('"'))
+    etag = whole.headers["etag"]
+    sent = held.format(tag=etag, bare=etag.strip('"'))
     answer = wire.ask("GET", target(path), {"if-none-match": sent})
     assert answer.status == (304 if matches else 200)
     assert answer.body == (b"" if matches else b"hello")
-    kept = (
+    repeated = (
         "etag",
         "cache-control",
         "stream-next-offset",
@@ -146,8 +146,8 @@ def test_if_none_match(wire: Connection, path: str, held: str, matches: bool) ->
         "stream-closed",
         "vary",
     )
-    assert {name: answer.headers[name] for name in kept} == {
-        name: whole.headers[name] for name in kept
+    assert {name: answer.headers[name] for name in repeated} == {
+        name: whole.headers[name] for name in repeated
     }
     assert COMMON_HEADERS.items() <= dict(answer.headers).items()
     if matches:
@@ -158,8 +158,8 @@ def test_if_none_match(wire: Connection, path: str, held: str, matches: bool) ->
 
 def test_if_none_match_in_several_fields(wire: Connection, path: str) -> None:
     wire.ask("PUT", target(path), TEXT, b"hello")
-    known = wire.ask("GET", target(path)).headers["etag"]
-    answer = wire.ask("GET", target(path), [("if-none-match", '"a"'), ("if-none-match", known)])
+    etag = wire.ask("GET", target(path)).headers["etag"]
+    answer = wire.ask("GET", target(path), [("if-none-match", '"a"'), ("if-none-match", etag)])
     assert answer.status == 304
 
 
@@ -176,7 +176,7 @@ def test_304_of_an_empty_stream_and_of_a_long_poll(client: httpx.Client, path: s
     assert again.headers["stream-cursor"].isdigit()
 
 
-def test_a_condition_creates_nothing(client: httpx.Client, path: str) -> None:
+def test_a_conditional_read_creates_nothing(client: httpx.Client, path: str) -> None:
     assert client.get(path, headers={"if-none-match": "*"}).status_code == 404
     client.put(path, content=b"x", headers=TEXT)
     now = client.get(path, params={"offset": "now"}, headers={"if-none-match": "*"})
@@ -185,7 +185,7 @@ def test_a_condition_creates_nothing(client: httpx.Client, path: str) -> None:
     assert client.put(path, headers=TEXT | {"if-none-match": "*"}).status_code == 200
 
 
-def test_what_a_cache_may_keep_is_tagged_with_the_streams_incarnation(
+def test_cacheable_answers_have_the_cache_tag_of_the_incarnation(
     client: httpx.Client, path: str
 ) -> None:
     tags = []
@@ -204,15 +204,15 @@ def test_what_a_cache_may_keep_is_tagged_with_the_streams_incarnation(
     assert tags[0] != tags[1]
 
 
-@pytest.mark.parametrize(("ttl", "kept"), [(30, 30), (3600, 60)])
-def test_a_cache_keeps_nothing_longer_than_the_window_of_its_stream(
-    client: httpx.Client, path: str, ttl: int, kept: int
+@pytest.mark.parametrize(("ttl", "max_age"), [(30, 30), (3600, 60)])
+def test_answers_are_not_cached_longer_than_the_ttl(
+    client: httpx.Client, path: str, ttl: int, max_age: int
 ) -> None:
     client.put(path, content=b"all", headers=TEXT | CLOSE | {"stream-ttl": str(ttl)})
-    assert caching(client.get(path)) == f"public, max-age={kept}"
+    assert caching(client.get(path)) == f"public, max-age={max_age}"
 
 
-def test_a_cache_keeps_nothing_longer_than_its_stream_lives(
+def test_answers_are_not_cached_longer_than_the_stream_lives(
     client: httpx.Client, path: str
 ) -> None:
     end = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=50)
@@ -225,14 +225,14 @@ def test_a_cache_keeps_nothing_longer_than_its_stream_lives(
     assert least - 1 <= int(second.removeprefix("max-age=")) <= most
 
 
-@pytest.mark.parametrize(("kept", "said"), [("86400", 86400), ("0", 60)])
-def test_a_chunk_of_history_is_kept_longer(tmp_path: Path, kept: str, said: int) -> None:
+@pytest.mark.parametrize(("max_age", "expected"), [("86400", 86400), ("0", 60)])
+def test_a_compacted_chunk_is_cached_longer(tmp_path: Path, max_age: str, expected: int) -> None:
     settings = {
         "TAILRACE_CHUNK_BYTES": "1024",
         "TAILRACE_SEGMENT_MAX_MESSAGES": "2",
         "TAILRACE_COMPACT_INTERVAL": "0.05",
         "TAILRACE_HOT_BYTES": "0",
-        "TAILRACE_COLD_MAX_AGE": kept,
+        "TAILRACE_COLD_MAX_AGE": max_age,
     }
     with (
         Server(tmp_path / "data", settings) as server,
@@ -244,10 +244,10 @@ def test_a_chunk_of_history_is_kept_longer(tmp_path: Path, kept: str, said: int)
             client.put(path, headers={**TEXT, **more})
             for _ in range(5):
                 client.post(path, content=b"x" * 600, headers=TEXT)
-        old = f"public, max-age={said}, stale-while-revalidate=300"
+        old = f"public, max-age={expected}, stale-while-revalidate=300"
         eventually(lambda: caching(client.get("/a")) == old, seconds=SECONDS)
-        # It still has the stream's own end in view, and the tail is as before.
-        own = f"public, max-age={min(said, 1000)}"
+        # The expiry of the stream and its tail are still respected.
+        own = f"public, max-age={min(expected, 1000)}"
         eventually(lambda: caching(client.get("/b")) == own, seconds=SECONDS)
         tail = client.get("/a", params={"offset": f"{4:016d}_{2400:016d}"})
         assert "no-cache" in caching(tail)

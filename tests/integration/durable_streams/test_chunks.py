@@ -1,6 +1,6 @@
-"""Long streams come in chunks whose ends do not depend on who reads.
+"""Long streams come in chunks whose boundaries are the same for all readers.
 
-Two readers who start at different places soon ask for the same URLs, so that a cache helps both.
+Readers that start at different offsets soon request the same URLs, so that a cache serves both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Written(NamedTuple):
     kind: str
     bodies: list[bytes]
     offsets: list[str]
-    """Where each body begins, and where the last one ends."""
+    """The offset of each body, and of the end of the last one."""
 
     def content(self, first: int = 0) -> bytes:
         rest = self.bodies[first:]
@@ -48,7 +48,7 @@ def write(client: httpx.Client, path: str, kind: str, sizes: list[int], seed: in
 
 
 def walk(client: httpx.Client, path: str, offset: str = START) -> list[tuple[str, httpx.Response]]:
-    """Every chunk from an offset to the tail, with the offset it was asked for by."""
+    """Read every chunk from an offset to the tail, each with the offset it was requested by."""
     chunks = []
     while True:
         read = client.get(path, params={"offset": offset})
@@ -80,7 +80,7 @@ EXACT = [512, 512, 1024, 1024, 256, 768, 2048, 1024, 1]
     ],
     ids=["json", "bytes"],
 )
-def test_readers_from_anywhere_converge(
+def test_readers_from_any_offset_converge_on_the_same_chunks(
     cramped_client: httpx.Client, path: str, kind: str, sizes: list[int]
 ) -> None:
     client = cramped_client
@@ -89,8 +89,8 @@ def test_readers_from_anywhere_converge(
     for n, offset in enumerate(written.offsets):
         chunks = walk(client, path, offset)
         assert joined(kind, chunks) == written.content(n)
-        asked = [each for each, _ in chunks[1:]]
-        assert asked == canonical[len(canonical) - len(asked) :]
+        offsets = [each for each, _ in chunks[1:]]
+        assert offsets == canonical[len(canonical) - len(offsets) :]
 
     client.post(path, headers=CLOSE)
     *full, (_, last) = walk(client, path)
@@ -124,7 +124,7 @@ def test_chunks_do_not_change_when_the_stream_grows(
 
 
 @pytest.mark.parametrize("kind", ["application/octet-stream", "application/json"])
-def test_events_come_in_the_same_chunks(
+def test_event_streams_have_the_same_chunks(
     cramped_client: httpx.Client,
     connect: Connect,
     request: pytest.FixtureRequest,
@@ -153,7 +153,7 @@ def test_events_come_in_the_same_chunks(
     ]
 
 
-def test_long_polls_come_in_the_same_chunks(cramped_client: httpx.Client, path: str) -> None:
+def test_long_polls_have_the_same_chunks(cramped_client: httpx.Client, path: str) -> None:
     write(cramped_client, path, "text/plain", MIXED, seed=3)
     for offset, read in walk(cramped_client, path):
         poll = cramped_client.get(path, params={"offset": offset, "live": "long-poll"})
@@ -163,7 +163,7 @@ def test_long_polls_come_in_the_same_chunks(cramped_client: httpx.Client, path: 
 
 
 @pytest.mark.parametrize("at", [0, 7])
-def test_a_fork_reads_through_in_the_same_chunks(
+def test_a_fork_has_the_chunks_of_its_source(
     cramped_client: httpx.Client, path: str, at: int
 ) -> None:
     client = cramped_client
@@ -184,7 +184,7 @@ def test_a_fork_reads_through_in_the_same_chunks(
     for n, offset in enumerate(written.offsets[: at + 1]):
         chunks = walk(client, fork, offset)
         assert joined("text/plain", chunks) == expected[200 * n :]
-        asked = [each for each, _ in chunks[1:]]
-        assert asked == canonical[len(canonical) - len(asked) :]
+        offsets = [each for each, _ in chunks[1:]]
+        assert offsets == canonical[len(canonical) - len(offsets) :]
     shared = min(at * 200 // CHUNK_BYTES, len(canonical))
     assert canonical[:shared] == [offset for offset, _ in walk(client, path)][:shared]

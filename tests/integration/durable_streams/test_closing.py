@@ -52,7 +52,7 @@ OPEN: list[tuple[Request, int, dict[str, str], bytes]] = [
 
 
 @pytest.mark.parametrize(("request_", "status", "echoed", "content"), OPEN)
-def test_closing_an_open_stream(
+def test_an_open_stream_is_closed(
     client: httpx.Client,
     path: str,
     request_: Request,
@@ -81,11 +81,11 @@ CLOSED: list[tuple[str, Request, int, str | None]] = [
     ("final", (b"another", TEXT | CLOSE | P00), 204, None),
     ("final", (b"y", TEXT | CLOSE | P01), 409, "STREAM_CLOSED"),
 ]
-"""One of each kind; the whole matrix is in tests/unit/log/test_append.py."""
+"""One of each kind; tests/unit/log/test_append.py has all combinations."""
 
 
 @pytest.mark.parametrize(("closed_by", "request_", "status", "code"), CLOSED)
-def test_a_closed_stream(
+def test_requests_of_a_closed_stream(
     client: httpx.Client,
     path: str,
     closed_by: str,
@@ -134,7 +134,7 @@ def test_a_refused_request_does_not_close(
     assert client.post(path, content=b"1", headers=JSON | producer("p", 3, 1)).status_code == 200
 
 
-def test_a_producer_goes_on_to_its_close(client: httpx.Client, path: str) -> None:
+def test_a_producer_may_close_the_stream(client: httpx.Client, path: str) -> None:
     client.put(path, headers=TEXT)
     assert client.post(path, content=b"x", headers=TEXT | P00).status_code == 200
     closed = client.post(path, headers=CLOSE | P01)

@@ -1,4 +1,4 @@
-"""Content-Encoding: what the client asks for, where it is worth it, and the same bytes inside."""
+"""Content-Encoding: the choice of the encoding, which answers are compressed, and their ETags."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def decoded(answer: Answer) -> bytes:
         ("identity;q=0.5, gzip;q=1.0", ("gzip",)),
     ],
 )
-def test_the_client_chooses(
+def test_the_client_chooses_the_encoding(
     wire: Connection, path: str, accept: str | None, encodings: tuple[str | None, ...]
 ) -> None:
     wire.ask("PUT", target(path), TEXT, DATA)
@@ -74,7 +74,7 @@ def test_the_client_chooses(
 @pytest.mark.parametrize(
     "accept", ["gzip;q=x", "gzip;q=nan", ";", ",,,", "gzip;;q=1", "q=1", "\xff"]
 )
-def test_nonsense_is_not_an_error(wire: Connection, path: str, accept: str) -> None:
+def test_a_malformed_accept_encoding_is_no_error(wire: Connection, path: str, accept: str) -> None:
     wire.ask("PUT", target(path), TEXT, DATA)
     answer = get(wire, path, accept)
     assert (answer.status, decoded(answer)) == (200, DATA)
@@ -93,7 +93,7 @@ def test_nonsense_is_not_an_error(wire: Connection, path: str, accept: str) -> N
         ("application/zip", b"x" * 2000, False),
     ],
 )
-def test_where_it_is_worth_it(
+def test_compressible_bodies_above_the_limit_are_compressed(
     wire: Connection, path: str, kind: str, body: bytes, compressed: bool
 ) -> None:
     wire.ask("PUT", target(path), {"content-type": kind}, body)
@@ -103,7 +103,7 @@ def test_where_it_is_worth_it(
 
 
 @pytest.mark.parametrize("size", [2_000, 300_000])
-def test_every_encoding_has_its_own_tag(wire: Connection, path: str, size: int) -> None:
+def test_every_encoding_has_its_own_etag(wire: Connection, path: str, size: int) -> None:
     data = (DATA * (size // len(DATA) + 1))[:size]
     wire.ask("PUT", target(path), TEXT, data)
     tags = dict[str, str]()
@@ -123,7 +123,7 @@ def test_every_encoding_has_its_own_tag(wire: Connection, path: str, size: int) 
                 assert "content-encoding" not in answer.headers
 
 
-def test_closing_gives_compressed_bytes_a_new_tag(wire: Connection, path: str) -> None:
+def test_closing_gives_compressed_bytes_a_new_etag(wire: Connection, path: str) -> None:
     wire.ask("PUT", target(path), JSON, b"[" + b",".join([b'"abc"'] * 900) + b"]")
     before = get(wire, path, "zstd")
     wire.ask("POST", target(path), CLOSE)
@@ -138,7 +138,7 @@ def test_a_long_poll_is_compressed_too(wire: Connection, path: str) -> None:
     assert (answer.headers["content-encoding"], decoded(answer)) == ("br", DATA)
 
 
-def test_other_answers_are_not(connect: Connect, wire: Connection, path: str) -> None:
+def test_other_answers_are_not_compressed(connect: Connect, wire: Connection, path: str) -> None:
     wire.ask("PUT", target(path), TEXT, DATA)
     gzip_please = {"accept-encoding": "gzip"}
     for method, where in (

@@ -1,4 +1,4 @@
-"""Connections: reuse, pipelines, old and odd clients, and requests that are none."""
+"""Connections: reuse, pipelining, unusual clients, and malformed requests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_client_ends_the_connection(wire: Connection, path: str, value: str)
     assert wire.ended(SECONDS)
 
 
-def test_what_follows_the_last_request_is_not_done(
+def test_data_after_the_last_request_is_ignored(
     client: httpx.Client, wire: Connection, path: str
 ) -> None:
     client.put(path, headers=TEXT)
@@ -109,7 +109,9 @@ def test_a_pipeline_is_answered_in_order(wire: Connection, path: str) -> None:
     assert wire.ask("PUT", target(path)).status == 201
 
 
-def test_what_follows_a_wait_waits(client: httpx.Client, wire: Connection, path: str) -> None:
+def test_a_request_behind_a_long_poll_waits(
+    client: httpx.Client, wire: Connection, path: str
+) -> None:
     client.put(path, headers=TEXT)
     wire.send(
         request("GET", target(path, live="long-poll", offset=START))
@@ -125,7 +127,7 @@ def test_what_follows_a_wait_waits(client: httpx.Client, wire: Connection, path:
 
 @contextlib.contextmanager
 def paused(server: Server) -> Iterator[None]:
-    """What is sent meanwhile reaches the server all at once."""
+    """Pause the server: data that is sent meanwhile reaches it all at once."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
         yield
@@ -135,7 +137,7 @@ def paused(server: Server) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [1_000, 200_000])
-def test_a_pipeline_may_be_cut_anywhere(
+def test_a_pipeline_may_be_split_anywhere(
     server: Server, wire: Connection, path: str, size: int
 ) -> None:
     """A large body and half of the next request's head arrive together."""
@@ -186,10 +188,10 @@ def resident_bytes(server: Server) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
-def test_answers_that_nobody_reads_do_not_fill_the_memory(
+def test_unread_answers_do_not_fill_the_memory(
     server: Server, client: httpx.Client, connect: Connect, path: str
 ) -> None:
-    """A few kilobytes of requests, each for more than a megabyte, and a client that only sends."""
+    """A client sends a few kilobytes of requests, each for a megabyte, and reads no answers."""
     client.put(path, content=b"x" * 700_000, headers=TEXT)
     client.post(path, content=b"y" * 700_000, headers=TEXT)
     before = resident_bytes(server)
@@ -201,7 +203,7 @@ def test_answers_that_nobody_reads_do_not_fill_the_memory(
     assert greedy.head()[0] == 200
 
 
-def test_many_connections_at_once(client: httpx.Client, connect: Connect, path: str) -> None:
+def test_many_concurrent_connections(client: httpx.Client, connect: Connect, path: str) -> None:
     client.put(path, headers=TEXT)
     connections = [connect() for _ in range(100)]
     for connection in connections:
@@ -217,13 +219,13 @@ def fields(count: int) -> list[tuple[str, str]]:
     return [(f"x-{n}", "y") for n in range(count)]
 
 
-def test_as_many_header_fields_as_there_may_be(wire: Connection, path: str) -> None:
+def test_the_largest_number_of_header_fields_is_accepted(wire: Connection, path: str) -> None:
     wire.ask("PUT", target(path), TEXT, b"data")
     assert wire.ask("GET", target(path), fields(127)).body == b"data"  # and Host
 
 
 @pytest.mark.parametrize("count", [128, 1000])
-def test_too_many_header_fields(connect: Connect, path: str, count: int) -> None:
+def test_too_many_header_fields_are_431(connect: Connect, path: str, count: int) -> None:
     for where in (target(path), "/health"):
         wire = connect()
         answer = wire.ask("GET", where, fields(count))
@@ -235,7 +237,7 @@ def test_too_many_header_fields(connect: Connect, path: str, count: int) -> None
 @pytest.mark.parametrize(
     ("size", "piece"), [(70_000, 1_000), (300_000, 10_000_000), (3_000_000, 50_000)]
 )
-def test_header_fields_that_are_too_large(
+def test_header_fields_that_are_too_large_are_431(
     connect: Connect, path: str, size: int, piece: int
 ) -> None:
     wire = connect()
@@ -249,7 +251,7 @@ def test_header_fields_that_are_too_large(
     assert (answer.status, answer.code) == (431, "HEADERS_TOO_LARGE")
 
 
-def test_a_head_of_the_largest_size_in_pieces(wire: Connection, path: str) -> None:
+def test_the_largest_head_in_pieces_is_accepted(wire: Connection, path: str) -> None:
     wire.ask("PUT", target(path), TEXT, b"data")
     raw = request("GET", target(path), {"x-large": "y" * 60_000})
     for at in range(0, len(raw), 1_000):
@@ -270,7 +272,7 @@ def test_a_refused_head_does_not_repeat_the_request_before_it(
     assert connect().ask("GET", target(path)).body == b"once"
 
 
-# What is no request at all.
+# Malformed requests.
 
 MALFORMED = [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -291,7 +293,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("raw", MALFORMED)
-def test_what_is_no_request_is_refused(wire: Connection, raw: bytes) -> None:
+def test_malformed_requests_are_refused(wire: Connection, raw: bytes) -> None:
     wire.send(raw)
     answer = wire.answer()
     assert answer.status == 400
@@ -328,8 +330,8 @@ def test_a_body_of_unclear_length_is_refused(
     assert connect().ask("GET", target(path)).body == b""
 
 
-def test_nonsense_does_not_overtake_the_answers_before_it(wire: Connection, path: str) -> None:
-    """An answer belongs to the request whose turn it is; a 400 first would be the POST's."""
+def test_a_malformed_request_is_answered_after_those_before_it(wire: Connection, path: str) -> None:
+    """Answers are in the order of requests: a 400 sent first would be that of the POST."""
     wire.ask("PUT", target(path), TEXT)
     wire.send(request("POST", target(path), TEXT, b"stored") + b"NONSENSE\r\n\r\n")
     assert wire.answer("POST").status == 204
@@ -338,7 +340,7 @@ def test_nonsense_does_not_overtake_the_answers_before_it(wire: Connection, path
     assert wire.ended(SECONDS)
 
 
-def test_a_refused_head_does_not_overtake_the_answers_before_it(
+def test_a_refused_head_is_answered_after_the_requests_before_it(
     wire: Connection, path: str
 ) -> None:
     wire.ask("PUT", target(path), TEXT)
@@ -352,7 +354,7 @@ def test_a_refused_head_does_not_overtake_the_answers_before_it(
 
 
 @pytest.mark.parametrize("refused", [fields(200), {"x-large": "y" * 300_000}])
-def test_a_refused_head_does_not_touch_its_neighbours(
+def test_a_refused_head_does_not_affect_other_requests(
     client: httpx.Client, wire: Connection, path: str, refused: Headers
 ) -> None:
     client.put(path, headers=TEXT)
@@ -367,8 +369,8 @@ def test_a_refused_head_does_not_touch_its_neighbours(
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_an_offer_to_speak_http_2_is_ignored(wire: Connection, path: str, method: str) -> None:
-    """Java's HttpClient and `curl --http2` make it with every request, also with a body."""
+def test_an_upgrade_to_http_2_is_ignored(wire: Connection, path: str, method: str) -> None:
+    """Java's HttpClient and `curl --http2` send it with every request, even with a body."""
     wire.ask("PUT", target(path), TEXT, b"data")
     offer = {
         "connection": "Upgrade, HTTP2-Settings",
@@ -381,7 +383,7 @@ def test_an_offer_to_speak_http_2_is_ignored(wire: Connection, path: str, method
     assert wire.ask("GET", target(path)).body == b"data" + (body or b"")
 
 
-def test_no_websocket_on_a_stream(connect: Connect, path: str) -> None:
+def test_a_stream_is_no_websocket(connect: Connect, path: str) -> None:
     wire = connect()
     wire.ask("PUT", target(path), TEXT, b"data")
     offer = {
@@ -394,7 +396,9 @@ def test_no_websocket_on_a_stream(connect: Connect, path: str) -> None:
     assert connect().ask("GET", target(path)).body == b"data"
 
 
-def test_clients_that_vanish(client: httpx.Client, connect: Connect, path: str) -> None:
+def test_clients_that_disconnect_at_any_time_do_no_harm(
+    client: httpx.Client, connect: Connect, path: str
+) -> None:
     client.put(path, content=b"x" * 3_000_000, headers=TEXT)
 
     def vanish(sent: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What browsers need: the preflight, and the same headers on every answer there is."""
+"""CORS: the preflight, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def assert_common(headers: httpx.Headers) -> None:
 @pytest.mark.parametrize("prefix", ["/v1/stream/", "/ds/"])
 def test_preflight(wire: Connection, path: str, where: str, prefix: str) -> None:
     wire.ask("PUT", target(path), TEXT)
-    asked = {
+    preflight = {
         "origin": "http://localhost:3000",
         "access-control-request-method": "PUT",
         "access-control-request-headers": "producer-id, stream-closed",
     }
-    answer = wire.ask("OPTIONS", prefix + where.format(path), asked)
+    answer = wire.ask("OPTIONS", prefix + where.format(path), preflight)
     assert answer.status in (200, 204)
     allowed = names(answer.headers["access-control-allow-headers"])
     assert "*" in allowed or allowed >= ALLOWED

@@ -1,4 +1,4 @@
-"""PUT: what a new stream answers, and what is the same stream again."""
+"""PUT: new streams, repeated creation of the same stream, and conflicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.wire import CLOSE, JSON, START, TEXT, Connection, error_of, t
 FORK_HEADERS = ("stream-forked-from", "stream-fork-offset", "stream-fork-sub-offset")
 
 
-def test_a_new_stream(client: httpx.Client, path: str) -> None:
+def test_a_new_stream_is_201(client: httpx.Client, path: str) -> None:
     answer = client.put(path, headers=TEXT)
     assert answer.status_code == 201
     assert answer.headers["content-type"] == "text/plain"
@@ -47,24 +47,24 @@ def test_the_body_is_the_first_content(
 
 
 @pytest.mark.parametrize(
-    ("given", "stored"),
+    ("sent", "stored"),
     [
         (None, "application/octet-stream"),
         ("", "application/octet-stream"),
         ("TEXT/Plain; Charset=UTF-8", "TEXT/Plain; Charset=UTF-8"),
     ],
 )
-def test_the_content_type_is_kept_as_given(
-    client: httpx.Client, path: str, given: str | None, stored: str
+def test_the_content_type_is_stored_unchanged(
+    client: httpx.Client, path: str, sent: str | None, stored: str
 ) -> None:
-    headers = {} if given is None else {"content-type": given}
+    headers = {} if sent is None else {"content-type": sent}
     assert client.put(path, headers=headers).headers["content-type"] == stored
     assert client.head(path).headers["content-type"] == stored
     assert client.get(path).headers["content-type"] == stored
 
 
 @pytest.mark.parametrize("kind", ["te xt/plain", "a/" + 256 * "b"])
-def test_a_content_type_that_is_none(client: httpx.Client, path: str, kind: str) -> None:
+def test_a_malformed_content_type_is_refused(client: httpx.Client, path: str, kind: str) -> None:
     answer = client.put(path, headers={"content-type": kind})
     assert (answer.status_code, error_of(answer)["code"]) == (400, "BAD_HEADER")
     assert client.head(path).status_code == 404
@@ -79,7 +79,7 @@ def test_a_content_type_that_is_none(client: httpx.Client, path: str, kind: str)
         ({"stream-fork-offset": START}, {}),
     ],
 )
-def test_the_same_again_is_200(
+def test_creating_the_same_stream_again_is_200(
     client: httpx.Client, path: str, first: dict[str, str], second: dict[str, str]
 ) -> None:
     created = client.put(path, content=b"1", headers=first)
@@ -91,7 +91,7 @@ def test_the_same_again_is_200(
     assert client.get(path).content in (b"1", b"[1]")
 
 
-def test_the_body_of_a_repeat_is_not_looked_at(client: httpx.Client, path: str) -> None:
+def test_the_body_of_a_repeated_create_is_ignored(client: httpx.Client, path: str) -> None:
     client.put(path, content=b"[1]", headers=JSON)
     assert client.put(path, content=b"{", headers=JSON).status_code == 200
     assert client.get(path).content == b"[1]"
@@ -107,7 +107,7 @@ def test_the_body_of_a_repeat_is_not_looked_at(client: httpx.Client, path: str) 
         ({}, {"stream-forked-from": "/v1/stream/x"}, "STREAM_CONFLICT"),
     ],
 )
-def test_something_else_is_409(
+def test_creating_another_stream_at_the_path_is_409(
     client: httpx.Client, path: str, first: dict[str, str], second: dict[str, str], code: str
 ) -> None:
     client.put(path, content=b"kept", headers=first)
@@ -121,7 +121,7 @@ def test_something_else_is_409(
     ("value", "means_closed"),
     [(None, False), (" tRuE\t", True), ("yes", False), ("true, true", False)],
 )
-def test_closure_is_part_of_being_the_same(
+def test_a_repeated_create_must_agree_on_closure(
     wire: Connection, path: str, closed: bool, value: str | None, means_closed: bool
 ) -> None:
     wire.ask("PUT", target(path), CLOSE if closed else {}, b"x")
@@ -135,7 +135,7 @@ def test_closure_is_part_of_being_the_same(
 
 @pytest.mark.parametrize(("value", "closes"), [("True", True), ("yes", False)])
 @pytest.mark.parametrize(("body", "offset"), [(b"", START), (b"ab", f"{1:016d}_{2:016d}")])
-def test_created_closed(
+def test_a_stream_is_created_closed(
     client: httpx.Client, path: str, value: str, closes: bool, body: bytes, offset: str
 ) -> None:
     answer = client.put(path, content=body, headers={"stream-closed": value})
@@ -146,7 +146,7 @@ def test_created_closed(
     assert client.get(path).content == body
 
 
-def test_created_closed_and_empty_from_an_empty_batch(client: httpx.Client, path: str) -> None:
+def test_an_empty_batch_creates_a_closed_empty_stream(client: httpx.Client, path: str) -> None:
     answer = client.put(path, content=b"[]", headers=JSON | CLOSE)
     assert answer.headers["stream-closed"] == "true"
     assert client.get(path).content == b"[]"
@@ -159,7 +159,7 @@ def test_a_body_that_is_not_json_creates_nothing(client: httpx.Client, path: str
     assert client.put(path, content=b"1", headers=JSON).status_code == 201
 
 
-def test_of_many_at_once_one_creates(client: httpx.Client, path: str) -> None:
+def test_one_of_many_concurrent_creates_creates_the_stream(client: httpx.Client, path: str) -> None:
     with ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(lambda n: client.put(path, content=b"%d;" % n), range(12)))
     assert sorted(answer.status_code for answer in answers) == [200] * 11 + [201]
@@ -168,13 +168,11 @@ def test_of_many_at_once_one_creates(client: httpx.Client, path: str) -> None:
     assert client.get(path).content == b"%d;" % winner
 
 
-def test_location_is_the_host_the_client_used(wire: Connection, path: str) -> None:
+def test_location_has_the_host_of_the_request(wire: Connection, path: str) -> None:
     answer = wire.ask("PUT", target(path), {"Host": "streams.localhost:81"})
     assert answer.headers["location"] == f"http://streams.localhost:81/v1/stream/{path}"
 
 
-def test_location_is_the_public_url_where_there_is_one(
-    cramped_client: httpx.Client, path: str
-) -> None:
+def test_location_is_the_public_url_if_it_is_set(cramped_client: httpx.Client, path: str) -> None:
     location = cramped_client.put(path).headers["location"]
     assert location == f"https://streams.example:8443/v1/stream/{path}"

@@ -1,4 +1,4 @@
-"""DELETE, what stays for forks, and data that is no longer kept."""
+"""DELETE, deleted sources of forks, and data that retention has deleted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def test_deleting(client: httpx.Client, path: str) -> None:
         assert answer.status_code == 404
 
 
-def test_a_new_stream_does_not_meet_the_old_one(client: httpx.Client, path: str) -> None:
+def test_a_new_stream_at_the_path_has_nothing_of_the_deleted_one(
+    client: httpx.Client, path: str
+) -> None:
     client.put(path, content=b"old", headers=TEXT | {"stream-ttl": "60"})
     client.post(path, content=b"x", headers=TEXT | producer("p", 9, 0) | {"stream-seq": "z"})
     client.post(path, headers=CLOSE)
@@ -47,7 +49,7 @@ def test_a_new_stream_does_not_meet_the_old_one(client: httpx.Client, path: str)
     assert "stream-closed" not in head.headers
 
 
-def test_of_many_who_delete_one_did(client: httpx.Client, path: str) -> None:
+def test_one_of_many_concurrent_deletes_succeeds(client: httpx.Client, path: str) -> None:
     client.put(path, headers=TEXT)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: client.delete(path), range(8)))
@@ -130,7 +132,9 @@ def test_a_deleted_stream_with_forks(
     assert client.get(f"{path}/fork").content == b"x"
 
 
-def test_with_the_last_fork_the_whole_line_goes(client: httpx.Client, path: str) -> None:
+def test_deleting_the_last_fork_deletes_its_deleted_ancestors(
+    client: httpx.Client, path: str
+) -> None:
     line = [f"{path}/{n}" for n in range(4)]
     client.put(line[0], content=b"0", headers=TEXT)
     for n in range(1, 4):
@@ -157,7 +161,7 @@ def test_with_the_last_fork_the_whole_line_goes(client: httpx.Client, path: str)
     assert client.put(line[0], headers=JSON).status_code == 201
 
 
-def test_a_living_source_survives_its_forks(client: httpx.Client, path: str) -> None:
+def test_a_source_survives_its_forks(client: httpx.Client, path: str) -> None:
     client.put(path, content=b"x", headers=TEXT)
     for n in range(3):
         client.put(f"{path}/{n}", headers={"stream-forked-from": f"/v1/stream/{path}"})
@@ -168,8 +172,8 @@ def test_a_living_source_survives_its_forks(client: httpx.Client, path: str) -> 
     assert client.head(path).status_code == 404
 
 
-async def test_data_that_is_no_longer_kept_is_410(tmp_path: Path) -> None:
-    """Retention is simulated: the first two entries are taken out of the database."""
+async def test_data_before_the_retention_limit_is_410(tmp_path: Path) -> None:
+    """Retention is simulated by deleting the first two entries from the database."""
     settings = Settings(data=str(tmp_path / "data"))
     path = target("trimmed")
     async with local(settings) as client:
@@ -192,7 +196,7 @@ async def test_data_that_is_no_longer_kept_is_410(tmp_path: Path) -> None:
                 assert error["code"] == "OFFSET_TRIMMED"
                 assert offsets[2] in error["message"], "it says from where on there is data"
                 assert answer.headers["cache-control"] == "no-store"
-        # The beginning of what is kept, and not the offset that was once the beginning.
+        # The beginning of the retained data, and not the offset of the first entry.
         for offset in ("-1", offsets[2]):
             assert (await client.get(path, params={"offset": offset})).content == b"threefour"
         assert (await client.get(path, params={"offset": offsets[4]})).content == b""

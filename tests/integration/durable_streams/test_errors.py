@@ -36,7 +36,7 @@ REQUESTS: list[tuple[str, str, dict[str, str], bytes | None, int, str]] = [
 
 
 @pytest.mark.parametrize(("method", "where", "headers", "body", "status", "code"), REQUESTS)
-def test_every_error_says_what_is_wrong(
+def test_every_error_has_its_status_code_and_message(
     cramped: Server,
     connect: Connect,
     path: str,
@@ -66,7 +66,7 @@ def test_every_error_says_what_is_wrong(
         # The rest of the body was not read.
         assert answer.headers["connection"] == "close"
         wire = connect(cramped)
-    # And the connection goes on.
+    # The connection can still be used.
     assert wire.ask("HEAD", target(path)).status == 200
 
 
@@ -91,7 +91,7 @@ def test_errors_beside_the_streams_look_the_same(
         assert "GET" in answer.headers["allow"]
 
 
-def test_a_message_does_not_repeat_a_huge_request(wire: Connection, path: str) -> None:
+def test_a_message_quotes_a_huge_request_in_part(wire: Connection, path: str) -> None:
     wire.ask("PUT", target(path), TEXT)
     for headers, where in (
         ({"content-type": "x" * 20_000}, target(f"{path}/new")),
@@ -107,7 +107,7 @@ def test_a_message_does_not_repeat_a_huge_request(wire: Connection, path: str) -
 
 
 @pytest.mark.parametrize("value", ['"', "\\", "<script>", "\xe9", "%0d%0aX-Evil: 1"])
-def test_a_message_is_json_whatever_it_quotes(wire: Connection, path: str, value: str) -> None:
+def test_a_message_that_quotes_any_bytes_is_json(wire: Connection, path: str, value: str) -> None:
     wire.ask("PUT", target(path), TEXT | {"stream-seq": "z"})
     for answer in (
         wire.ask("PUT", target(f"{path}/new"), {"content-type": value}),

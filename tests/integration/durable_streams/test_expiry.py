@@ -1,4 +1,4 @@
-"""Stream-TTL, a window that slides with use, and Stream-Expires-At, an instant that does not."""
+"""Stream-TTL, which each access renews, and Stream-Expires-At, which is fixed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REQUESTS: dict[str, Callable[[httpx.Client, str], httpx.Response]] = {
 
 
 @pytest.mark.parametrize("ttl", [0, MOST])
-def test_a_ttl_is_kept(client: httpx.Client, path: str, ttl: int) -> None:
+def test_a_ttl_is_stored(client: httpx.Client, path: str, ttl: int) -> None:
     assert client.put(path, headers={"stream-ttl": str(ttl)}).status_code == 201
     if ttl:
         assert client.head(path).headers["stream-ttl"] == str(ttl)
@@ -36,7 +36,7 @@ def test_a_ttl_is_kept(client: httpx.Client, path: str, ttl: int) -> None:
         "", "00060", "6 0", str(MOST + 1), "9" * 400, "\u00b2", "60, 60",
     ],
 )  # fmt: skip
-def test_a_ttl_that_is_none(client: httpx.Client, path: str, ttl: str) -> None:
+def test_a_malformed_ttl_is_refused(client: httpx.Client, path: str, ttl: str) -> None:
     answer = client.put(path, headers=[(b"stream-ttl", ttl.encode("latin-1"))])
     assert (answer.status_code, error_of(answer)["code"]) == (400, "BAD_HEADER")
     assert client.head(path).status_code == 404
@@ -50,7 +50,7 @@ def test_a_ttl_that_is_none(client: httpx.Client, path: str, ttl: str) -> None:
     ],
 )
 @pytest.mark.parametrize("method", REQUESTS)
-def test_what_expires_at_once_is_created_and_gone(
+def test_a_stream_that_expires_at_once_is_created_and_missing(
     client: httpx.Client, path: str, expiry: dict[str, str], method: str
 ) -> None:
     created = client.put(path, content=b"old", headers=TEXT | expiry)
@@ -86,14 +86,14 @@ def test_expires_at_is_compared_by_instant(client: httpx.Client, path: str) -> N
         "", "tomorrow", "2030-01-01T00:00:00 Z", "2030-02-30T00:00:00Z",
     ],
 )  # fmt: skip
-def test_an_instant_that_is_none(client: httpx.Client, path: str, instant: str) -> None:
+def test_a_malformed_instant_is_refused(client: httpx.Client, path: str, instant: str) -> None:
     answer = client.put(path, headers={"stream-expires-at": instant})
     assert (answer.status_code, error_of(answer)["code"]) == (400, "BAD_HEADER")
     assert client.head(path).status_code == 404
 
 
 @pytest.mark.parametrize("instant", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
-def test_an_instant_in_a_year_of_five_digits_or_none_harms_nobody(
+def test_an_instant_in_a_year_of_five_digits_does_no_harm(
     client: httpx.Client, path: str, instant: str
 ) -> None:
     put = client.put(path, headers={"stream-expires-at": instant})
@@ -107,7 +107,7 @@ def test_an_instant_in_a_year_of_five_digits_or_none_harms_nobody(
         client.delete(path)
 
 
-def test_not_both(client: httpx.Client, path: str) -> None:
+def test_ttl_and_expires_at_together_are_refused(client: httpx.Client, path: str) -> None:
     both = {"stream-ttl": "60", "stream-expires-at": "2040-01-01T00:00:00Z"}
     answer = client.put(path, headers=both)
     assert (answer.status_code, error_of(answer)["code"]) == (400, "BAD_HEADER")
@@ -135,11 +135,11 @@ USES: dict[str, tuple[Use, bool]] = {
         True,
     ),
 }
-"""Requests, each with whether it begins the window of Stream-TTL anew."""
+"""Requests, each with whether it renews the TTL."""
 
 
-async def test_every_use_but_head_begins_the_window_anew(tmp_path: Path) -> None:
-    """The clock is the test's own: nothing here depends on how long a request takes."""
+async def test_every_access_but_head_renews_the_ttl(tmp_path: Path) -> None:
+    """The clock is that of the test, so the time that a request takes does not matter."""
     now = 1_800_000_000_000
     settings = Settings(data=str(tmp_path / "data"))
     async with local(settings, lambda: now) as client:

@@ -1,4 +1,4 @@
-"""PUT with Stream-Forked-From: what a fork is, what is the same fork again, what is none."""
+"""PUT with Stream-Forked-From: forks, repeated creation of a fork, and refused forks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ AT = [START, f"{1:016d}_{3:016d}", f"{2:016d}_{7:016d}", f"{3:016d}_{8:016d}"]
         (AT[1], "1", b"XY", b"abcdXY", f"{3:016d}_{6:016d}"),
     ],
 )
-def test_a_fork(
+def test_a_fork_has_the_content_of_its_source(
     client: httpx.Client,
     path: str,
     source: str,
@@ -85,7 +85,7 @@ def test_a_fork(
         ({}, {"stream-forked-from": "/v1/stream/another"}, 409),
     ],
 )
-def test_the_same_fork_again(
+def test_creating_the_same_fork_again_is_200(
     client: httpx.Client,
     path: str,
     source: str,
@@ -107,7 +107,7 @@ def test_the_same_fork_again(
 @pytest.mark.parametrize(
     "expiry", [{"stream-ttl": "3600"}, {"stream-expires-at": "2040-01-01T00:00:00Z"}]
 )
-def test_what_was_inherited_may_be_left_out_again(
+def test_inherited_properties_may_be_left_out_again(
     client: httpx.Client, path: str, expiry: dict[str, str]
 ) -> None:
     source, fork, other = (f"{path}/{name}" for name in ("source", "fork", "other"))
@@ -118,7 +118,7 @@ def test_what_was_inherited_may_be_left_out_again(
     assert client.put(fork, headers=fork_of(source) | {"stream-ttl": "7"}).status_code == 409
     [(name, _)] = expiry.items()
     assert client.head(fork).headers[name] == client.head(source).headers[name]
-    # What the request names wins, and is not capped by the source.
+    # Properties of the request take precedence, and are not limited by the source.
     assert client.put(other, headers=fork_of(source) | {"stream-ttl": "99999"}).status_code == 201
     head = client.head(other)
     assert head.headers["stream-ttl"] == "99999"
@@ -148,7 +148,7 @@ def test_what_was_inherited_may_be_left_out_again(
         ({"stream-forked-from": "/ds/no", "stream-fork-offset": "x"}, b"", 400, "BAD_OFFSET"),
     ],
 )
-def test_a_fork_that_is_refused_leaves_nothing_behind(
+def test_a_refused_fork_creates_nothing(
     client: httpx.Client,
     path: str,
     source: str,
@@ -172,7 +172,7 @@ def test_a_sub_offset_needs_a_fork(client: httpx.Client, path: str, sub_offset: 
     assert client.head(path).status_code == 404
 
 
-def test_a_fork_with_a_body_that_is_not_json_leaves_nothing_behind(
+def test_a_fork_with_a_body_that_is_not_json_creates_nothing(
     client: httpx.Client, path: str
 ) -> None:
     source, fork = f"{path}/source", f"{path}/fork"
@@ -183,7 +183,7 @@ def test_a_fork_with_a_body_that_is_not_json_leaves_nothing_behind(
     assert client.head(source).status_code == 404
 
 
-def test_of_a_json_batch_whole_messages_are_taken(client: httpx.Client, path: str) -> None:
+def test_a_sub_offset_counts_messages_of_a_json_batch(client: httpx.Client, path: str) -> None:
     client.put(path, content=b"[1,[2,3],4]", headers=JSON)
     fork = f"{path}/fork"
     answer = client.put(fork, content=b"[5,6]", headers=fork_of(path, START, "2"))
@@ -196,7 +196,7 @@ def test_of_a_json_batch_whole_messages_are_taken(client: httpx.Client, path: st
     assert empty.status_code == 400
 
 
-def test_of_a_large_body_a_part_is_taken(client: httpx.Client, path: str) -> None:
+def test_a_sub_offset_takes_a_part_of_a_large_body(client: httpx.Client, path: str) -> None:
     data = random.Random(7).randbytes(300_000)
     client.put(path, content=data)
     fork = f"{path}/fork"
@@ -204,7 +204,9 @@ def test_of_a_large_body_a_part_is_taken(client: httpx.Client, path: str) -> Non
     assert client.get(fork).content == data[:200_001]
 
 
-def test_closing_and_deleting_concern_one_of_the_two(client: httpx.Client, path: str) -> None:
+def test_a_fork_and_its_source_are_closed_and_deleted_separately(
+    client: httpx.Client, path: str
+) -> None:
     fork, closed = f"{path}/fork", f"{path}/closed"
     client.put(path, content=b"x", headers=TEXT | CLOSE)
     created = client.put(fork, headers=fork_of(path))
@@ -222,7 +224,7 @@ def test_closing_and_deleting_concern_one_of_the_two(client: httpx.Client, path:
 
 
 @pytest.mark.parametrize("spelling", ["/ds/{}", "/v1/stream/{}", "/ds/%77{}"])
-def test_the_source_may_be_spelled_in_any_way(
+def test_the_source_may_be_given_in_any_encoding(
     client: httpx.Client, path: str, source: str, spelling: str
 ) -> None:
     assert source.startswith("w")
@@ -233,7 +235,7 @@ def test_the_source_may_be_spelled_in_any_way(
     assert again.status_code == 200
 
 
-def test_forking_and_deleting_at_once(client: httpx.Client, path: str) -> None:
+def test_concurrent_forks_and_deletes(client: httpx.Client, path: str) -> None:
     for n in range(4):
         source, fork = f"{path}/{n}/source", f"{path}/{n}/fork"
         client.put(source, content=b"data", headers=TEXT)

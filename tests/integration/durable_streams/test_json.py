@@ -1,4 +1,4 @@
-"""JSON mode over HTTP: text stays as it was, and what is refused has its status.
+"""JSON mode over HTTP: values are stored unchanged, and refused bodies have their status.
 
 The mode itself is tested in tests/unit/log/test_json_mode.py.
 """
@@ -23,7 +23,7 @@ ELEMENTS = [
 ]
 
 
-def test_elements_are_kept_byte_for_byte(client: httpx.Client, path: str) -> None:
+def test_elements_are_stored_byte_for_byte(client: httpx.Client, path: str) -> None:
     batch = b" [" + b",".join(ELEMENTS) + b"] "
     created = client.put(path, content=batch, headers=JSON)
     assert created.headers["stream-next-offset"] == f"{1:016d}_{len(ELEMENTS):016d}"

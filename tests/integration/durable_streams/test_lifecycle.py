@@ -38,7 +38,7 @@ def client(own_server: Server) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_a_stopping_server_answers_everybody(
+def test_a_stopping_server_answers_all_requests(
     own_server: Server, client: httpx.Client, connect: Connect
 ) -> None:
     client.put("data", content=b"x", headers=TEXT)
@@ -48,7 +48,7 @@ def test_a_stopping_server_answers_everybody(
     upload.send(request("POST", target("data"), TEXT | {"content-length": "2"}, b"y"))
     assert idle.ask("HEAD", target("data")).status == 200
     half.send(b"GET /ds/data HT")
-    # Sent after all of the above, so the server has seen that when it answers this.
+    # The server has received all of the requests above when it answers this one.
     assert idle.ask("HEAD", target("data")).status == 200
 
     own_server.signal(signal.SIGTERM)
@@ -71,7 +71,7 @@ def test_a_stopping_server_answers_everybody(
     assert error_of(client.post("json", content=b"{", headers=JSON))["code"] == "INVALID_JSON"
 
 
-def test_who_does_not_finish_is_not_waited_for_forever(tmp_path: Path, connect: Connect) -> None:
+def test_the_server_stops_although_a_request_never_ends(tmp_path: Path, connect: Connect) -> None:
     with Server(tmp_path / "data", {"TAILRACE_SHUTDOWN_GRACE": "1"}) as server:
         stalled, unread = connect(server), connect(server, receive_bytes=4096)
         stalled.send(request("POST", target("x"), TEXT | {"content-length": "2"}, b"y"))
@@ -84,7 +84,7 @@ def test_who_does_not_finish_is_not_waited_for_forever(tmp_path: Path, connect: 
         assert "Traceback" not in server.output()
 
 
-def test_what_was_acknowledged_while_stopping_is_there(
+def test_appends_acknowledged_while_stopping_are_stored(
     own_server: Server, client: httpx.Client
 ) -> None:
     client.put("data", headers=JSON)
@@ -118,7 +118,7 @@ def test_what_was_acknowledged_while_stopping_is_there(
         assert mine == sorted(mine)
 
 
-def test_everything_survives(own_server: Server, client: httpx.Client) -> None:
+def test_all_state_survives_a_restart(own_server: Server, client: httpx.Client) -> None:
     large = os.urandom(300_000)
     many = [f"{n:02d}" + "x" * 200 for n in range(40)]
     client.put("text", content=b"a", headers={"content-type": "text/plain; x=y"})
@@ -191,7 +191,7 @@ def test_a_second_server_on_the_same_data_is_refused(server: Server) -> None:
     assert httpx.get(f"{server.url}/health", trust_env=False).is_success
 
 
-def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,4 +1,4 @@
-"""Limits of clients as they meet them: a server with small ones, over real connections."""
+"""Limits of clients, over real connections to a server with small ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from durable_streams import DurableStreamError, stream
 
 from devtools.server import Server
-from tailrace.limits import LIVE_RETRY_SECONDS, SPIN_REQUESTS, SPIN_SECONDS
+from tailrace.limits import CLOSED_POLL_REQUESTS, CLOSED_POLL_SECONDS, LIVE_RETRY_SECONDS
 from tests.conftest import StoreSettings
 from tests.integration.durable_streams.conftest import SECONDS, Connect
 from tests.support.wire import CLOSE, START, TEXT, Answer, Connection, eventually, request, target
@@ -39,18 +39,18 @@ def wire(limited: Server, connect: Connect) -> Connection:
     return connect(limited)
 
 
-def patiently(wire: Connection, method: str, where: str, *given: object) -> Answer:
-    """Asks again when told to; all connections are those of one client."""
-    while (answer := wire.ask(method, where, *given)).status == 429:  # type: ignore[arg-type]
+def retry(wire: Connection, method: str, where: str, *more: object) -> Answer:
+    """Send a request, and retry on 429: all connections count as one client."""
+    while (answer := wire.ask(method, where, *more)).status == 429:  # type: ignore[arg-type]
         time.sleep(int(answer.headers["retry-after"]))
     return answer
 
 
-def test_appends_come_no_faster_than_they_may(wire: Connection, path: str) -> None:
-    patiently(wire, "PUT", target(path), TEXT)
+def test_appends_are_limited_to_the_rate(wire: Connection, path: str) -> None:
+    retry(wire, "PUT", target(path), TEXT)
     began = time.monotonic()
     answers: list[Answer] = []
-    # All at once, so that a slow machine does not stay below the rate; else once more.
+    # Concurrent, so that a slow machine exceeds the rate; if it does not, again.
     while not any(answer.status == 429 for answer in answers):
         wire.send(request("POST", target(path), TEXT, b"x") * 40)
         answers += [wire.answer("POST") for _ in range(40)]
@@ -63,17 +63,17 @@ def test_appends_come_no_faster_than_they_may(wire: Connection, path: str) -> No
         assert answer.code == "TOO_MANY_REQUESTS"
         assert answer.headers["retry-after"] == "1"
         assert answer.headers["access-control-allow-origin"] == "*"
-    # What was refused was not done, and reading goes on.
+    # Refused appends are not stored, and reads are not limited.
     assert wire.ask("GET", target(path)).body == b"x" * len(done)
     time.sleep(1)
     assert wire.ask("POST", target(path), TEXT, b"y").status == 204
 
 
 @pytest.mark.parametrize("live", ["long-poll", "sse"])
-def test_as_many_live_reads_as_a_client_may_have(
+def test_live_reads_of_a_client_are_limited(
     limited: Server, connect: Connect, wire: Connection, path: str, live: str
 ) -> None:
-    patiently(wire, "PUT", target(path), TEXT)
+    retry(wire, "PUT", target(path), TEXT)
     where = target(path, live=live, offset=START)
     readers = [connect(limited) for _ in range(3)]
     for each in readers:
@@ -92,30 +92,30 @@ def test_as_many_live_reads_as_a_client_may_have(
         assert answer.headers["retry-after"] == str(LIVE_RETRY_SECONDS)
     assert len(waiting) == 2
     assert wire.ask("GET", target(path)).status == 200
-    # A reader that leaves makes room.
+    # A reader that disconnects is no longer counted.
     waiting[0].close()
     if live == "sse":
-        eventually(lambda: _is_let_in(connect(limited), where), seconds=SECONDS)
+        eventually(lambda: _is_admitted(connect(limited), where), seconds=SECONDS)
         return
-    patiently(wire, "POST", target(path), TEXT, b"news")
+    retry(wire, "POST", target(path), TEXT, b"news")
     assert waiting[1].answer().body == b"news"
     eventually(lambda: wire.ask("GET", where).body == b"news", seconds=SECONDS)
 
 
-def _is_let_in(wire: Connection, where: str) -> bool:
-    """Whether a live read is let in; it goes on until its connection is closed."""
+def _is_admitted(wire: Connection, where: str) -> bool:
+    """Whether a live read is admitted; it lasts until its connection is closed."""
     wire.send(request("GET", where))
     return wire.head()[0] == 200
 
 
-def test_who_spins_at_the_end_of_a_closed_stream_has_to_wait(wire: Connection, path: str) -> None:
-    patiently(wire, "PUT", target(path), TEXT | CLOSE, b"all")
+def test_spinning_at_the_end_of_a_closed_stream_is_429(wire: Connection, path: str) -> None:
+    retry(wire, "PUT", target(path), TEXT | CLOSE, b"all")
     end = wire.ask("HEAD", target(path)).offset
     where = target(path, live="long-poll", offset=end)
-    wire.send(request("GET", where) * (SPIN_REQUESTS + 5))
-    answers = [wire.answer() for _ in range(SPIN_REQUESTS + 5)]
-    assert [answer.status for answer in answers] == [204] * SPIN_REQUESTS + [429] * 5
-    assert 1 <= int(answers[-1].headers["retry-after"]) <= SPIN_SECONDS
+    wire.send(request("GET", where) * (CLOSED_POLL_REQUESTS + 5))
+    answers = [wire.answer() for _ in range(CLOSED_POLL_REQUESTS + 5)]
+    assert [answer.status for answer in answers] == [204] * CLOSED_POLL_REQUESTS + [429] * 5
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= CLOSED_POLL_SECONDS
     assert wire.ask("GET", target(path)).body == b"all"
     assert wire.ask("GET", target(path, live="long-poll", offset="-1")).body == b"all"
 
@@ -123,7 +123,7 @@ def test_who_spins_at_the_end_of_a_closed_stream_has_to_wait(wire: Connection, p
 def test_the_public_python_client_stops_spinning(
     limited: Server, wire: Connection, path: str
 ) -> None:
-    patiently(wire, "PUT", target(path), TEXT | CLOSE, b"all")
+    retry(wire, "PUT", target(path), TEXT | CLOSE, b"all")
     url = f"{limited.url}{target(path)}"
     with (
         pytest.raises(DurableStreamError) as refused,
@@ -134,19 +134,19 @@ def test_the_public_python_client_stops_spinning(
     assert refused.value.status == 429
 
 
-def test_no_more_streams_below_a_prefix_than_there_may_be(wire: Connection, path: str) -> None:
+def test_streams_below_a_prefix_are_limited(wire: Connection, path: str) -> None:
     for name in ("a", "b", "b"):
         where = target(f"few/{path.replace('/', '-')}/{name}")
-        assert patiently(wire, "PUT", where, TEXT).status in (200, 201)
+        assert retry(wire, "PUT", where, TEXT).status in (200, 201)
     where = target(f"few/{path.replace('/', '-')}/c")
-    answer = patiently(wire, "PUT", where, TEXT)
+    answer = retry(wire, "PUT", where, TEXT)
     assert (answer.status, answer.code) == (403, "TOO_MANY_STREAMS")
     assert "retry-after" not in answer.headers
     assert wire.ask("HEAD", where).status == 404
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST"])
-def test_a_compressed_body_is_not_taken_for_content(
+def test_a_compressed_body_is_not_stored_as_content(
     server: Server, connect: Connect, path: str, method: str
 ) -> None:
     wire = connect(server)

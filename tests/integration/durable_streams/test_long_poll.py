@@ -1,4 +1,4 @@
-"""`live=long-poll`: an answer at once if there is one, else when there is one, else 204."""
+"""`live=long-poll`: data at once, or as soon as there is some, or 204."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def assert_live(answer: Answer) -> None:
     assert answer.headers["cache-control"] == "public, max-age=1, stale-if-error=0"
 
 
-def test_data_after_the_offset_is_there_at_once(client: httpx.Client, path: str) -> None:
+def test_data_after_the_offset_is_returned_at_once(client: httpx.Client, path: str) -> None:
     client.put(path, content=b"hello", headers=TEXT)
     answer = client.get(path, params={"live": "long-poll", "offset": "-1"})
     assert (answer.status_code, answer.content) == (200, b"hello")
@@ -78,12 +78,12 @@ def test_new_data_ends_the_wait(
 
 
 @pytest.mark.parametrize("offset", ["now", f"{99:016d}_{0:016d}"], ids=["now", "beyond"])
-def test_what_comes_after_now_ends_the_wait(
+def test_data_after_now_ends_the_wait(
     client: httpx.Client, wire: Connection, path: str, offset: str
 ) -> None:
     client.put(path, content=b"old", headers=TEXT)
     poll(wire, path, offset)
-    # An append that comes before the poll is not for it, so there may have to be another.
+    # The poll does not return an append that precedes it: then another one is needed.
     eventually(lambda: not _append_unheard(client, wire, path), seconds=SECONDS)
     answer = wire.answer()
     assert (answer.status, set(answer.body)) == (200, {ord("!")})
@@ -94,7 +94,7 @@ def _append_unheard(client: httpx.Client, wire: Connection, path: str) -> bool:
     return wire.quiet(0.2)
 
 
-def test_time_is_up(
+def test_a_long_poll_without_news_is_204(
     cramped: Server, cramped_client: httpx.Client, connect: Connect, path: str
 ) -> None:
     cramped_client.put(path, content=b"hello", headers=TEXT)
@@ -113,7 +113,7 @@ def test_time_is_up(
 
 
 @pytest.mark.parametrize("offset", ["now", START])
-def test_the_end_of_a_closed_stream_is_told_at_once(
+def test_the_end_of_a_closed_stream_is_returned_at_once(
     client: httpx.Client, path: str, offset: str
 ) -> None:
     client.put(path, headers=TEXT | CLOSE)
@@ -123,7 +123,9 @@ def test_the_end_of_a_closed_stream_is_told_at_once(
     assert answer.headers["stream-next-offset"] == START
 
 
-def test_the_last_data_of_a_closed_stream_says_so(client: httpx.Client, path: str) -> None:
+def test_the_last_data_of_a_closed_stream_has_stream_closed(
+    client: httpx.Client, path: str
+) -> None:
     client.put(path, content=b"hello", headers=TEXT | CLOSE)
     answer = client.get(path, params={"live": "long-poll", "offset": "-1"})
     assert (answer.status_code, answer.content) == (200, b"hello")
@@ -149,7 +151,7 @@ ENDINGS: dict[str, tuple[Callable[[httpx.Client, str], object], int, bytes, bool
 
 
 @pytest.mark.parametrize(("end", "status", "body", "closed"), ENDINGS.values(), ids=ENDINGS)
-def test_the_end_ends_the_wait(
+def test_closing_or_deleting_ends_the_wait(
     client: httpx.Client,
     wire: Connection,
     path: str,
@@ -170,7 +172,7 @@ def test_the_end_ends_the_wait(
         assert answer.offset == client.head(path).headers["stream-next-offset"]
 
 
-def test_what_appends_nothing_wakes_nobody(
+def test_requests_that_append_nothing_do_not_end_the_wait(
     client: httpx.Client, wire: Connection, path: str
 ) -> None:
     client.put(path, headers=JSON)
@@ -185,7 +187,7 @@ def test_what_appends_nothing_wakes_nobody(
     assert wire.answer().body == b"[2]"
 
 
-def test_an_empty_stream_is_waited_at(client: httpx.Client, wire: Connection, path: str) -> None:
+def test_a_poll_waits_at_an_empty_stream(client: httpx.Client, wire: Connection, path: str) -> None:
     client.put(path, headers=TEXT)
     waiting(wire, path, "-1")
     client.post(path, content=b"first", headers=TEXT)
@@ -193,7 +195,7 @@ def test_an_empty_stream_is_waited_at(client: httpx.Client, wire: Connection, pa
     assert (answer.status, answer.body) == (200, b"first")
 
 
-def test_a_fork_is_woken_by_its_own_appends_only(
+def test_a_poll_of_a_fork_ends_by_its_own_appends_only(
     client: httpx.Client, wire: Connection, path: str
 ) -> None:
     fork = f"{path}/fork"
@@ -207,7 +209,7 @@ def test_a_fork_is_woken_by_its_own_appends_only(
     assert wire.answer().body == b"own"
 
 
-def test_all_who_wait_get_it(client: httpx.Client, connect: Connect, path: str) -> None:
+def test_an_append_ends_all_waits(client: httpx.Client, connect: Connect, path: str) -> None:
     client.put(path, headers=TEXT)
     readers = [connect() for _ in range(20)]
     for reader in readers:
@@ -219,7 +221,7 @@ def test_all_who_wait_get_it(client: httpx.Client, connect: Connect, path: str) 
     assert len({answer.headers["etag"] for answer in answers}) == 1
 
 
-def test_a_reader_may_leave(client: httpx.Client, connect: Connect, path: str) -> None:
+def test_a_reader_may_disconnect(client: httpx.Client, connect: Connect, path: str) -> None:
     client.put(path, headers=TEXT)
     stays, leaves = connect(), connect()
     for reader in (stays, leaves):
@@ -234,7 +236,7 @@ def current_cursor() -> int:
 
 
 @pytest.mark.parametrize("held", ["", "1", "abc", "%D9%A1"])
-def test_a_cursor_of_the_past_or_of_nobody_becomes_the_current_one(
+def test_an_old_or_missing_cursor_becomes_the_current_one(
     wire: Connection, path: str, held: str
 ) -> None:
     wire.ask("PUT", target(path), TEXT, b"x")
@@ -245,21 +247,19 @@ def test_a_cursor_of_the_past_or_of_nobody_becomes_the_current_one(
 
 
 @pytest.mark.parametrize("ahead", [0, 5])
-def test_a_cursor_that_is_not_behind_moves_on(client: httpx.Client, path: str, ahead: int) -> None:
+def test_a_cursor_that_is_not_behind_advances(client: httpx.Client, path: str, ahead: int) -> None:
     client.put(path, content=b"x", headers=TEXT | CLOSE)
     held = current_cursor() + ahead
     for offset in ("-1", "now"):
         query = {"live": "long-poll", "offset": offset, "cursor": str(held)}
         got = int(client.get(path, params=query).headers["stream-cursor"])
-        # Between two requests the clock may pass into the next interval.
+        # The next interval may begin between two requests.
         assert got > held or (ahead == 0 and got == current_cursor())
         assert got - held <= 180
 
 
-def test_polls_do_not_pile_up_behind_one_connection(
-    client: httpx.Client, connect: Connect, path: str
-) -> None:
-    """What waits is one request; the same connection goes on afterwards."""
+def test_pipelined_polls_do_not_pile_up(client: httpx.Client, connect: Connect, path: str) -> None:
+    """One request waits; the next one of the connection is answered after it."""
     client.put(path, headers=TEXT)
     wire = connect()
     waiting(wire, path, START)

@@ -1,4 +1,4 @@
-"""Methods: those that streams have, and the answer to all others."""
+"""Methods of streams, and 405 for all others."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_other_methods_are_405(wire: Connection, path: str, method: str, where: 
 
 
 @pytest.mark.parametrize("method", ["get", "FOO", "G ET", "", "CONNECT"])
-def test_what_is_no_method_is_refused(wire: Connection, path: str, method: str) -> None:
+def test_malformed_methods_are_refused(wire: Connection, path: str, method: str) -> None:
     answer = wire.ask(method, target(path))
     assert answer.status in (400, 405, 501)
     assert answer.body
 
 
-def test_options_says_what_is_allowed(wire: Connection, path: str) -> None:
+def test_options_lists_the_allowed_methods(wire: Connection, path: str) -> None:
     answer = wire.ask("OPTIONS", target(path))
     methods = {name.strip() for name in answer.headers["access-control-allow-methods"].split(",")}
     assert methods == ALLOWED

@@ -1,4 +1,4 @@
-"""Offsets: what they look like, what is none, and where each of them leads."""
+"""Offsets: valid and malformed ones, and the data they return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("live", ["", "&live=long-poll", "&live=sse"])
-def test_what_is_no_offset_is_400(wire: Connection, path: str, live: str) -> None:
+def test_a_malformed_offset_is_400(wire: Connection, path: str, live: str) -> None:
     wire.ask("PUT", target(path), TEXT, b"data")
     answers = {
         offset: wire.ask("GET", f"{target(path)}?offset={offset}{live}") for offset in MALFORMED
@@ -37,14 +37,16 @@ def test_what_is_no_offset_is_400(wire: Connection, path: str, live: str) -> Non
         "live=sse&offset",
     ],
 )
-def test_one_offset_and_only_one(wire: Connection, path: str, query: str) -> None:
+def test_an_offset_is_given_once_and_required_for_live_reads(
+    wire: Connection, path: str, query: str
+) -> None:
     wire.ask("PUT", target(path), TEXT, b"data")
     answer = wire.ask("GET", f"{target(path)}?{query}")
     assert (answer.status, answer.code) == (400, "BAD_OFFSET")
 
 
 @pytest.mark.parametrize("live", ["SSE", "long-poll,sse", "%00"])
-def test_a_live_mode_that_is_none(wire: Connection, path: str, live: str) -> None:
+def test_an_unknown_live_mode_is_400(wire: Connection, path: str, live: str) -> None:
     wire.ask("PUT", target(path), TEXT, b"data")
     answer = wire.ask("GET", f"{target(path)}?offset=-1&live={live}")
     assert (answer.status, answer.code) == (400, "BAD_PARAMETER")
@@ -54,7 +56,9 @@ def test_a_live_mode_that_is_none(wire: Connection, path: str, live: str) -> Non
     "query",
     ["offset=x", "live=sse", "live=long-poll&offset=now", "live=x"],
 )
-def test_whether_the_stream_exists_is_asked_first(wire: Connection, path: str, query: str) -> None:
+def test_a_missing_stream_is_404_before_bad_parameters_are_400(
+    wire: Connection, path: str, query: str
+) -> None:
     answer = wire.ask("GET", f"{target(path)}?{query}")
     assert (answer.status, answer.code) == (404, "STREAM_NOT_FOUND")
 
@@ -63,7 +67,7 @@ def test_whether_the_stream_exists_is_asked_first(wire: Connection, path: str, q
     "query",
     ["", "?", "?x=y&offset=-1", "?Offset=now", "?offset=%2D1", "?&&", "?a&b=%"],
 )
-def test_the_beginning_is_the_default_and_the_unknown_is_ignored(
+def test_the_default_is_the_beginning_and_unknown_parameters_are_ignored(
     wire: Connection, path: str, query: str
 ) -> None:
     wire.ask("PUT", target(path), TEXT, b"data")
@@ -71,7 +75,7 @@ def test_the_beginning_is_the_default_and_the_unknown_is_ignored(
     assert (answer.status, answer.body) == (200, b"data")
 
 
-def test_offsets_grow_as_text_and_lead_to_the_rest(client: httpx.Client, path: str) -> None:
+def test_offsets_increase_as_text_and_return_the_rest(client: httpx.Client, path: str) -> None:
     created = client.put(path, headers=TEXT)
     offsets = [created.headers["stream-next-offset"]]
     bodies = [b"x" * size for size in (1, 9, 10, 99, 1, 300)]
@@ -91,7 +95,7 @@ def test_offsets_grow_as_text_and_lead_to_the_rest(client: httpx.Client, path: s
 
 @pytest.mark.parametrize("offset", [f"{2:016d}_{4:016d}", "9" * 16 + "_" + "9" * 16])
 @pytest.mark.parametrize("closed", [False, True])
-def test_past_the_tail_is_the_tail(
+def test_an_offset_past_the_tail_is_the_tail(
     client: httpx.Client, path: str, offset: str, closed: bool
 ) -> None:
     client.put(path, content=b"data", headers=TEXT | (CLOSE if closed else {}))
@@ -114,7 +118,7 @@ def test_an_empty_stream_has_a_real_offset(client: httpx.Client, path: str) -> N
 @pytest.mark.parametrize(
     ("headers", "body", "empty"), [(TEXT, b"data", b""), (JSON, b"[1]", b"[]"), ({}, b"", b"")]
 )
-def test_now(
+def test_now_returns_the_tail(
     client: httpx.Client,
     path: str,
     closed: bool,

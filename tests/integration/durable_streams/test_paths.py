@@ -1,4 +1,4 @@
-"""Paths: which spellings name the same stream, which do not, and which name none."""
+"""Paths: encodings that name the same stream, different streams, or no stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.wire import TEXT, Connection, target
         ("x?offset=-1", "x"),
     ],
 )
-def test_the_same_stream(wire: Connection, path: str, one: str, other: str) -> None:
+def test_paths_that_name_the_same_stream(wire: Connection, path: str, one: str, other: str) -> None:
     assert wire.ask("PUT", target(f"{path}/{one}"), TEXT, b"data").status == 201
     assert wire.ask("GET", target(f"{path}/{other}")).body == b"data"
     assert wire.ask("PUT", target(f"{path}/{other}"), TEXT).status == 200
@@ -47,7 +47,9 @@ def test_the_same_stream(wire: Connection, path: str, one: str, other: str) -> N
         ("a;v=1", "a"),
     ],
 )
-def test_another_stream(wire: Connection, path: str, one: str, other: str) -> None:
+def test_paths_that_name_different_streams(
+    wire: Connection, path: str, one: str, other: str
+) -> None:
     assert wire.ask("PUT", target(f"{path}/{one}"), TEXT, b"one").status == 201
     assert wire.ask("GET", target(f"{path}/{other}")).status == 404
     assert wire.ask("PUT", target(f"{path}/{other}"), TEXT, b"other").status == 201
@@ -75,21 +77,21 @@ def test_both_prefixes_name_the_same_stream(wire: Connection, path: str) -> None
         "",
     ],
 )  # fmt: skip
-def test_no_stream_at_all(wire: Connection, path: str) -> None:
+def test_invalid_paths_are_refused(wire: Connection, path: str) -> None:
     for method in ("PUT", "GET"):
         answer = wire.ask(method, f"/v1/stream/{path}")
         assert (answer.status, answer.code) == (400, "BAD_PATH")
 
 
 @pytest.mark.parametrize("path", ["\xc3\xa9", "\xff", "a\x00b", "a\x7fb", "a b"])
-def test_bytes_that_no_url_has(wire: Connection, path: str) -> None:
+def test_bytes_outside_ascii_in_a_url_are_refused(wire: Connection, path: str) -> None:
     answer = wire.ask("PUT", target(path), TEXT)
     assert answer.status == 400
     assert answer.code == "BAD_REQUEST"
 
 
 @pytest.mark.parametrize("path", ["...", "a..b", ".a/b."])
-def test_dots_that_are_no_steps(wire: Connection, path: str) -> None:
+def test_dots_that_are_no_path_segments_are_accepted(wire: Connection, path: str) -> None:
     assert wire.ask("PUT", target(path), TEXT, b"dots").status == 201
     assert wire.ask("GET", target(path)).body == b"dots"
 
@@ -98,7 +100,7 @@ def test_dots_that_are_no_steps(wire: Connection, path: str) -> None:
     "path",
     ["__ds", "__ds/jwks.json", "__d%73/x", "__ds?x=y"],
 )
-def test_what_is_reserved(wire: Connection, path: str) -> None:
+def test_reserved_paths_are_refused(wire: Connection, path: str) -> None:
     for prefix in ("/v1/stream/", "/ds/"):
         for method in ("PUT", "GET", "HEAD", "POST", "DELETE"):
             answer = wire.ask(method, prefix + path)
@@ -110,7 +112,7 @@ def test_what_is_reserved(wire: Connection, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["__dsx", "x/__ds", "__DS"])
-def test_what_only_looks_reserved(wire: Connection, path: str) -> None:
+def test_paths_that_only_look_reserved_are_accepted(wire: Connection, path: str) -> None:
     assert wire.ask("PUT", target(path), TEXT).status == 201
 
 
@@ -124,17 +126,17 @@ def test_what_only_looks_reserved(wire: Connection, path: str) -> None:
         ("q/" * 20_000, 414),
     ],
 )
-def test_how_long_a_path_may_be(wire: Connection, path: str, status: int) -> None:
+def test_the_length_of_a_path_is_limited(wire: Connection, path: str, status: int) -> None:
     answer = wire.ask("PUT", target(path), TEXT)
     assert answer.status == status
     if status == 414:
         assert answer.code == "PATH_TOO_LONG"
-    # The connection is none the worse for it.
+    # The connection can still be used.
     assert wire.ask("HEAD", target(path)).status == (200 if status == 201 else 414)
 
 
 @pytest.mark.parametrize("spelling", ["http://localhost/v1/stream/{}", "HTTP://other:1/ds/{}"])
-def test_a_whole_url_as_the_target(wire: Connection, path: str, spelling: str) -> None:
+def test_an_absolute_url_as_the_target(wire: Connection, path: str, spelling: str) -> None:
     wire.ask("PUT", target(path), TEXT, b"data")
     assert wire.ask("GET", spelling.format(path)).body == b"data"
     assert wire.ask("POST", spelling.format(path), TEXT, b"!").status == 204
@@ -143,6 +145,6 @@ def test_a_whole_url_as_the_target(wire: Connection, path: str, spelling: str) -
 @pytest.mark.parametrize(
     "prefix", ["/v1/stream", "/v1//stream/", "//v1/stream/", "/V1/stream/", "/DS/"]
 )
-def test_other_prefixes_are_no_streams(wire: Connection, path: str, prefix: str) -> None:
+def test_other_prefixes_are_refused(wire: Connection, path: str, prefix: str) -> None:
     answer = wire.ask("PUT", f"{prefix}/{path}" if prefix == "/v1//stream/" else prefix + path)
     assert answer.status in (400, 404, 405)

@@ -1,4 +1,4 @@
-"""Idempotent producers: the answer to each kind of request, on the wire.
+"""Idempotent producers: the answer to each kind of request over HTTP.
 
 Every row of the protocol's table is in tests/unit/log/test_producers.py.
 """
@@ -25,7 +25,7 @@ TABLE: list[tuple[list[Sent], Sent, int, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("before", "sent", "status", "headers"), TABLE)
-def test_the_table(
+def test_the_answers_to_a_producer(
     client: httpx.Client,
     path: str,
     before: list[Sent],
@@ -57,7 +57,9 @@ def test_the_table(
     "value",
     ["", "0, 0", "\xb2", str(MOST + 1)],
 )
-def test_a_number_that_is_none(wire: Connection, path: str, name: str, value: str) -> None:
+def test_a_malformed_epoch_or_sequence_is_refused(
+    wire: Connection, path: str, name: str, value: str
+) -> None:
     wire.ask("PUT", target(path), TEXT)
     answer = wire.ask("POST", target(path), TEXT | producer("p", 0, 0) | {name: value}, b"x")
     assert (answer.status, answer.code) == (400, "BAD_HEADER")
@@ -73,7 +75,9 @@ def test_a_number_that_is_none(wire: Connection, path: str, name: str, value: st
         ["producer-epoch", "producer-seq"],
     ],
 )
-def test_all_three_headers_or_none(client: httpx.Client, path: str, names: list[str]) -> None:
+def test_producer_headers_come_together_or_not_at_all(
+    client: httpx.Client, path: str, names: list[str]
+) -> None:
     client.put(path, headers=TEXT)
     some = {name: value for name, value in producer("p", 0, 0).items() if name in names}
     for body in (b"x", b""):
@@ -86,14 +90,14 @@ def test_all_three_headers_or_none(client: httpx.Client, path: str, names: list[
     ("name", "status"),
     [("", 400), ("p" * 256, 200), ("p" * 257, 400), ("\xff\xfe", 200), ('"{}\\', 200)],
 )
-def test_names(wire: Connection, path: str, name: str, status: int) -> None:
+def test_names_of_producers(wire: Connection, path: str, name: str, status: int) -> None:
     wire.ask("PUT", target(path), TEXT)
     assert wire.ask("POST", target(path), TEXT | producer(name, 0, 0), b"x").status == status
     if status == 200:
         assert wire.ask("POST", target(path), TEXT | producer(name, 0, 0), b"x").status == 204
 
 
-def test_a_retry_that_also_wants_to_close_does_not(client: httpx.Client, path: str) -> None:
+def test_a_retry_with_stream_closed_does_not_close(client: httpx.Client, path: str) -> None:
     client.put(path, headers=TEXT)
     headers = TEXT | producer("p", 0, 0)
     client.post(path, content=b"x", headers=headers)
@@ -104,7 +108,7 @@ def test_a_retry_that_also_wants_to_close_does_not(client: httpx.Client, path: s
     assert "stream-closed" not in client.head(path).headers
 
 
-def test_of_many_at_once_one_is_stored(client: httpx.Client, path: str) -> None:
+def test_one_of_many_concurrent_retries_is_stored(client: httpx.Client, path: str) -> None:
     client.put(path, headers=TEXT)
     with ThreadPoolExecutor(10) as pool:
         answers = pool.map(
@@ -115,7 +119,7 @@ def test_of_many_at_once_one_is_stored(client: httpx.Client, path: str) -> None:
     assert len(client.get(path).content) == 1
 
 
-def test_sequences_sent_without_waiting_are_taken_in_order(wire: Connection, path: str) -> None:
+def test_pipelined_sequences_are_stored_in_order(wire: Connection, path: str) -> None:
     wire.ask("PUT", target(path), TEXT)
     bodies = [b"%d;" % n for n in range(10)]
     wire.send(

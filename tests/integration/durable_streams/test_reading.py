@@ -1,4 +1,4 @@
-"""GET and HEAD: headers, exact bytes, and readers beside a writer."""
+"""GET and HEAD: headers, exact bytes, and concurrent readers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.wire import CLOSE, START, TEXT, Connection, target
 UNWANTED = ("stream-forked-from", "stream-fork-offset", "stream-fork-sub-offset", "server")
 
 
-def test_a_read(client: httpx.Client, path: str) -> None:
+def test_a_read_returns_the_data_and_its_offset(client: httpx.Client, path: str) -> None:
     client.put(path, content=b"hello", headers={"content-type": "text/plain; charset=utf-8"})
     read = client.get(path)
     assert (read.status_code, read.content) == (200, b"hello")
@@ -28,7 +28,7 @@ def test_a_read(client: httpx.Client, path: str) -> None:
     assert not [name for name in UNWANTED if name in read.headers]
 
 
-def test_the_end_is_told_by_stream_closed_only(client: httpx.Client, path: str) -> None:
+def test_only_stream_closed_marks_the_end(client: httpx.Client, path: str) -> None:
     client.put(path, content=b"hello", headers=TEXT)
     assert "stream-closed" not in client.get(path).headers
     client.post(path, headers=CLOSE)
@@ -49,26 +49,28 @@ def test_the_end_is_told_by_stream_closed_only(client: httpx.Client, path: str) 
         (TEXT | CLOSE, {"stream-closed": "true"}),
     ],
 )
-def test_head(wire: Connection, path: str, headers: dict[str, str], seen: dict[str, str]) -> None:
+def test_head_describes_the_stream(
+    wire: Connection, path: str, headers: dict[str, str], seen: dict[str, str]
+) -> None:
     wire.ask("PUT", target(path), headers, b"hello")
     answer = wire.ask("HEAD", target(path))
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/plain"
     assert answer.offset == f"{1:016d}_{5:016d}"
     assert answer.headers["cache-control"] == "no-store"
-    told = ("stream-ttl", "stream-expires-at", "stream-closed")
-    assert {name: answer.headers[name] for name in told if name in answer.headers} == seen
-    # No body, whatever the headers say: the next answer begins right behind them.
+    properties = ("stream-ttl", "stream-expires-at", "stream-closed")
+    assert {name: answer.headers[name] for name in properties if name in answer.headers} == seen
+    # There is no body, although Content-Length may say so: the next answer follows at once.
     assert wire.ask("GET", target(path)).body == b"hello"
 
 
-def test_head_of_what_is_not_there_has_no_body(wire: Connection, path: str) -> None:
+def test_head_of_a_missing_stream_has_no_body(wire: Connection, path: str) -> None:
     for method in ("HEAD", "HEAD", "GET"):
         assert wire.ask(method, target(path)).status == 404
 
 
 @pytest.mark.parametrize("size", [1, 65_537, (5 << 20) + 3], ids="{} bytes".format)
-def test_bodies_of_every_size_come_back_as_they_were(
+def test_bodies_of_every_size_are_returned_unchanged(
     client: httpx.Client, path: str, size: int
 ) -> None:
     data = random.Random(size).randbytes(size)
@@ -81,7 +83,7 @@ def test_bodies_of_every_size_come_back_as_they_were(
     assert whole == data + data[::-1]
 
 
-def test_readers_beside_a_writer_see_a_prefix(client: httpx.Client, path: str) -> None:
+def test_concurrent_readers_see_a_prefix(client: httpx.Client, path: str) -> None:
     client.put(path, headers=TEXT)
     random_ = random.Random(5)
     bodies = [b"<%d %b>" % (n, b"." * random_.randrange(2000)) for n in range(60)]

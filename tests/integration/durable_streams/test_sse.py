@@ -1,4 +1,4 @@
-"""`live=sse`: the exact bytes of events, and everything that may happen to a live reader."""
+"""`live=sse`: the exact bytes of events, and the lifetime of event streams."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from tests.support.wire import (
 
 
 def whole(connection: Connection, path: str, offset: str = "-1") -> bytes:
-    """All of a response that ends by itself."""
+    """Read the whole of a response that ends by itself."""
     return connection.ask("GET", target(path, live="sse", offset=offset)).body
 
 
-def test_the_head(client: httpx.Client, wire: Connection, path: str) -> None:
+def test_the_headers_of_an_event_stream(client: httpx.Client, wire: Connection, path: str) -> None:
     client.put(path, headers=TEXT)
     headers = EventStream(wire, path).headers
     assert headers["content-type"] == "text/event-stream"
@@ -51,7 +51,9 @@ def test_the_head(client: httpx.Client, wire: Connection, path: str) -> None:
     assert COMMON_HEADERS.items() <= dict(headers).items()
 
 
-def test_the_exact_bytes(client: httpx.Client, wire: Connection, path: str) -> None:
+def test_the_exact_bytes_of_a_closed_stream(
+    client: httpx.Client, wire: Connection, path: str
+) -> None:
     client.put(path, content=b"hello", headers=TEXT | CLOSE)
     assert whole(wire, path) == (
         b"event: data\ndata:hello\n\n"
@@ -142,7 +144,7 @@ def test_no_payload_can_forge_an_event(
         ("image/png", True),
     ],
 )
-def test_only_text_and_json_go_as_they_are(
+def test_only_text_and_json_are_not_encoded(
     client: httpx.Client, wire: Connection, path: str, kind: str, encoded: bool
 ) -> None:
     client.put(path, content=b'"a"', headers={"content-type": kind} | CLOSE)
@@ -150,8 +152,8 @@ def test_only_text_and_json_go_as_they_are(
     expected = "base64" if encoded else None
     assert events.headers.get("stream-sse-data-encoding") == expected
     data, _ = events.pair()
-    shown = base64.b64decode(data, validate=True).decode() if encoded else data
-    assert shown.strip("[]") == '"a"'
+    text = base64.b64decode(data, validate=True).decode() if encoded else data
+    assert text.strip("[]") == '"a"'
 
 
 def test_every_binary_event_decodes_by_itself(
@@ -213,7 +215,7 @@ def test_a_control_event_after_every_data_event(
         assert "streamClosed" not in control
 
 
-def test_nothing_is_lost_or_doubled_beside_a_writer(
+def test_a_reader_beside_a_writer_gets_every_message_once(
     client: httpx.Client, connect: Connect, path: str
 ) -> None:
     client.put(path, headers=JSON)
@@ -293,7 +295,7 @@ def test_closing_ends_the_response_after_the_last_data(
         "streamClosed": True,
     }
     assert not any("streamClosed" in event.data for event in rest[:-1])
-    # The terminating chunk has come: the connection can be used again.
+    # The last chunk was sent: the connection can be used again.
     assert wire.ask("HEAD", target(path)).status == 200
 
 
@@ -325,7 +327,7 @@ def test_deleting_ends_the_response(
 
 @pytest.fixture(scope="module")
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that keeps little in memory and cleans up at once."""
+    """A server that keeps little in memory and evicts streams at once."""
     env = {
         "TAILRACE_CHUNK_BYTES": "1024",
         "TAILRACE_HOT_BYTES": "0",
@@ -340,7 +342,7 @@ BACKLOG = 20
 
 
 def lagging(server: Server, connect: Connect, path: str) -> EventStream:
-    """A reader with more before it than the buffers between it and the server hold."""
+    """A reader that is behind by more data than the buffers between it and the server hold."""
     url = f"{server.url}{target(path)}"
     with httpx.Client(trust_env=False, timeout=SECONDS) as client:
         client.put(url, headers=TEXT)
@@ -351,14 +353,14 @@ def lagging(server: Server, connect: Connect, path: str) -> EventStream:
     return events
 
 
-def test_deleting_ends_the_response_of_a_reader_who_is_behind(
+def test_deleting_ends_the_response_of_a_reader_that_is_behind(
     forgetful: Server, connect: Connect, path: str
 ) -> None:
     events = lagging(forgetful, connect, path)
     assert connect(forgetful).ask("DELETE", target(path)).status == 204
     eventually(lambda: not list(forgetful.data.glob("bodies/*/*")), seconds=SECONDS)
     seen = 1
-    # In order or by hanging up, but it has to end.
+    # It has to end, by its last chunk or by a closed connection.
     with contextlib.suppress(Hangup):
         for event in events:
             seen += event.kind == "data"
@@ -366,44 +368,46 @@ def test_deleting_ends_the_response_of_a_reader_who_is_behind(
     assert "Traceback" not in forgetful.output()
 
 
-def test_a_reader_who_was_behind_waits_like_any_other(
+def test_a_reader_that_has_caught_up_gets_new_appends(
     forgetful: Server, connect: Connect, path: str
 ) -> None:
-    """Meanwhile the server let go of the stream and opened it anew."""
+    """Meanwhile the server has evicted the stream and opened it again."""
     events = lagging(forgetful, connect, path)
     writer = connect(forgetful)
     for n in range(40):
         assert writer.ask("PUT", target(f"{path}/{n}"), TEXT).status == 201
     events.caught_up()
-    # Nothing happens before this, so nothing may come before it.
+    # There was no append before this one, so there may be no event before it.
     writer.ask("POST", target(path), TEXT, b"news")
     assert events.pair()[0] == "news"
 
 
 @pytest.fixture
 def lasting(store_settings: StoreSettings, tmp_path: Path) -> Iterator[Server]:
-    """A server whose responses end by nothing but the end of their stream."""
+    """A server whose event streams do not end before their stream."""
     env = {"TAILRACE_SSE_LIFETIME": "3600", "TAILRACE_SSE_KEEP_ALIVE": "0.2"}
     with Server(tmp_path / "data", {**store_settings(), **env}) as server:
         yield server
 
 
-def test_a_reader_whose_line_was_full_gets_what_another_got_meanwhile(
+def test_a_slow_reader_gets_what_was_appended_while_its_buffers_were_full(
     lasting: Server, connect: Connect, path: str
 ) -> None:
     writer = connect(lasting)
     # More than the buffers between the server and a client that does not read.
     large = b"x" * (4 << 20)
     assert writer.ask("PUT", target(path), TEXT, large).status == 201
-    told = False
-    # A client that stands still for 30 s, as a busy machine may let it, is hung up on.
-    while not told:
+    delivered_late = False
+    # The server disconnects a client that does not read for 30 s, as on a busy machine.
+    while not delivered_late:
         with contextlib.suppress(Hangup, ConnectionResetError):
-            told = _told_late(writer, connect(lasting), connect(lasting, receive_bytes=4096), path)
+            delivered_late = _delivered_late(
+                writer, connect(lasting), connect(lasting, receive_bytes=4096), path
+            )
 
 
-def _told_late(writer: Connection, quick: Connection, slow: Connection, path: str) -> bool:
-    """Whether a slow reader gets an append that was delivered while its line was full."""
+def _delivered_late(writer: Connection, quick: Connection, slow: Connection, path: str) -> bool:
+    """Whether a slow reader gets an append that others got while its buffers were full."""
     slow.send(request("GET", target(path, live="sse", offset="-1")))
     assert slow.head()[0] == 200
     events = EventStream(quick, path, "now").caught_up()
@@ -417,13 +421,13 @@ def _told_late(writer: Connection, quick: Connection, slow: Connection, path: st
     raise AssertionError("the response ended")
 
 
-def test_silence_is_broken_by_comments_and_the_response_ends(
+def test_an_idle_response_has_keep_alive_comments_and_ends(
     cramped: Server, cramped_client: httpx.Client, connect: Connect, path: str
 ) -> None:
     cramped_client.put(path, headers=TEXT)
     wire = connect(cramped)
     comments: list[bytes] = []
-    # A server that stands still for longer than a response lives has no time for comments.
+    # A server that was suspended for the lifetime of a response sends no comments.
     while not comments:
         began = time.monotonic()
         wire.send(request("GET", target(path, live="sse", offset="-1")))
@@ -432,7 +436,7 @@ def test_silence_is_broken_by_comments_and_the_response_ends(
         assert time.monotonic() - began > 0.8
     [control] = parsed(first)
     assert all(re.fullmatch(rb":[^\r\n]*\n\n", comment) for comment in comments)
-    # And then it goes on where it was, on the same connection.
+    # The connection can be used again, from the same offset.
     cramped_client.post(path, content=b"next", headers=TEXT)
     events = EventStream(wire, path, control.control["streamNextOffset"])
     assert events.pair()[0] == "next"
@@ -442,7 +446,7 @@ def test_silence_is_broken_by_comments_and_the_response_ends(
     ("query", "status", "code"),
     [("?live=sse", 400, "BAD_OFFSET"), ("?live=sse&offset=x", 400, "BAD_OFFSET")],
 )
-def test_a_bad_request_is_no_event_stream(
+def test_a_bad_request_is_400_and_no_event_stream(
     client: httpx.Client, wire: Connection, path: str, query: str, status: int, code: str
 ) -> None:
     client.put(path, headers=TEXT)
@@ -450,14 +454,14 @@ def test_a_bad_request_is_no_event_stream(
     assert (answer.status, answer.code) == (status, code)
 
 
-def test_what_is_missing_is_no_event_stream(wire: Connection, path: str) -> None:
+def test_a_missing_stream_is_404_and_no_event_stream(wire: Connection, path: str) -> None:
     for offset in ("-1", "now"):
         answer = wire.ask("GET", target(path, live="sse", offset=offset))
         assert (answer.status, answer.code) == (404, "STREAM_NOT_FOUND")
 
 
 @pytest.mark.parametrize("ahead", [0, 3])
-def test_the_cursor_moves_on(client: httpx.Client, connect: Connect, path: str, ahead: int) -> None:
+def test_the_cursor_advances(client: httpx.Client, connect: Connect, path: str, ahead: int) -> None:
     client.put(path, content=b"x", headers=TEXT)
     current = int(EventStream(connect(), path).pair()[1]["streamCursor"])
     held = current + ahead
@@ -479,7 +483,9 @@ def test_http_1_0_gets_events_until_the_connection_ends(
     assert [event.kind for event in parsed(wire.rest())] == ["data", "control"]
 
 
-def test_many_readers_get_the_same(client: httpx.Client, connect: Connect, path: str) -> None:
+def test_many_readers_get_the_same_events(
+    client: httpx.Client, connect: Connect, path: str
+) -> None:
     client.put(path, headers=TEXT)
     readers = [EventStream(connect(), path).caught_up() for _ in range(10)]
     leaving = connect()
@@ -492,7 +498,7 @@ def test_many_readers_get_the_same(client: httpx.Client, connect: Connect, path:
         assert "".join(event.data for event in events if event.kind == "data") == "onetwo"
 
 
-def test_a_fork_shows_its_own_appends_only(
+def test_events_of_a_fork_have_its_own_appends_only(
     client: httpx.Client, wire: Connection, path: str
 ) -> None:
     fork = f"{path}/fork"
@@ -505,7 +511,9 @@ def test_a_fork_shows_its_own_appends_only(
     assert events.pair()[0] == "own"
 
 
-def test_head_of_a_live_url_ends(wire: Connection, client: httpx.Client, path: str) -> None:
+def test_head_of_a_live_url_returns_at_once(
+    wire: Connection, client: httpx.Client, path: str
+) -> None:
     client.put(path, headers=TEXT)
     answer = wire.ask("HEAD", target(path, live="sse", offset="-1"))
     assert (answer.status, answer.headers["content-type"]) == (200, "text/plain")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from tailrace.auth.jws import made
+from tailrace.auth.jws import sign_token
 from tailrace.auth.keys import Keys
 from tailrace.settings import Settings
 from tests.support.auth import SECONDS, SECRET, by_hand, hex_mac
@@ -77,9 +77,9 @@ def _tampered() -> Iterator[Shown]:
     """Good credentials, and the same with one character another, each in turn."""
     claims = {"scope": "read", "streams": ["chat/*"], "exp": SECONDS + 60}
     tokens = {
-        "authorization": made(claims, SECRET.encode(), "HS256"),
+        "authorization": sign_token(claims, SECRET.encode(), "HS256"),
         "x-signed": _signed("chat/room-1", SECRET),
-        "x-jid": made({"ext": "{}"}, SECRET.encode(), "HS256"),
+        "x-jid": sign_token({"ext": "{}"}, SECRET.encode(), "HS256"),
     }
     for name, token in tokens.items():
         for at in range(-1, len(token)):
@@ -101,7 +101,7 @@ def _borders() -> Iterator[Shown]:
             for claim, at in (("exp", 0), ("exp", age), ("nbf", 0), ("nbf", 30), ("iat", 30)):
                 claims = {"scope": "read", "streams": "**", "exp": SECONDS + 60, "ext": "who"}
                 claims[claim] = SECONDS + at + beside
-                token = made(claims, SECRET.encode(), "HS256")
+                token = sign_token(claims, SECRET.encode(), "HS256")
                 yield Shown(
                     authorizer, "chat/room-1", headers=[("authorization", f"Bearer {token}")]
                 )
@@ -119,7 +119,7 @@ def _refused() -> Iterator[Shown]:
         yield Shown(0, "chat/room-1", headers=[("authorization", f"Bearer {token}")])
         yield Shown(0, "chat/room-1", headers=[named, ("x-jid", token)])
     for length in (5000, 7000):
-        long = made({**json.loads(claims), "sub": "x" * length}, SECRET.encode(), "HS256")
+        long = sign_token({**json.loads(claims), "sub": "x" * length}, SECRET.encode(), "HS256")
         yield Shown(0, "chat/room-1", headers=[("authorization", f"Bearer {long}")])
         spelling = '"chat/room-1"' + " " * length
         signed = _signed("chat/room-1", SECRET, spelling)
@@ -135,7 +135,7 @@ def _any(chance: random.Random) -> Shown:
         query=chance.choice([[], ["offset=-1"], ["offset=now", "live=long-poll"], ["a=1"]])[:],
     )
     settings = AUTHORIZERS[shown.authorizer]
-    keys = Keys.of(settings)
+    keys = Keys.from_settings(settings)
     if chance.random() < 0.5:
         _place(chance, shown, "x-signed", "signed", _any_signed(chance, shown.path, keys))
     if chance.random() < 0.45:
@@ -233,7 +233,7 @@ def _any_bearer(chance: random.Random, path: str, settings: Settings) -> str:
     for name in list(claims):
         if chance.random() < 0.02:
             del claims[name]
-    return _token(chance, claims, Keys.of(settings), settings.jwt_algorithm)
+    return _token(chance, claims, Keys.from_settings(settings), settings.jwt_algorithm)
 
 
 def _any_streams(chance: random.Random, path: str) -> Any:
@@ -268,7 +268,7 @@ def _any_jid(chance: random.Random, keys: Keys) -> str:
 def _token(chance: random.Random, claims: dict[str, Any], keys: Keys, algorithm: str) -> str:
     secret = _secret(chance, keys.jwt)
     if chance.random() < 0.75:
-        return made(claims, secret.encode(), algorithm)
+        return sign_token(claims, secret.encode(), algorithm)
     headers: list[Any] = [
         {"typ": "JWT", "alg": "HS256"}, {"alg": "HS256", "kid": "1"}, {"alg": "hs256"},
         {"alg": "none"},

@@ -18,12 +18,12 @@ from infra.viewer_request import code
 from tailrace.auth.authorizer import Authorizer, Operation
 from tailrace.auth.credentials import Credentials, parse_credentials
 from tailrace.aws.edge import edge_token
-from tailrace.aws.edge.key_document import entries
+from tailrace.aws.edge.key_document import build_entries
 from tailrace.aws.edge.origin_guard import OriginGuard
-from tailrace.aws.edge.origin_secret import FixedSecret
+from tailrace.aws.edge.origin_secret import StaticOriginSecret
 from tailrace.errors import TailraceError
+from tailrace.log.paths import stream_path
 from tailrace.web.asgi import Message, Receive, Scope, Send
-from tailrace.web.paths import stream_path
 from tests.integration.edge.requests import AUTHORIZERS, requests
 from tests.support.auth import NOW
 
@@ -44,7 +44,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
     given = {
         "code": code(),
         "now": NOW,
-        "stores": [entries(settings, ORIGIN_SECRET.encode()) for settings in AUTHORIZERS],
+        "stores": [build_entries(settings, ORIGIN_SECRET.encode()) for settings in AUTHORIZERS],
         "cases": cases,
     }
     file = tmp_path_factory.mktemp("agreement") / "cases.json"
@@ -66,12 +66,14 @@ def allowed(case: Mapping[str, Any]) -> str:
     )
     authorizer = Authorizer(AUTHORIZERS[case["store"]])
     try:
-        return authorizer.decide(Operation.READ, stream_path(case["path"]), credentials, NOW).reason
+        return authorizer.authorize(
+            Operation.READ, stream_path(case["path"]), credentials, NOW
+        ).reason
     except TailraceError as error:
         return type(error).__name__
 
 
-def test_the_edge_passes_nobody_whom_the_origin_would_refuse(judged: list[Case]) -> None:
+def test_the_edge_authorizes_no_request_that_the_origin_would_refuse(judged: list[Case]) -> None:
     outcomes: Counter[tuple[str, bool]] = Counter()
     for case, edge in judged:
         outcomes[allowed(case), edge["pass"] is not None] += 1
@@ -87,7 +89,7 @@ def test_the_edge_passes_nobody_whom_the_origin_would_refuse(judged: list[Case])
     assert shared >= good * LEAST_SHARED
 
 
-def test_who_passes_leaves_nothing_of_the_credentials_behind(judged: list[Case]) -> None:
+def test_verified_reads_carry_no_credentials(judged: list[Case]) -> None:
     for case, edge in judged:
         if edge["pass"] is None:
             continue
@@ -107,11 +109,11 @@ def test_who_passes_leaves_nothing_of_the_credentials_behind(judged: list[Case])
         assert edge["pass"].encode() == edge_token.sign(key, edge["path"].encode())
 
 
-def test_who_does_not_pass_shares_with_nobody(judged: list[Case]) -> None:
+def test_unverified_reads_are_not_shared(judged: list[Case]) -> None:
     assert all(edge["alone"] for _, edge in judged if edge["pass"] is None)
 
 
-async def test_the_origin_judges_the_rest_as_if_there_were_no_edge(judged: list[Case]) -> None:
+async def test_the_origin_judges_other_requests_as_without_an_edge(judged: list[Case]) -> None:
     seen: list[Scope] = []
 
     async def inside(scope: Scope, _: Receive, __: Send) -> None:
@@ -123,7 +125,7 @@ async def test_the_origin_judges_the_rest_as_if_there_were_no_edge(judged: list[
     async def send(message: Message) -> None:
         raise AssertionError(message)
 
-    authorizer = OriginGuard(inside, FixedSecret(ORIGIN_SECRET))
+    authorizer = OriginGuard(inside, StaticOriginSecret(ORIGIN_SECRET))
     rest = [(case, edge) for case, edge in judged if edge["pass"] is None]
     for case, edge in rest:
         headers = as_a_function_url_has_them(edge["headers"])

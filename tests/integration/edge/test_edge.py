@@ -1,4 +1,4 @@
-"""What the edge keeps and what it lets wait together: Varnish and edge.mjs for CloudFront."""
+"""Caching and collapsing at the edge: Varnish and edge.mjs for CloudFront."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def always(status: int, headers: dict[str, str], body: bytes = b"") -> Answer:
     return lambda exchange: exchange.send(status, headers, body)
 
 
-async def until(authorizer: threading.Event) -> None:
-    assert await asyncio.to_thread(authorizer.wait, SECONDS)
+async def until(gate: threading.Event) -> None:
+    assert await asyncio.to_thread(gate.wait, SECONDS)
 
 
 def outcome(answer: httpx.Response) -> str:
@@ -49,19 +49,19 @@ def outcome(answer: httpx.Response) -> str:
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, b"news"), (204, b"")])
-async def test_all_who_wait_for_the_same_cost_one_origin_request(
+async def test_long_polls_of_one_position_share_one_origin_request(
     viewer: httpx.AsyncClient, origins: Origins, path: str, status: int, body: bytes
 ) -> None:
-    authorizer = threading.Event()
+    gate = threading.Event()
 
     def answer(exchange: Exchange) -> None:
-        authorizer.wait(SECONDS)
+        gate.wait(SECONDS)
         exchange.send(status, {**LIVE, "stream-cursor": "7"}, body)
 
     origins.http.on(path, answer)
     waiting = [asyncio.ensure_future(viewer.get(path, params=POLL)) for _ in range(WAITERS)]
     await asyncio.sleep(0.5)  # Most have come by then; those who come later find the answer kept.
-    authorizer.set()
+    gate.set()
     answers = await asyncio.gather(*waiting)
     assert {(each.status_code, each.content) for each in answers} == {(status, body)}
     assert {each.headers["stream-cursor"] for each in answers} == {"7"}
@@ -69,13 +69,13 @@ async def test_all_who_wait_for_the_same_cost_one_origin_request(
     assert len(origins.http.asked(path)) == 1
 
 
-async def test_viewers_who_take_other_encodings_wait_together(
+async def test_viewers_with_different_encodings_share_a_long_poll(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
-    authorizer = threading.Event()
+    gate = threading.Event()
 
     def answer(exchange: Exchange) -> None:
-        authorizer.wait(SECONDS)
+        gate.wait(SECONDS)
         exchange.send(200, {**LIVE, "etag": '"tag"'}, b"x" * 2_000)
 
     origins.http.on(path, answer)
@@ -90,7 +90,7 @@ async def test_viewers_who_take_other_encodings_wait_together(
         asyncio.ensure_future(viewer.get(path, params=POLL, headers=headers)) for headers in kinds
     ]
     await asyncio.sleep(0.5)
-    authorizer.set()
+    gate.set()
     answers = await asyncio.gather(*waiting)
     assert {(each.status_code, each.content) for each in answers} == {(200, b"x" * 2_000)}
     assert len(origins.http.asked(path)) == 1
@@ -136,8 +136,8 @@ async def test_server_sent_events_come_at_once_and_each_reader_has_its_own(
     def answer(exchange: Exchange) -> None:
         exchange.start(200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
         exchange.write(b"data: first\n\n")
-        for authorizer in gates:
-            authorizer.wait(SECONDS)
+        for gate in gates:
+            gate.wait(SECONDS)
             exchange.write(b"data: next\n\n")
         exchange.write(b"")
 
@@ -147,19 +147,19 @@ async def test_server_sent_events_come_at_once_and_each_reader_has_its_own(
         async with viewer.stream("GET", path, params={"offset": "-1", "live": "sse"}) as answer:
             pieces = answer.aiter_raw()
             got = [await anext(pieces)]
-            for authorizer in gates:
+            for gate in gates:
                 both.release()
-                await until(authorizer)
+                await until(gate)
                 got.append(await anext(pieces))
             assert [each async for each in pieces] == []
             return got
 
     both = asyncio.Semaphore(0)
     readers = [asyncio.ensure_future(read()) for _ in range(2)]
-    for authorizer in gates:
+    for gate in gates:
         await both.acquire()
         await both.acquire()
-        authorizer.set()
+        gate.set()
     wanted = [b"data: first\n\n", b"data: next\n\n", b"data: next\n\n"]
     assert await asyncio.gather(*readers) == [wanted, wanted]
     ids = {asked.headers["x-tailrace-reader"] for asked in origins.live.asked(path)}
@@ -179,12 +179,12 @@ async def test_server_sent_events_come_at_once_and_each_reader_has_its_own(
 async def test_other_answers_that_go_on_come_at_once_and_from_the_origin_that_streams(
     viewer: httpx.AsyncClient, origins: Origins, method: str, target: str
 ) -> None:
-    authorizer = threading.Event()
+    gate = threading.Event()
 
     def answer(exchange: Exchange) -> None:
         exchange.start(200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
         exchange.write(b"data: first\n\n")
-        authorizer.wait(SECONDS)
+        gate.wait(SECONDS)
         exchange.write(b"data: next\n\n")
         exchange.write(b"")
 
@@ -193,14 +193,14 @@ async def test_other_answers_that_go_on_come_at_once_and_from_the_origin_that_st
     async with viewer.stream(method, f"{target}?a=1", content=body) as told:
         pieces = told.aiter_raw()
         assert await anext(pieces) == b"data: first\n\n"
-        authorizer.set()
+        gate.set()
         assert [each async for each in pieces] == [b"data: next\n\n"]
     asked = origins.live.asked(target)[-1]
     assert (asked.method, asked.target, asked.body) == (method, f"{target}?a=1", body or b"")
     assert origins.http.asked(target) == []
 
 
-async def test_a_reader_who_leaves_ends_the_request_to_the_origin(
+async def test_a_disconnect_ends_the_request_to_the_origin(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     left = threading.Event()
@@ -241,7 +241,7 @@ async def test_a_chunk_is_kept_and_all_spellings_of_its_address_find_it(
     assert [asked.target for asked in origins.http.asked(path)] == [path]
 
 
-async def test_what_is_not_to_be_stored_is_asked_for_each_time(
+async def test_no_store_responses_are_requested_each_time(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     for number, directive in enumerate(("no-store", "public, no-cache", "private, max-age=9")):
@@ -251,7 +251,7 @@ async def test_what_is_not_to_be_stored_is_asked_for_each_time(
         assert len(origins.http.asked(at)) == 3
 
 
-async def test_those_who_waited_in_vain_then_ask_side_by_side(
+async def test_requests_are_sent_in_parallel_after_an_uncacheable_response(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     """The first answer turns out to be for one only; the others must not queue for theirs."""
@@ -300,21 +300,21 @@ async def test_after_an_error_waiting_together_works_again(
 ) -> None:
     assert (await viewer.get(path, params=POLL)).status_code == 404
     await asyncio.sleep(1.5)
-    authorizer = threading.Event()
+    gate = threading.Event()
 
     def answer(exchange: Exchange) -> None:
-        authorizer.wait(SECONDS)
+        gate.wait(SECONDS)
         exchange.send(204, LIVE)
 
     origins.http.on(path, answer)
     waiting = [asyncio.ensure_future(viewer.get(path, params=POLL)) for _ in range(5)]
     await asyncio.sleep(0.5)
-    authorizer.set()
+    gate.set()
     await asyncio.gather(*waiting)
     assert len(origins.http.asked(path)) == 2
 
 
-async def test_an_answer_that_breaks_off_is_not_kept(
+async def test_a_truncated_response_is_not_cached(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     def break_off(exchange: Exchange) -> None:
@@ -349,7 +349,7 @@ async def test_a_tag_is_purged_and_no_other(
 # What has expired
 
 
-async def test_what_has_expired_is_confirmed_by_its_tag(
+async def test_expired_responses_are_revalidated_by_etag(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     def answer(exchange: Exchange) -> None:
@@ -365,22 +365,22 @@ async def test_what_has_expired_is_confirmed_by_its_tag(
     assert tags == [None, '"tag"']
 
 
-async def test_what_may_be_stale_is_given_while_it_is_fetched_anew(
+async def test_a_stale_response_is_served_while_revalidating(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     headers = {"cache-control": "public, max-age=1, stale-while-revalidate=60"}
     origins.http.on(path, always(200, headers, b"old"))
     assert (await viewer.get(path)).content == b"old"
     await asyncio.sleep(1.5)
-    authorizer = threading.Event()
+    gate = threading.Event()
 
     def answer(exchange: Exchange) -> None:
-        authorizer.wait(SECONDS)
+        gate.wait(SECONDS)
         exchange.send(200, CHUNK, b"new")
 
     origins.http.on(path, answer)
     assert (await viewer.get(path)).content == b"old"
-    authorizer.set()
+    gate.set()
     while (await viewer.get(path)).content == b"old":  # noqa: ASYNC110 - the cache tells nobody
         await asyncio.sleep(0.05)
     assert len(origins.http.asked(path)) == 2

@@ -1,4 +1,4 @@
-"""What the edge makes of requests and answers: policies, compression, conditions, refusals."""
+"""Requests and answers as the edge forwards them: policies, compression, conditions, refusals."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_a_write_reaches_the_origin_with_its_body(
     assert asked.headers["cookie"] is None
 
 
-async def test_the_path_stays_as_the_viewer_wrote_it(
+async def test_the_path_is_forwarded_unchanged(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     at = f"{path}/a%2Fb/%C3%A9/c%20d"
@@ -94,7 +94,7 @@ async def test_the_path_stays_as_the_viewer_wrote_it(
     assert (await viewer.get(at)).content == b"x"
 
 
-async def test_other_paths_are_never_kept(
+async def test_other_paths_are_never_cached(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     other = path.replace("/v1/stream/", "/v1/streams-")
@@ -108,7 +108,7 @@ async def test_other_paths_are_never_kept(
     assert asked[0].headers["x-tailrace-origin"] == SECRET
 
 
-async def test_head_is_not_answered_from_a_kept_get(
+async def test_head_is_not_answered_from_a_cached_get(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     """The GET of a stream tells the end of its first chunk, the HEAD the end of the stream."""
@@ -170,7 +170,7 @@ async def test_a_large_chunk_is_compressed_as_the_viewer_likes(
     ],
     ids=["too small", "another type", "compressed already"],
 )
-async def test_what_the_edge_does_not_compress(
+async def test_some_responses_are_not_compressed(
     viewer: httpx.AsyncClient, origins: Origins, path: str, headers: dict[str, str], body: bytes
 ) -> None:
     origins.http.on(path, always(200, {**CHUNK, **headers}, body))
@@ -179,7 +179,7 @@ async def test_what_the_edge_does_not_compress(
     assert answer.headers["etag"] == '"tag"'
 
 
-async def test_who_has_the_compressed_chunk_is_told_so(
+async def test_a_matching_etag_of_a_compressed_chunk_gets_304(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     origins.http.on(path, always(200, CHUNK, LARGE))
@@ -201,7 +201,7 @@ async def test_encodings_are_kept_apart(
 
 @pytest.mark.parametrize("held", ['"tag"', 'W/"tag"', '"other", "tag"', "*"])
 @pytest.mark.parametrize("cached", [True, False])
-async def test_who_has_the_chunk_is_told_so(
+async def test_a_matching_etag_gets_304(
     viewer: httpx.AsyncClient, origins: Origins, path: str, held: str, cached: bool
 ) -> None:
     caching = {} if cached else {"cache-control": "public, no-cache"}
@@ -229,7 +229,7 @@ async def test_the_response_headers_policy_has_the_last_word(
 # Refusals
 
 
-async def test_what_cloudfront_refuses_by_itself(
+async def test_cloudfront_refuses_malformed_requests(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     assert (await viewer.request("TRACE", path)).status_code == 405
@@ -242,10 +242,10 @@ async def test_what_cloudfront_refuses_by_itself(
 async def test_an_origin_that_says_nothing_ends_in_504(
     make_edge: MakeEdge, origins: Origins, path: str
 ) -> None:
-    authorizer = threading.Event()
+    gate = threading.Event()
 
     def silent(_: Exchange) -> None:
-        authorizer.wait(120)
+        gate.wait(120)
 
     origins.http.on(path, silent)
     with make_edge(distribution(read_seconds=1)) as other:
@@ -256,7 +256,7 @@ async def test_an_origin_that_says_nothing_ends_in_504(
             while (answer := await viewer.get(another)).status_code == 504:
                 pass
             assert answer.status_code == 404
-    authorizer.set()
+    gate.set()
 
 
 async def test_an_origin_that_is_not_there_ends_in_502(
@@ -292,7 +292,7 @@ async def test_a_function_that_fails_or_answers(
     assert origins.http.asked(path) == []
 
 
-def test_a_secret_that_nobody_gave_is_noticed_at_the_start(
+def test_a_missing_secret_fails_at_startup(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     places = {"http": Origin(1), "live": Origin(1)}

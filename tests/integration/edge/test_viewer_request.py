@@ -25,7 +25,7 @@ def test_the_function_leaves_room_for_more() -> None:
 
 
 @pytest.mark.parametrize("access", ["open", "closed"])
-def test_what_vitest_runs_is_what_is_deployed(access: str) -> None:
+def test_vitest_runs_the_deployed_code(access: str) -> None:
     script = f"import {{ code }} from './code.mjs'; process.stdout.write(code('{access}'))"
     command = [find_node(), "--input-type=module", "--eval", script]
     done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True)

@@ -52,7 +52,7 @@ NOT_NOW = (StoreUnavailable.code, StreamTooHot.code)
 
 
 class Streams(Protocol):
-    """What the load needs of `tailrace.streams.Streams`."""
+    """The part of `tailrace.streams.Streams` that the load uses."""
 
     async def create(self, path: str, request: Create) -> Created: ...
 
@@ -257,7 +257,7 @@ class _Load:
         self._milestones = defaultdict[int, asyncio.Event](asyncio.Event)
         self._done = asyncio.Event()
         self._offsets = defaultdict[str, list[str]](lambda: [START])
-        """What acknowledgements said of each stream."""
+        """The acknowledgements of each stream."""
 
     async def run(self, writers: int, paths: list[str]) -> None:
         self.paths = paths

@@ -268,7 +268,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 
 @dataclass
 class Progress:
-    """What writers have been told and readers have seen."""
+    """The acknowledgements of writers and the data of readers."""
 
     writers: list[Writer]
     readers: list[Reader]
@@ -330,14 +330,14 @@ def survive(server: Server, kills: int) -> None:
         BYTES_STREAMS[1]: Reader("long-poll", stop, long_poll(server.port, BYTES_STREAMS[1])),
         JSON_STREAM: Reader("events", stop, events(server.port, JSON_STREAM)),
     }
-    moments = random.Random(SEED)
+    chance = random.Random(SEED)
     progress = Progress(writers, [*readers.values()])
     for thread in (*writers, *readers.values()):
         thread.start()
     done = 0
     try:
         while not stop.is_set():
-            progress.wait(moments.randint(1, most))
+            progress.wait(chance.randint(1, most))
             done += 1
             # A crash must fall between a commit and its acknowledgement, which chance decides.
             if done >= kills and (progress.duplicates or not exact or done >= MOST_KILLS):

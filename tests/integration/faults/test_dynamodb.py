@@ -81,7 +81,7 @@ class Site:
         return sum(store.outcomes["recovered"] for store in self.stores)
 
     async def final(self, *paths: str) -> dict[Incarnation, Final]:
-        """What somebody sees who comes when all is over."""
+        """The stream as a new reader sees it at the end."""
         await self.proxy.heal()
         async with opened(self.settings) as (store, streams):
             final = await read_final(streams, paths)
@@ -99,7 +99,7 @@ class Site:
 
 
 async def read_deleted(store: DynamoStore, chain: int) -> Final:
-    """What a chain held when it was deleted; it is kept for a while."""
+    """The items of a chain when it was deleted; it is kept for a while."""
     content, n, offset = b"", 0, 0
     while True:
         try:
@@ -242,19 +242,19 @@ async def test_a_slow_answer_is_not_waited_for_without_end(
 
     def script(operation: str, parameters: dict[str, Any]) -> Action | None:
         # The clock of this attempt runs by now; those that follow may take their time.
-        monkeypatch.setattr(pool, "CALL_SECONDS", SAFETY_SECONDS)
+        monkeypatch.setattr(pool, "AWS_CALL_SECONDS", SAFETY_SECONDS)
         return delayed(operation, parameters)
 
     site.proxy.delay = (3600, 3600)
     site.proxy.script = script
-    monkeypatch.setattr(pool, "CALL_SECONDS", 2)
+    monkeypatch.setattr(pool, "AWS_CALL_SECONDS", 2)
     assert isinstance(await first.append("s", b"<1>"), Acknowledged)
     assert site.recovered() == 1
     assert (await site.check("s")).content == b"<0><1>"
 
 
 @pytest.mark.parametrize("action", [Action.DROP_ANSWER, Action.LATE])
-async def test_what_is_unknown_is_found_out_by_sending_it_again(site: Site, action: Action) -> None:
+async def test_a_repeated_request_resolves_an_unknown_outcome(site: Site, action: Action) -> None:
     first, second = site.recorders
     site.proxy.script = always(action)
     producer = Producer("p", 0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import zlib
@@ -22,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from devtools.server import Server
-from tailrace.app import Application
+from tailrace import docs
 from tailrace.configuration import load_settings
 
 Case = schemathesis.Case[Any]
@@ -45,6 +46,8 @@ STREAMS: dict[str, tuple[bytes, Mapping[str, str]]] = {
 }
 """Streams in every state, so that not all made-up requests are about streams that are not there."""
 
+DOCUMENT = docs.describe(load_settings(SETTINGS))
+
 PRODUCER = {"Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": "0"}
 
 unhurried = settings(
@@ -55,7 +58,7 @@ unhurried = settings(
 def events_are_as_described(
     _: schemathesis.CheckContext, response: schemathesis.Response, __: Case
 ) -> None:
-    """What OpenAPI 3.1 has no words for: data, then where it ends; that at least once."""
+    """A rule that OpenAPI 3.1 cannot express: data, then where it ends; that at least once."""
     if response.headers.get("content-type") != ["text/event-stream"]:
         return
     assert "x-accel-buffering" in response.headers
@@ -72,6 +75,17 @@ def events_are_as_described(
             assert ("streamCursor" in control) is ("streamClosed" not in control)
 
 
+def errors_are_as_described(
+    _: schemathesis.CheckContext, response: schemathesis.Response, case: Case
+) -> None:
+    """An error is one of those that its operation's description of the status names."""
+    if response.status_code < 400 or case.method == "HEAD":
+        return
+    operation = DOCUMENT["paths"][case.operation.path][case.method.lower()]
+    described = operation["responses"][str(response.status_code)]["description"]
+    assert f"`{response.json()['error']['code']}`" in described
+
+
 CHECKS: list[Any] = [
     not_a_server_error,
     status_code_conformance,
@@ -79,6 +93,7 @@ CHECKS: list[Any] = [
     response_headers_conformance,
     response_schema_conformance,
     events_are_as_described,
+    errors_are_as_described,
 ]
 
 
@@ -100,17 +115,12 @@ def session(fuzzed: Server) -> Iterator[requests.Session]:
         yield session
 
 
-def openapi() -> dict[str, Any]:
-    application = Application(load_settings(SETTINGS))
-    document: dict[str, Any] = application.api.openapi()  # type: ignore[attr-defined]
-    return document
-
-
 def loaded(document: dict[str, Any], *, examples: int = 1) -> Any:
     """The document as Schemathesis uses it; this takes about a second."""
     generation = {"deterministic": True, "max-examples": examples, "database": "none"}
+    # Schemathesis resolves references in place, and the description beside one would be lost.
     return schemathesis.openapi.from_dict(
-        document, config=schemathesis.Config.from_dict({"generation": generation})
+        copy.deepcopy(document), config=schemathesis.Config.from_dict({"generation": generation})
     )
 
 

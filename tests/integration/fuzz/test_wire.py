@@ -1,4 +1,4 @@
-"""Whatever arrives, the server answers it or hangs up: no 5xx, no hanging, no traceback."""
+"""The server answers any bytes or hangs up: no 5xx, no hanging, no traceback."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from devtools.dynamodb_simulator.bucket import MemoryBucket
 from devtools.dynamodb_simulator.table import MemoryTable
 from devtools.processes import fresh_name
 from glue_jobs import compact_history
-from glue_jobs.shared.job import running
+from glue_jobs.shared.job import start_job
 from tailrace.clock import system_clock
 from tailrace.log.append import Append
-from tailrace.log.content import joined
+from tailrace.log.content import join_bodies
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.state import Producer
 from tailrace.segments.reader import Manifest
@@ -107,14 +107,14 @@ class Lab:
         await self.streams.create(path, Create(fork=ForkFrom(source, slot, sub_offset)))
 
     async def everything(self, path: str) -> list[bytes]:
-        """What a client that knows nothing yet gets first, from each slot on."""
+        """The first chunk that a new client gets, from each slot on."""
         async with _opened(self.settings, self.memory) as store:
             streams = Streams(store, self.settings)
             tail = await streams.find(path)
             seen = []
             for n in range(tail.committed.tail + 1):
                 view = await streams.view(path, n)
-                body = joined(tail.stream.config.mode, view.bodies)
+                body = join_bodies(tail.stream.config.mode, view.bodies)
                 about = view.end, view.next_offset.encode(), view.up_to_date, view.closed
                 seen.append(b"%d %d %b %d %d %b" % (n, *about, body))
             return seen
@@ -158,7 +158,7 @@ class Lab:
 
 
 def compact(argv: Sequence[str]) -> compact_history.Summary:
-    with running(compact_history.NAME, "", argv, compact_history.add_arguments) as job:
+    with start_job(compact_history.NAME, "", argv, compact_history.add_arguments) as job:
         return compact_history.run(job)
 
 

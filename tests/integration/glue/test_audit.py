@@ -137,7 +137,7 @@ class Fault(NamedTuple):
     prepare: Act
     plant: Act
     found: Mapping[str, Sequence[Expected]]
-    """What must be said of the stream (`own`), of its fork, and of a chain without a name."""
+    """The findings for the stream (`own`), of its fork, and of a chain without a name."""
 
 
 FAULTS: Final[dict[str, Fault]] = {}
@@ -249,12 +249,12 @@ async def a_fork_has_a_slot_of_its_source(site: Site) -> None:
 
 @fault(Site.cold, ("pointers", 9, "were exported, but archived are those before 8"))
 async def more_was_exported_than_archived(site: Site) -> None:
-    await site.change(site.name, e=number(9))
+    await site.change(site.name, exported_to=number(9))
 
 
 @fault(forked, fork=("pointers", 3, "but the chain begins at 5"))
 async def retention_was_before_the_beginning(site: Site) -> None:
-    await site.change(layout.name_key(f"{site.path}/fork"), m=number(3))
+    await site.change(layout.name_key(f"{site.path}/fork"), retained_from=number(3))
 
 
 @fault(soft_deleted, ("tombstones", 10, "this is no tombstone"))
@@ -264,7 +264,7 @@ async def a_tombstone_is_missing(site: Site) -> None:
 
 @fault(soft_deleted, ("tombstones", 10, "the stream still has its name"))
 async def a_deleted_stream_has_its_name(site: Site) -> None:
-    await site.change(site.name, x=None)
+    await site.change(site.name, tombstone_slot=None)
 
 
 # In segments
@@ -282,16 +282,16 @@ async def the_last_segment_is_missing(site: Site) -> None:
 
 @fault(Site.both, ("manifests", 8, "but for the name they do at slot 4"))
 async def a_segment_was_committed_without_its_name(site: Site) -> None:
-    await site.change(site.name, w=number(4))
+    await site.change(site.name, archived_to=number(4))
 
 
 @fault(
     Site.cold,
     ("manifests", 4, "a segment of 4 slots and 15 bytes stores 16 bytes"),
-    ("segments", 4, "the size before it is 16, but for its manifest 17"),
+    ("segments", 4, "the size before it is 16, but 17 in its manifest"),
 )
 async def a_manifest_begins_elsewhere(site: Site) -> None:
-    await site.shift(layout.segment_key(site.chain, 4), "v", 1)
+    await site.shift(layout.segment_key(site.chain, 4), "start_size", 1)
 
 
 @fault(Site.cold, ("seams", 8, "the size after it is 37, not 36"))
@@ -317,12 +317,12 @@ async def a_large_body_is_cut(site: Site) -> None:
 
 @fault(Site.both, ("objects", 4, "is not there"))
 async def a_segment_has_no_object(site: Site) -> None:
-    site.overwrite((await site.manifest(4))["k"]["S"], None)
+    site.overwrite((await site.manifest(4))["object_key"]["S"], None)
 
 
 @fault(Site.cold, ("segments", 4, "its data is damaged"))
 async def a_byte_of_a_segment_is_damaged(site: Site) -> None:
-    key = (await site.manifest(4))["k"]["S"]
+    key = (await site.manifest(4))["object_key"]["S"]
     damaged = bytearray(await site.lab.bucket.get(key))
     damaged[3] ^= 1
     site.overwrite(key, bytes(damaged))
@@ -330,19 +330,19 @@ async def a_byte_of_a_segment_is_damaged(site: Site) -> None:
 
 @fault(Site.cold, ("segments", 4, "the checksum of its index is"))
 async def a_segment_is_not_the_one_that_was_committed(site: Site) -> None:
-    await site.shift(layout.segment_key(site.chain, 4), "h", 1)
+    await site.shift(layout.segment_key(site.chain, 4), "index_checksum", 1)
 
 
 @fault(Site.large, ("claims", 10, "is claimed as if nothing named it"))
 async def a_body_in_use_is_claimed(site: Site) -> None:
     key = (await site.item(10))["k"]["S"]
-    await site.table.transact([actions.claim(key, system_clock() + DAY)])
+    await site.table.transact([actions.put_upload_intent(key, system_clock() + DAY)])
 
 
 @fault(Site.cold, ("claims", 4, "is claimed as if nothing named it"))
 async def a_segment_in_use_is_claimed(site: Site) -> None:
-    key = (await site.manifest(4))["k"]["S"]
-    await site.table.transact([actions.claim(key, system_clock() + DAY)])
+    key = (await site.manifest(4))["object_key"]["S"]
+    await site.table.transact([actions.put_upload_intent(key, system_clock() + DAY)])
 
 
 # Between streams
@@ -382,7 +382,7 @@ async def an_edge_leads_nowhere(site: Site) -> None:
 
 @fault(forked, ("edges", None, "its name counts 2 forks, but it has 1 edges"))
 async def forks_are_miscounted(site: Site) -> None:
-    await site.change(site.name, v=number(2))
+    await site.change(site.name, fork_count=number(2))
 
 
 @fault(Site.hot, ("twins", None, "stands for the same chain"))
@@ -445,12 +445,12 @@ async def healthy(lab: Lab) -> None:
     await lab.streams.delete("json/fork")
     await lab.streams.append("bytes", Append(b"", close=True))
     await lab.streams.create("empty", Create(content_type=TEXT))
-    await retained(lab)
+    await apply_retention(lab)
     await lab.fill("deleted", TEXT, 5)
     await lab.streams.delete("deleted")
 
 
-async def retained(lab: Lab) -> None:
+async def apply_retention(lab: Lab) -> None:
     """Streams that retention has left one slot of; of the second nothing else is gone yet."""
     table, later = lab.store._table, system_clock() + 3 * DAY
     for site in (await Site(lab, "retained").both(), await Site(lab, "given-up").both()):
@@ -460,7 +460,7 @@ async def retained(lab: Lab) -> None:
         assert plan is not None
         assert plan.first == 9
         if site.path == "given-up":
-            assert await retention._give_up(table, plan)
+            assert await retention._advance_beginning(table, plan)
             continue
         await retention.carry_out(table, plan, later)
         stream = (await lab.streams.find(site.path)).stream
@@ -476,7 +476,7 @@ async def run(lab: Lab, *flags: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_found_and_nothing_else(audited: Audited, name: str) -> None:
+def test_exactly_the_planted_fault_is_found(audited: Audited, name: str) -> None:
     site = audited.sites[name]
     streams = {"own": name, "fork": f"{name}/fork", "chain": f"{site.chain:016x}"}
     for kind, stream in streams.items():
@@ -489,7 +489,7 @@ def test_a_fault_is_found_and_nothing_else(audited: Audited, name: str) -> None:
             assert each["fix"].endswith(".")
 
 
-def test_the_report_names_only_what_is_wrong_and_counts_it(audited: Audited) -> None:
+def test_the_report_lists_and_counts_problems_only(audited: Audited) -> None:
     report = audited.report
     planted = [each for fault in FAULTS.values() for some in fault.found.values() for each in some]
     assert len(report["found"]) == report["problems"] + report["warnings"] == len(planted)
@@ -501,7 +501,7 @@ def test_the_report_names_only_what_is_wrong_and_counts_it(audited: Audited) -> 
     assert report["warnings"] == counts["orphans"]
 
 
-def test_what_is_too_much_to_tell_is_counted() -> None:
+def test_problems_beyond_the_limit_are_counted() -> None:
     checked = [Checked("slots", "All is well.", 1_200, 1_000, False)]
     checked.append(Checked("orphans", "None.", 7, 2, True))
     report = Report(checked, [Found("slots", "a", None, "it is wrong", "Right it.")])
@@ -519,7 +519,7 @@ def test_a_run_prints_its_report_and_fails_only_for_problems(
     checks = [Checked("slots", "", 9, problems, False), Checked("orphans", "", 9, 3, True)]
     published: list[Mapping[str, float]] = []
     job = SimpleNamespace(arguments=SimpleNamespace(json=False), publish=published.append)
-    monkeypatch.setattr(audit, "running", lambda *_: contextlib.nullcontext(job))
+    monkeypatch.setattr(audit, "start_job", lambda *_: contextlib.nullcontext(job))
     monkeypatch.setattr(audit, "run", lambda _: Report(checks, []))
     assert audit.main([]) == problems
     assert capsys.readouterr().out.endswith(f"{problems} problems, 3 warnings\n")

@@ -46,7 +46,7 @@ def values_of(glue: Any, database: str) -> list[list[str]]:
     return [partition["Values"] for page in found for partition in page["Partitions"]]
 
 
-def test_database_and_table_are_made_once(glue: Any, database: str) -> None:
+def test_database_and_table_are_created_once(glue: Any, database: str) -> None:
     for _ in range(2):
         Catalogue(glue, database, "messages", PLACE).prepare()
     table = table_of(glue, database)
@@ -56,7 +56,7 @@ def test_database_and_table_are_made_once(glue: Any, database: str) -> None:
     assert columns_of(glue, database) == [(column.name, column.kind) for column in COLUMNS]
 
 
-def test_columns_that_are_new_are_added_after_what_is_there(
+def test_new_columns_are_appended_to_the_table(
     glue: Any, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as earlier:
@@ -73,18 +73,18 @@ def test_columns_that_are_new_are_added_after_what_is_there(
     assert table_of(glue, database)["Parameters"] == {"kept": "yes"}
 
 
-def test_a_table_of_something_else_is_left_alone(
+def test_a_table_with_other_columns_is_refused(
     glue: Any, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Catalogue(glue, database, "messages", PLACE).prepare()
-    with pytest.raises(BadSetting, match="name another with --database"):
+    with pytest.raises(BadSetting, match="choose another table with --database"):
         Catalogue(glue, database, "messages", "s3://elsewhere/export/messages/").prepare()
     monkeypatch.setattr(module, "COLUMNS", [COLUMNS[0]._replace(kind="bigint"), *COLUMNS[1:]])
-    with pytest.raises(BadSetting, match="another kind"):
+    with pytest.raises(BadSetting, match="other columns"):
         Catalogue(glue, database, "messages", PLACE).prepare()
     monkeypatch.undo()
     monkeypatch.setattr(module, "PARTITIONS", PARTITIONS[:2])
-    with pytest.raises(BadSetting, match="another kind"):
+    with pytest.raises(BadSetting, match="other columns"):
         Catalogue(glue, database, "messages", PLACE).prepare()
 
 
@@ -99,7 +99,7 @@ def test_partitions_are_there_once_however_often_they_are_registered(
     assert sorted(values_of(glue, database)) == sorted(values for values, _ in wanted)
 
 
-def test_a_partition_that_is_not_taken_is_an_error() -> None:
+def test_a_refused_partition_raises_an_error() -> None:
     class Refusing:
         def batch_create_partition(self, **_: Any) -> Any:
             detail = {"ErrorCode": "InternalServiceException", "ErrorMessage": "not now"}

@@ -14,7 +14,7 @@ import orjson
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from glue_jobs.compaction.sealing import in_cells
+from glue_jobs.compaction.build_segments import assign_cells
 from tailrace.log.append import Append
 from tailrace.segments.merge import Grid
 from tests.integration.glue.lab import BYTES, DAY, JSON, TEXT, Lab
@@ -141,7 +141,7 @@ def test_a_stream_with_most_of_the_data_is_spread(spark: SparkSession) -> None:
     frame = spark.createDataFrame(rows, schema)
     empty = dict.fromkeys(("mode", "body", "key", "rest"), F.lit(None).cast("string"))
     entries = frame.withColumns({**empty, "offset": F.col("size"), "at": F.lit(0)})
-    cells = in_cells(entries, Grid(1 << 30, 100))
+    cells = assign_cells(entries, Grid(1 << 30, 100))
     spread = cells.where("chain = 'big'").groupBy("cell").agg(F.count("*").alias("rows")).collect()
     assert sorted(row.rows for row in spread) == [100] * 9
 

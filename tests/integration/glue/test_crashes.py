@@ -1,4 +1,4 @@
-"""Whatever call a run of compaction ends at, the next run finishes, and no read has changed.
+"""A run of compaction may end at any call: the next run finishes, and no read has changed.
 
 What Spark's workers do is done here one after the other, so that each of their calls to DynamoDB
 and S3 can be the last.
@@ -14,9 +14,9 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from glue_jobs.compaction.committing import _commit_all
-from glue_jobs.compaction.sealing import CELLS, Rules, _seal
-from glue_jobs.compaction.tidying import _merge_chain, _trim_chain
+from glue_jobs.compaction.build_segments import CELLS, Rules, _build_all
+from glue_jobs.compaction.commit_segments import _commit_all
+from glue_jobs.compaction.merge_and_trim import _merge_chain, _trim_chain
 from glue_jobs.shared.workers import Backend, Row, arrow_schema
 from tailrace.clock import system_clock
 from tailrace.segments.merge import Grid
@@ -90,8 +90,8 @@ async def run(lab: Lab, mortal: Mortal, now: int) -> None:
     rules = Rules(GRID, 4, 1 << 30, now)
     batch = pa.RecordBatch.from_pylist(rows, arrow_schema(CELLS))
     segments = [
-        {**row, "path": names[row["chain"]]["s"]["S"], "config": names[row["chain"]]["c"]["S"]}
-        async for some in _seal(backend, iter([batch]), rules)
+        {**row, "path": names[row["chain"]]["s"]["S"], "config": names[row["chain"]]["config"]["S"]}
+        async for some in _build_all(backend, iter([batch]), rules)
         for row in some
     ] if rows else []  # fmt: skip
     if segments:

@@ -21,12 +21,12 @@ from devtools.engines.ministack import Ministack
 from devtools.processes import ROOT, fresh_name
 from glue_jobs import export_history
 from glue_jobs.exporting import plans
-from glue_jobs.exporting.files import written
+from glue_jobs.exporting.export_lease import KEY, Plan
+from glue_jobs.exporting.files import write_files
 from glue_jobs.exporting.messages import COLUMNS, PARTITIONS
-from glue_jobs.exporting.plans import noted
+from glue_jobs.exporting.plans import record_progress
 from glue_jobs.exporting.summary import Refused, Summary
-from glue_jobs.exporting.turn import KEY, Plan
-from glue_jobs.shared.job import running
+from glue_jobs.shared.job import start_job
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.state import Producer
@@ -48,7 +48,7 @@ Message = tuple[Any, ...]
 
 
 class Killed(BaseException):
-    """What happens to a run at a bad moment."""
+    """A fault that hits a run."""
 
 
 class Shop:
@@ -122,7 +122,7 @@ class Shop:
     def export(self, *flags: str) -> Summary:
         argv, extend = [*self.argv, *flags], export_history.add_arguments
         try:
-            with running(export_history.NAME, "", argv, extend) as job:
+            with start_job(export_history.NAME, "", argv, extend) as job:
                 return export_history.run(job)
         except SystemExit as ended:
             raise ended.__cause__ or ended from None
@@ -285,12 +285,12 @@ async def killed(
 
 
 def writing(spark: SparkSession, plan: Plan, settings: Settings) -> None:
-    written(spark, plan._replace(parts=plan.parts[:2]), settings).count()
+    write_files(spark, plan._replace(parts=plan.parts[:2]), settings).count()
     raise Killed
 
 
 def noting(spark: SparkSession, plan: Plan, settings: Settings) -> None:
-    noted(spark, plan._replace(parts=plan.parts[-1:]), settings).count()
+    record_progress(spark, plan._replace(parts=plan.parts[-1:]), settings).count()
     raise Killed
 
 
@@ -319,13 +319,13 @@ async def test_a_run_that_is_killed_is_finished_by_the_next(shop: Shop) -> None:
     """At more steps in tests/slow."""
     await small(shop)
     everything = await shop.expected()
-    await killed(shop, everything, export_history, "written", writing)
+    await killed(shop, everything, export_history, "write_files", writing)
     await merge_and_remove(shop)
-    await killed(shop, everything, export_history, "noted", noting)
+    await killed(shop, everything, export_history, "record_progress", noting)
     await finished(shop, everything)
 
 
-async def test_what_is_damaged_stops_a_run_and_what_is_missing_holds_a_stream_back(
+async def test_damaged_segments_stop_a_run_and_gaps_hold_a_stream_back(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All of a stream in one part, so that a file could have one half of it.
@@ -347,13 +347,13 @@ async def test_what_is_damaged_stops_a_run_and_what_is_missing_holds_a_stream_ba
     await table.transact([actions.remove_segment(hole), actions.remove_segment(taken)])
     name = await archiving.name_of(table, "d")
     assert name is not None
-    await trimming.note(table, name, "m", taken.stop)
+    await trimming.advance_pointer(table, name, layout.RETAINED, taken.stop)
 
     done = await asyncio.to_thread(shop.export)
     assert [row[:3] for row in done.damaged.shown] == [("a", 3, 6), ("b", 3, 6)]
     assert "its data is damaged" in str(done)
     assert [row[:3] for row in done.held.shown] == [("c", hole.first, hole.stop)]
-    assert "the job `audit` says more" in str(done)
+    assert "run the job `audit`" in str(done)
     assert shop.partitions() == []
     assert [await shop.exported(path) for path in "abcd"] == [0, 0, 0, 0]
 
@@ -363,7 +363,7 @@ async def test_what_is_damaged_stops_a_run_and_what_is_missing_holds_a_stream_ba
     await shop.streams.delete("b")
     done = await asyncio.to_thread(shop.export, "--catalogue", "false")
     assert (done.damaged, done.gone) == (NONE, 3)
-    assert "left out 3 slots" in str(done)
+    assert "skipped 3 slots" in str(done)
     assert [row[:3] for row in done.held.shown] == [("c", hole.first, hole.stop)]
     assert [await shop.exported(path) for path in "acd"] == [6, hole.first, 6]
     kept = [row for row in everything if not (row[0] == "b" and row[2] >= 3)]

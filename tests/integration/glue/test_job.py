@@ -1,4 +1,4 @@
-"""What every job has: its arguments, and metrics that are documented."""
+"""Common to all jobs: arguments, and metrics that are documented."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_wrong_flag_is_named(
     assert said in capsys.readouterr().err
 
 
-def test_what_glue_adds_is_passed_over() -> None:
+def test_arguments_that_glue_adds_are_ignored() -> None:
     given = ["--JOB_NAME", "tailrace-dev-sweep", "--TempDir", "s3://x", "--table", "log"]
     assert on_glue(given)
     settings, _ = parse("job", "", given)

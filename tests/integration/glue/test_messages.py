@@ -42,7 +42,7 @@ def rows(
     return found
 
 
-def test_a_batch_is_taken_apart_and_each_message_has_its_offset() -> None:
+def test_a_json_batch_is_split_and_each_message_has_its_offset() -> None:
     parts = segment(
         Mode.JSON,
         (MIDNIGHT - 1, b'{"a":[1,2]} , 2,"x,]"', 3),
@@ -59,7 +59,7 @@ def test_a_batch_is_taken_apart_and_each_message_has_its_offset() -> None:
     ]
 
 
-def test_other_bodies_are_one_message_and_text_that_is_no_utf_8_is_binary() -> None:
+def test_other_bodies_are_one_message_and_invalid_utf_8_is_binary() -> None:
     entries = [(MIDNIGHT, body, len(body)) for body in (b"one", b"\xe9t\xe9", "été".encode())]
     place = "offset_before", "offset", "text", "binary"
     assert [row[1:] for row in rows(segment(Mode.TEXT, *entries), place)] == [
@@ -95,7 +95,7 @@ def test_only_the_slots_that_are_wanted_come() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 1000])
-def test_however_many_rows_are_made_at_once_they_are_the_same(
+def test_the_batch_size_does_not_change_the_rows(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     entries = [

@@ -44,7 +44,7 @@ def test_times_are_utc_wherever_the_machine_is(spark: SparkSession) -> None:
     assert shown[0].shown == "2026-03-29 01:30:00"
 
 
-def test_a_session_that_runs_is_taken_as_it_is(
+def test_a_running_session_is_reused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -74,7 +74,7 @@ def table_of(process: Path, name: str) -> list[str]:
     return (process / "net" / name).read_text().splitlines()[1:]
 
 
-def test_java_is_found_with_nothing_to_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_is_found_without_java_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     home = java_home()
     monkeypatch.setenv("PATH", "")
@@ -105,7 +105,7 @@ def test_without_java_the_error_names_what_there_is_and_the_fix(
         java_home()
     assert str(refused.value) == (
         f"Spark needs Java 17 to 20 ({old}/bin/java is Java 8; {broken}/java does not run)."
-        " `make setup` brings one; JAVA_HOME names one of your own."
+        " Install one with `make setup`, or set JAVA_HOME to one."
     )
 
 

@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from glue_jobs import sweep
 from glue_jobs.shared import items
-from glue_jobs.shared.job import running
+from glue_jobs.shared.job import start_job
 from glue_jobs.sweep import Summary
 from glue_jobs.sweeping import orphans
 from glue_jobs.sweeping.findings import Amount
 from tailrace.clock import system_clock
 from tailrace.errors import OffsetTrimmed, StreamNotFound
-from tailrace.limits import OBJECT_SECONDS
+from tailrace.limits import UNCOMMITTED_SEGMENT_SECONDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.offsets import BEGINNING, token
@@ -42,7 +42,7 @@ async def swept(lab: Lab, now: int, *flags: str) -> Summary:
 
 
 def _sweep(argv: Sequence[str]) -> Summary:
-    with running(sweep.NAME, "", argv, sweep.add_arguments) as job:
+    with start_job(sweep.NAME, "", argv, sweep.add_arguments) as job:
         return sweep.run(job)
 
 
@@ -121,7 +121,7 @@ def test_rules_that_make_no_sense_are_refused_before_anything_is_done(
 
 
 class Litter(NamedTuple):
-    """What goes, beside streams that have a name."""
+    """Removals other than of named streams."""
 
     chain: int
     producer: int
@@ -150,7 +150,7 @@ async def litter(lab: Lab, now: int) -> Litter:
     assert lab.store._bodies is not None
     await lab.store._bodies.upload("bodies/0123456789abcdef", b"never taken")
     # A chain without a name is an orphan once it is older than this.
-    cutoff = now - (OBJECT_SECONDS + lab.settings.trim_grace) * 1000
+    cutoff = now - (UNCOMMITTED_SEGMENT_SECONDS + lab.settings.trim_grace) * 1000
     await plant_chain(lab, cutoff)
     chain = await plant_chain(lab, cutoff - 1)
     lone = secrets.randbits(62)
@@ -164,7 +164,7 @@ async def litter(lab: Lab, now: int) -> Litter:
     return Litter(chain, lone, await plant_edge(lab, "kept"), lost)
 
 
-async def test_a_dry_run_tells_what_goes_and_then_it_goes_and_nothing_else(
+async def test_a_dry_run_reports_exactly_what_a_run_then_removes(
     lab: Lab, capsys: pytest.CaptureFixture[str]
 ) -> None:
     streams, table, now = lab.streams, lab.store._table, system_clock() + LATER
@@ -233,7 +233,7 @@ async def test_a_dry_run_tells_what_goes_and_then_it_goes_and_nothing_else(
 
 async def nothing_unnamed(lab: Lab) -> None:
     """Every object but those of others is named by an item."""
-    named = [item["k"]["S"] for item in await lab.items() if "k" in item]
+    named = list(filter(None, map(layout.object_key_of, await lab.items())))
     assert sorted(lab.objects().keys() - {"made", *NOT_OURS}) == sorted(named)
 
 
@@ -265,20 +265,20 @@ def test_a_report_has_a_table_examples_and_says_whether_anything_was_done() -> N
         "kind    streams  items  objects  bytes",
         "------  -------  -----  -------  ---------",
         "claims  2        1,000  3        4,000,000",
-        "claims: Objects that nothing needs any more, and uploads that nothing took. For example:",
+        "claims: Objects that are no longer needed, and unused uploads. For example:",
         "    bodies/a",
         "    bodies/b",
-        "nothing was removed: this was a dry run, --dry-run false removes it",
+        "nothing was removed, this was a dry run: pass --dry-run false to remove it",
     ]
     told = str(Summary(False, [amount], 7)).splitlines()
     assert told[0] == "removed:"
-    assert told[-1] == "7 things are due and are still there: run it again"
+    assert told[-1] == "7 items are due but were not removed: run the sweep again"
 
 
-async def test_names_are_read_again_although_spark_has_kept_those_it_read(lab: Lab) -> None:
+async def test_names_are_read_again_despite_sparks_cache(lab: Lab) -> None:
     def paths() -> set[str]:
-        with running(sweep.NAME, "", lab.flags, sweep.add_arguments) as job:
-            return {row.path for row in items.names(job).frame.select("path").collect()}
+        with start_job(sweep.NAME, "", lab.flags, sweep.add_arguments) as job:
+            return {row.path for row in items.read_names(job).frame.select("path").collect()}
 
     await lab.fill("a", TEXT, 1)
     assert await asyncio.to_thread(paths) == {"a"}
@@ -293,12 +293,12 @@ def frame(spark: SparkSession, schema: str, rows: Sequence[Mapping[str, Any]]) -
     return spark.createDataFrame(list(rows), schema)
 
 
-async def test_an_object_that_something_names_by_now_stays(lab: Lab) -> None:
+async def test_an_object_that_is_referenced_meanwhile_is_kept(lab: Lab) -> None:
     await lab.fill("a", TEXT, 6)
     await archived(lab, "a", 3)
     chain = await chain_of(lab, "a")
     claimed = f"bodies/{chain:016x}/claimed"
-    await lab.store._table.transact([actions.claim(claimed, 0)])
+    await lab.store._table.transact([actions.put_upload_intent(claimed, 0)])
     free = [f"bodies/{chain:016x}/free", f"segments/{chain:016x}/free"]
     for key in (claimed, *free):
         await lab.bucket.put(key, b"x")
@@ -310,11 +310,11 @@ async def test_an_object_that_something_names_by_now_stays(lab: Lab) -> None:
         [{"chain": f"{chain:016x}", "key": key, "bytes": 1} for key in before if key != "made"],
     )  # fmt: skip
 
-    def removed(dry: bool) -> list[Any]:
-        return orphans.removed(suspects, lab.settings, dry=dry).collect()
+    def remove_objects(dry: bool) -> list[Any]:
+        return orphans.remove_objects(suspects, lab.settings, dry=dry).collect()
 
     for dry in (True, False):
-        found = await asyncio.to_thread(removed, dry)
+        found = await asyncio.to_thread(remove_objects, dry)
         assert sorted((row.kind, row.what, row.objects) for row in found) == [
             ("orphan bodies", free[0], 1),
             ("orphan segments", free[1], 1),
@@ -322,7 +322,7 @@ async def test_an_object_that_something_names_by_now_stays(lab: Lab) -> None:
         assert lab.objects().keys() == before.keys() - (set() if dry else {*free})
 
 
-async def test_a_chain_that_is_in_use_by_now_stays(lab: Lab) -> None:
+async def test_a_chain_that_came_into_use_meanwhile_is_kept(lab: Lab) -> None:
     await lab.fill("a", TEXT, 3)
     await lab.fill("deleted", TEXT, 3)
     chains = {path: await chain_of(lab, path) for path in ("a", "deleted")}
@@ -331,23 +331,23 @@ async def test_a_chain_that_is_in_use_by_now_stays(lab: Lab) -> None:
     spark, now = lab.spark, system_clock()
     assert spark is not None
 
-    def erased(cutoff: int, kind: str, *which: int) -> list[str]:
+    def erase_chains(cutoff: int, kind: str, *which: int) -> list[str]:
         suspects = frame(
             spark, "chain string, kind string, items long, objects long, bytes long",
             [{"chain": f"{chain:016x}", "kind": kind, "items": 1, "objects": 1, "bytes": 1}
              for chain in which],
         )  # fmt: skip
-        rows = orphans.erased(suspects, lab.settings, cutoff, dry=False).collect()
+        rows = orphans.erase_chains(suspects, lab.settings, cutoff, dry=False).collect()
         return [row.chain for row in rows]
 
     everyone = chains.values()
     before = await everything(lab)
-    assert await asyncio.to_thread(erased, now - DAY, "orphan chains", *everyone) == []
-    assert await asyncio.to_thread(erased, now, "orphan producers", *everyone) == []
+    assert await asyncio.to_thread(erase_chains, now - DAY, "orphan chains", *everyone) == []
+    assert await asyncio.to_thread(erase_chains, now, "orphan producers", *everyone) == []
     assert await everything(lab) == before
     later = now + DAY
     gone = await asyncio.to_thread(
-        erased, later, "orphan chains", chains["deleted"], chains["lost"]
+        erase_chains, later, "orphan chains", chains["deleted"], chains["lost"]
     )
     assert gone == [f"{chains['lost']:016x}"]
     # An edge to a chain that has entries is none of ours.
@@ -356,7 +356,7 @@ async def test_a_chain_that_is_in_use_by_now_stays(lab: Lab) -> None:
         [{"parent": f"{1:016x}", "fork": f"{chains['a']:016x}", "path": None}],
     )  # fmt: skip
     cut = await asyncio.to_thread(
-        lambda: orphans.cut(edges, lab.settings, now, dry=False).collect()
+        lambda: orphans.remove_edges(edges, lab.settings, now, dry=False).collect()
     )
     assert cut == []
 

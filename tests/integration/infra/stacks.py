@@ -1,4 +1,4 @@
-"""What a synthesis of the CDK application leaves behind: templates, and findings of its checks."""
+"""The output of synthesising the CDK application: templates, and findings of its checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stacks:
 
     @property
     def findings(self) -> list[str]:
-        """What the rules object to, and where."""
+        """The findings of the rules, with their places."""
         report = json.loads((self.folder / "validation-report.json").read_bytes())
         return [
             f"{violation['ruleName']} {found['constructPath']}"
@@ -69,11 +69,11 @@ class Stacks:
         return found
 
     def statements(self, function: str) -> list[Resource]:
-        """What the role of a function allows."""
+        """The statements of a function's role."""
         return self.allowed(self.function(function))
 
     def allowed(self, holder: Resource) -> list[Resource]:
-        """What the role of a function or job allows."""
+        """The statements of the role of a function or job."""
         role, _ = holder["Role"]["Fn::GetAtt"]
         return [
             statement

@@ -1,4 +1,4 @@
-"""Who may do what: closed unless somebody opens it, and the edge knows the keys."""
+"""Access: closed unless somebody opens it, and the edge knows the keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_without_a_switch_a_deployment_is_closed(dev: Stacks, prod: Stacks) -> N
             assert known["TAILRACE_ACCESS_SECRET"] == {"Fn::GetAtt": [SECRET, "Id"]}
 
 
-def test_an_open_one_has_no_secret_no_keys_and_says_so(bare: Stacks) -> None:
+def test_an_open_deployment_has_neither_access_secret_nor_keys(bare: Stacks) -> None:
     for name in ("http", "live"):
         known = variables(bare, name)
         assert (known["TAILRACE_ACCESS"], known["TAILRACE_ACCESS_SECRET"]) == ("open", "")
@@ -68,7 +68,7 @@ def test_the_viewer_function_has_the_store_and_no_other_has(dev: Stacks) -> None
     assert "ImportSource" not in dev.only(STORE), "keys are in no template and no bucket"
 
 
-def test_keys_is_run_every_minute_and_knows_both_secrets_and_the_store(dev: Stacks) -> None:
+def test_edge_keys_runs_every_minute_with_both_secrets_and_the_store(dev: Stacks) -> None:
     (store,) = dev.resources(STORE)
     known = variables(dev, "edge_keys")
     assert "OriginSecret" in known["TAILRACE_ORIGIN_SECRET"]["Fn::GetAtt"][0]
@@ -77,7 +77,7 @@ def test_keys_is_run_every_minute_and_knows_both_secrets_and_the_store(dev: Stac
     assert "EdgeKeysFunction" in run_every_minute(dev)
 
 
-def test_only_keys_may_change_what_the_edge_knows(dev: Stacks) -> None:
+def test_only_edge_keys_may_change_the_key_value_store(dev: Stacks) -> None:
     (store,) = dev.resources(STORE)
     for name in ("http", "live", "cable", "heartbeat", "dispatch", "rotate_secret"):
         assert store not in json.dumps(dev.statements(name))

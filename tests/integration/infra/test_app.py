@@ -49,7 +49,7 @@ def test_the_security_rules_find_nothing(variant: str) -> None:
     assert stacks_of(variant).findings == []
 
 
-def test_the_templates_are_what_cloudformation_takes() -> None:
+def test_cfn_lint_accepts_the_templates() -> None:
     """Of the variant with most switches turned; `tests/slow/infra` looks at the others."""
     lint("afar")
 
@@ -72,7 +72,7 @@ def test_the_stacks_are_named_after_the_stage(dev: Stacks, prod: Stacks) -> None
         assert stacks.templates.keys() == {name, f"{name}-firewall", f"{name}-storage"}
 
 
-def test_people_and_sam_find_the_functions_by_name(dev: Stacks) -> None:
+def test_functions_have_stable_logical_ids(dev: Stacks) -> None:
     resources = dev.templates["tailrace-dev"]["Resources"]
     for name in (
         "HttpFunction",
@@ -100,20 +100,20 @@ def test_everything_that_can_be_is_tagged(stage: str) -> None:
     assert tagged > 30
 
 
-def test_who_deploys_is_told_where_things_are(dev: Stacks) -> None:
+def test_the_outputs_are_complete(dev: Stacks) -> None:
     assert dev.templates["tailrace-dev"]["Outputs"].keys() == OUTPUTS
     storage = dev.templates["tailrace-dev-storage"]["Outputs"]
     assert {"TableName", "BucketName"} <= storage.keys()
 
 
-def test_the_address_is_ones_own_where_there_is_one(dev: Stacks, afar: Stacks) -> None:
+def test_the_url_uses_the_custom_domain(dev: Stacks, afar: Stacks) -> None:
     own = afar.templates["tailrace-prod"]["Outputs"]["Url"]["Value"]
     given = dev.templates["tailrace-dev"]["Outputs"]["Url"]["Value"]
     assert own == "https://streams.example.org"
     assert given["Fn::Join"][1] == ["https://", {"Fn::GetAtt": ["Distribution", "DomainName"]}]
 
 
-def test_cables_are_at_the_same_address(dev: Stacks, afar: Stacks) -> None:
+def test_the_websocket_url_uses_the_same_domain(dev: Stacks, afar: Stacks) -> None:
     own = afar.templates["tailrace-prod"]["Outputs"]["CableUrl"]["Value"]
     given = dev.templates["tailrace-dev"]["Outputs"]["CableUrl"]["Value"]
     domain = {"Fn::GetAtt": ["Distribution", "DomainName"]}

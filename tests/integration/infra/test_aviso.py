@@ -1,4 +1,4 @@
-"""Aviso: its layer, its settings, and its schema."""
+"""Aviso in the stacks: its layer, its settings and its schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.integration.infra.test_history import text
 SCHEMA = "schemas.example.org/aviso/types.yaml"
 
 
-def about_aviso(stacks: Stacks, name: str) -> dict[str, Any]:
+def aviso_settings(stacks: Stacks, name: str) -> dict[str, Any]:
     return {
         key.removeprefix("TAILRACE_AVISO_"): value
         for key, value in variables(stacks, name).items()
@@ -29,10 +29,10 @@ def about_aviso(stacks: Stacks, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["http", "live"])
-def test_who_answers_knows_how_long_a_watch_may_last(dev: Stacks, afar: Stacks, name: str) -> None:
+def test_http_and_live_get_the_duration_of_watches(dev: Stacks, afar: Stacks, name: str) -> None:
     times = {"HEARTBEAT": "10", "MAX_DURATION": "50"}
-    assert about_aviso(dev, name) == {**times, "SCHEMA": "", "ADMIN_ROLES": ""}
-    assert about_aviso(afar, name) == {
+    assert aviso_settings(dev, name) == {**times, "SCHEMA": "", "ADMIN_ROLES": ""}
+    assert aviso_settings(afar, name) == {
         **times,
         "SCHEMA": f"s3://{SCHEMA}",
         "ADMIN_ROLES": "ops=admin,lead; lab=*",
@@ -41,7 +41,7 @@ def test_who_answers_knows_how_long_a_watch_may_last(dev: Stacks, afar: Stacks, 
 
 
 def reads_schema(stacks: Stacks) -> list[str]:
-    """Who may read exactly that object."""
+    """The functions that may read exactly that object."""
     return [
         name
         for name in FUNCTIONS
@@ -51,27 +51,27 @@ def reads_schema(stacks: Stacks) -> list[str]:
     ]
 
 
-def test_the_schema_is_read_by_those_who_use_it(dev: Stacks, afar: Stacks) -> None:
+def test_only_http_and_live_may_read_the_schema(dev: Stacks, afar: Stacks) -> None:
     assert reads_schema(afar) == ["http", "live"]
     assert reads_schema(dev) == []
 
 
 def layers(stacks: Stacks, name: str) -> set[str]:
-    made = stacks.resources("AWS::Lambda::LayerVersion")
-    return {made[layer["Ref"]]["Description"] for layer in stacks.function(name)["Layers"]}
+    versions = stacks.resources("AWS::Lambda::LayerVersion")
+    return {versions[layer["Ref"]]["Description"] for layer in stacks.function(name)["Layers"]}
 
 
-def test_only_who_answers_has_the_layer(dev: Stacks) -> None:
+def test_only_http_and_live_have_the_aviso_layer(dev: Stacks) -> None:
     assert [name for name in FUNCTIONS if "Tailrace: aviso" in layers(dev, name)] == [
         "http",
         "live",
     ]
-    # As many as a function can have.
+    # Lambda allows five layers per function.
     assert all(len(layers(dev, name)) <= 5 for name in FUNCTIONS)
 
 
-def test_it_can_be_left_out(bare: Stacks) -> None:
+def test_aviso_can_be_disabled(bare: Stacks) -> None:
     assert "Tailrace: aviso" not in json.dumps(bare.templates)
     for name in deployed(bare):
-        assert about_aviso(bare, name) == {}
+        assert aviso_settings(bare, name) == {}
     assert len(layers(bare, "http")) == 4

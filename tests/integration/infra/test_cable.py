@@ -53,7 +53,7 @@ def test_every_route_leads_to_the_function(dev: Stacks) -> None:
         ][1]
 
 
-def test_api_gateway_may_call_the_function_by_each_route_and_nobody_else(dev: Stacks) -> None:
+def test_only_api_gateway_may_invoke_the_function_for_each_route(dev: Stacks) -> None:
     permissions = [
         permission
         for permission in dev.resources("AWS::Lambda::Permission").values()
@@ -81,7 +81,7 @@ def endpoint(stacks: Stacks, name: str) -> str | None:
     return None if value is None else text(value)
 
 
-def test_who_delivers_knows_where_and_nobody_else_does(dev: Stacks, afar: Stacks) -> None:
+def test_only_delivering_functions_get_the_endpoint(dev: Stacks, afar: Stacks) -> None:
     for stacks, region in ((dev, '<"AWS::Region">'), (afar, "eu-west-1")):
         wanted = f'https://<"CableApi">.execute-api.{region}.<"AWS::URLSuffix">/cable'
         for name in ("http", "cable", "heartbeat", "dispatch"):
@@ -91,7 +91,7 @@ def test_who_delivers_knows_where_and_nobody_else_does(dev: Stacks, afar: Stacks
             assert endpoint(stacks, name) is None
 
 
-def test_cable_knows_whom_to_wake_and_whom_to_let_in(dev: Stacks, afar: Stacks) -> None:
+def test_cable_gets_the_heartbeat_function_and_access_settings(dev: Stacks, afar: Stacks) -> None:
     known, http = variables(afar, "cable"), variables(afar, "http")
     assert known["TAILRACE_HEARTBEAT"] == {"Ref": "HeartbeatFunction"}
     for name in ("ORIGIN_SECRET", "ACCESS", "ACCESS_SECRET", "ALLOWED_ORIGINS"):
@@ -101,13 +101,13 @@ def test_cable_knows_whom_to_wake_and_whom_to_let_in(dev: Stacks, afar: Stacks) 
 
 
 @pytest.mark.parametrize("name", ["cable", "http", "live"])
-def test_who_answers_knows_the_switches(dev: Stacks, afar: Stacks, name: str) -> None:
+def test_serving_functions_get_the_switches(dev: Stacks, afar: Stacks, name: str) -> None:
     for at, stacks in enumerate((dev, afar)):
         known = variables(stacks, name)
         assert known.items() >= {key: values[at] for key, values in SWITCHES.items()}.items()
 
 
-def test_the_pulse_knows_how_often(dev: Stacks, afar: Stacks) -> None:
+def test_the_heartbeat_gets_the_ping_interval(dev: Stacks, afar: Stacks) -> None:
     for stacks, seconds in ((dev, "3"), (afar, "30")):
         assert variables(stacks, "heartbeat")["TAILRACE_PING_INTERVAL"] == seconds
 
@@ -123,9 +123,7 @@ def test_events_are_served_unless_turned_off(dev: Stacks, bare: Stacks, name: st
 
 
 @pytest.mark.parametrize("name", ["http", "cable", "heartbeat", "dispatch"])
-def test_who_delivers_may_write_to_connections_of_this_api_and_end_them(
-    dev: Stacks, name: str
-) -> None:
+def test_delivering_functions_may_manage_connections_of_this_api(dev: Stacks, name: str) -> None:
     (statement,) = (each for each in dev.statements(name) if actions(each) == {CONNECTIONS})
     arn = 'arn:<"AWS::Partition">:execute-api:<"AWS::Region">:<"AWS::AccountId">:<"CableApi">'
     assert [text(resource) for resource in resources(statement)] == [
@@ -142,13 +140,13 @@ def objects(stacks: Stacks, name: str) -> set[str]:
     }
 
 
-def test_only_who_replays_reads_history(dev: Stacks) -> None:
+def test_only_functions_that_replay_may_read_segments(dev: Stacks) -> None:
     assert objects(dev, "cable") == {"bodies/*", "segments/*"}
     assert objects(dev, "dispatch") == {"bodies/*"}
     assert objects(dev, "heartbeat") == set()
 
 
-def test_the_pulse_may_ask_the_index_and_change_only_the_table(dev: Stacks) -> None:
+def test_the_heartbeat_may_query_the_index_and_write_only_the_table(dev: Stacks) -> None:
     asked = [
         (actions(statement), text(resource))
         for statement in dev.statements("heartbeat")
@@ -172,7 +170,7 @@ def starts(stacks: Stacks, name: str) -> list[Any]:
     ]
 
 
-def test_cable_starts_itself_and_the_pulse_which_starts_itself(dev: Stacks) -> None:
+def test_cable_may_invoke_itself_and_heartbeat_and_heartbeat_itself(dev: Stacks) -> None:
     assert starts(dev, "cable") == ["CableFunction", "HeartbeatFunction"]
     assert starts(dev, "heartbeat") == ["HeartbeatFunction"]
 
@@ -184,7 +182,7 @@ def test_a_function_does_not_wait_for_the_policy_that_names_it(dev: Stacks) -> N
             assert name not in json.dumps(template[dependency])
 
 
-def test_lambda_takes_starting_itself_for_no_mistake_where_it_is_none(dev: Stacks) -> None:
+def test_only_self_invoking_functions_allow_recursion(dev: Stacks) -> None:
     allowed = {
         name
         for name, function in dev.resources("AWS::Lambda::Function").items()
@@ -193,7 +191,7 @@ def test_lambda_takes_starting_itself_for_no_mistake_where_it_is_none(dev: Stack
     assert allowed == {"CableFunction", "HeartbeatFunction"}
 
 
-def test_the_pulse_beats_every_minute_and_a_failed_beat_is_not_made_up_for(dev: Stacks) -> None:
+def test_the_heartbeat_is_started_every_minute_without_retries(dev: Stacks) -> None:
     assert run_every_minute(dev) == {"EdgeKeysFunction", "HeartbeatFunction"}
     config = dev.only("AWS::Lambda::EventInvokeConfig")
     assert config["FunctionName"] == {"Ref": "HeartbeatFunction"}
@@ -203,7 +201,7 @@ def test_the_pulse_beats_every_minute_and_a_failed_beat_is_not_made_up_for(dev: 
 # Without
 
 
-def test_without_it_nothing_of_it_is_there(bare: Stacks) -> None:
+def test_nothing_of_action_cable_is_deployed_without_it(bare: Stacks) -> None:
     whole = json.dumps(bare.templates)
     for what in (
         "ApiGateway",

@@ -1,4 +1,4 @@
-"""What happens without a request: changes of the log, and the rotation of the secret."""
+"""Work without a request: changes of the log, and the rotation of the secret."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def entry(state: State, body: bytes | None = b'"g":1}') -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("state", [PLAIN, CLOSED, BUSY], ids=["plain", "closed", "busy"])
-def test_a_deletion_wakes_the_function(dev: Stacks, bare: Stacks, state: State) -> None:
+def test_a_deletion_invokes_the_function(dev: Stacks, bare: Stacks, state: State) -> None:
     item = layout.entry_item(CHAIN, tombstone(state, 9), "attempt", None)
     assert wakes(dev, item)
     assert wakes(bare, item)
@@ -44,7 +44,7 @@ NAME = {**layout.name_key('"g":1}'), "i": layout.text("7")}
 HEARD = [entry(PLAIN), entry(BUSY), entry(CLOSED, None), NAME]
 OTHERS = [
     {**layout.producer_key(CHAIN, '"g":1}'), "e": layout.number(1)},
-    {**layout.claim_key("bodies/1/2"), "g": layout.text("b1"), "d": layout.number(1)},
+    {**layout.upload_intent_key("bodies/1/2"), "g": layout.text("b1"), "d": layout.number(1)},
 ]
 
 
@@ -53,25 +53,27 @@ OTHERS = [
     [*HEARD, *OTHERS],
     ids=["append", "append of a producer", "close", "name", "producer", "claim"],
 )
-def test_nothing_else_does_without_cables(bare: Stacks, item: dict[str, Any]) -> None:
+def test_only_deletions_invoke_the_function_without_cables(
+    bare: Stacks, item: dict[str, Any]
+) -> None:
     assert not wakes(bare, item)
 
 
 @pytest.mark.parametrize("item", HEARD, ids=["append", "append of a producer", "close", "name"])
-def test_cables_are_told_of_what_is_new_and_not_of_what_changes(
-    dev: Stacks, item: dict[str, Any]
-) -> None:
+def test_inserts_invoke_the_function_and_changes_do_not(dev: Stacks, item: dict[str, Any]) -> None:
     assert wakes(dev, item)
     assert not wakes(dev, item, "MODIFY")
     assert not wakes(dev, item, "REMOVE")
 
 
 @pytest.mark.parametrize("item", OTHERS, ids=["producer", "claim"])
-def test_nothing_else_does_with_cables(dev: Stacks, item: dict[str, Any]) -> None:
+def test_other_items_do_not_invoke_the_function_with_cables(
+    dev: Stacks, item: dict[str, Any]
+) -> None:
     assert not wakes(dev, item)
 
 
-def test_with_cables_nobody_waits_for_a_batch_to_fill(dev: Stacks, bare: Stacks) -> None:
+def test_with_cables_batches_are_delivered_without_a_window(dev: Stacks, bare: Stacks) -> None:
     cables, none = dev.only(MAPPING), bare.only(MAPPING)
     assert (cables["MaximumBatchingWindowInSeconds"], cables["ParallelizationFactor"]) == (0, 10)
     assert none["MaximumBatchingWindowInSeconds"] == 1
@@ -89,7 +91,7 @@ def test_the_function_follows_the_stream_from_its_beginning(dev: Stacks) -> None
     assert mapping["BatchSize"] == 100
 
 
-def test_a_batch_that_fails_is_halved_and_then_given_up(dev: Stacks) -> None:
+def test_a_failing_batch_is_bisected_and_then_sent_to_the_queue(dev: Stacks) -> None:
     mapping = dev.only(MAPPING)
     (queue,) = dev.resources("AWS::SQS::Queue")
     assert mapping["BisectBatchOnFunctionError"] is True
@@ -114,7 +116,7 @@ def origin_secret(stacks: Stacks) -> str:
     return name
 
 
-def test_the_secret_is_made_by_aws_and_fits_into_a_header(dev: Stacks) -> None:
+def test_the_secret_is_generated_and_fits_into_a_header(dev: Stacks) -> None:
     secret = dev.resources("AWS::SecretsManager::Secret")[origin_secret(dev)]
     assert secret["GenerateSecretString"] == {"ExcludePunctuation": True, "PasswordLength": 48}
 
@@ -137,6 +139,6 @@ def test_only_secrets_manager_may_rotate_and_only_this_secret(dev: Stacks) -> No
     assert permission["SourceAccount"] == {"Ref": "AWS::AccountId"}
 
 
-def test_rotation_can_be_left_to_people(bare: Stacks) -> None:
+def test_rotation_can_be_turned_off(bare: Stacks) -> None:
     assert not bare.resources("AWS::SecretsManager::RotationSchedule")
     assert bare.function("rotate_secret")

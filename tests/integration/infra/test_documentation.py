@@ -70,7 +70,7 @@ def test_every_alarm_is_listed(dev: Stacks, prod: Stacks) -> None:
 
 
 @pytest.mark.parametrize("name", list(LAYERS))
-def test_what_a_function_is_and_may_do_is_listed(dev: Stacks, name: str) -> None:
+def test_functions_and_their_permissions_are_listed(dev: Stacks, name: str) -> None:
     _, _, memory, time, may = rows("What it is made of")[name]
     seconds = dev.function(name)["Timeout"]
     assert set(re.findall(r"`([\w-]+:\w+)`", may)) == MAY[name]
@@ -79,7 +79,9 @@ def test_what_a_function_is_and_may_do_is_listed(dev: Stacks, name: str) -> None
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_what_a_job_may_do_and_when_it_runs_is_listed(dev: Stacks, prod: Stacks, name: str) -> None:
+def test_jobs_with_schedules_and_permissions_are_listed(
+    dev: Stacks, prod: Stacks, name: str
+) -> None:
     _, _, *when, may = rows("History")[name]
     assert set(re.findall(r"`(\w+:\w+)`", may)) == JOBS_MAY[name]
     for stacks, shown in zip((dev, prod), when, strict=True):

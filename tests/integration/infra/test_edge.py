@@ -8,9 +8,9 @@ import pytest
 
 from infra.viewer_request import MAX_BYTES, code
 from tailrace.aws.edge.origin_guard import SECRET_HEADER
+from tailrace.log.paths import PREFIXES
 from tailrace.settings import Settings
 from tailrace.web.messages import ALLOWED_HEADERS, METHODS, PREFLIGHT_HEADERS, RESPONSE_HEADERS
-from tailrace.web.paths import PREFIXES
 from tests.integration.infra.stacks import Resource, Stacks
 
 CACHING_DISABLED = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
@@ -40,7 +40,7 @@ def origins(stacks: Stacks) -> dict[str, Resource]:
     return {origin["Id"]: origin for origin in stacks.distribution["Origins"]}
 
 
-def test_the_origins_have_the_names_that_the_viewer_function_knows(
+def test_the_origins_have_the_ids_that_the_viewer_function_selects(
     dev: Stacks, bare: Stacks
 ) -> None:
     assert list(origins(dev)) == ["http", "live", "cable"]
@@ -49,7 +49,7 @@ def test_the_origins_have_the_names_that_the_viewer_function_knows(
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("http", 30), ("live", 60), ("cable", 30)])
-def test_an_origin_is_asked_once_and_waited_for_as_long_as_it_may_take(
+def test_an_origin_gets_one_attempt_with_the_functions_timeout(
     dev: Stacks, name: str, seconds: int
 ) -> None:
     origin = origins(dev)[name]
@@ -61,7 +61,7 @@ def test_an_origin_is_asked_once_and_waited_for_as_long_as_it_may_take(
     assert config["OriginSSLProtocols"] == ["TLSv1.2"]
 
 
-def test_requests_meet_in_the_region_of_the_functions_before_http(
+def test_the_origin_shield_is_in_the_functions_region(
     dev: Stacks, afar: Stacks, bare: Stacks
 ) -> None:
     def shield(stacks: Stacks, name: str) -> Any:
@@ -75,9 +75,7 @@ def test_requests_meet_in_the_region_of_the_functions_before_http(
 
 
 @pytest.mark.parametrize("name", ["http", "live", "cable"])
-def test_an_origin_is_shown_the_secret_that_only_cloudformation_looks_up(
-    dev: Stacks, name: str
-) -> None:
+def test_origins_get_the_secret_as_a_dynamic_reference(dev: Stacks, name: str) -> None:
     (header,) = origins(dev)[name]["OriginCustomHeaders"]
     before, secret, after = header["HeaderValue"]["Fn::Join"][1]
     assert header["HeaderName"] == SECRET_HEADER.decode()
@@ -104,14 +102,14 @@ def test_every_request_passes_the_viewer_function(dev: Stacks) -> None:
         assert association["FunctionARN"]["Fn::GetAtt"][0] == function
 
 
-def test_every_method_gets_to_the_application(dev: Stacks) -> None:
+def test_every_method_is_forwarded(dev: Stacks) -> None:
     for behavior in behaviors(dev)[:-1]:
         assert set(METHODS.split(", ")) <= set(behavior["AllowedMethods"])
         assert behavior["CachedMethods"] == ["GET", "HEAD"]
         assert behavior["TargetOriginId"] == "http"
 
 
-def test_a_websocket_gets_to_the_stage_of_its_api_as_it_came(dev: Stacks) -> None:
+def test_websocket_requests_reach_the_stage_unchanged(dev: Stacks) -> None:
     *others, behavior = behaviors(dev)
     stage = dev.only("AWS::ApiGatewayV2::Stage")["StageName"]
     assert behavior["PathPattern"] == f"/{stage}"
@@ -144,13 +142,13 @@ def test_the_viewer_function_is_the_file(dev: Stacks, bare: Stacks, access: str)
     assert function["AutoPublish"] is True
 
 
-def test_nothing_travels_in_the_clear(dev: Stacks) -> None:
+def test_every_behavior_requires_https(dev: Stacks) -> None:
     default, *others = behaviors(dev)
     assert default["ViewerProtocolPolicy"] == "redirect-to-https"
     assert [behavior["ViewerProtocolPolicy"] for behavior in others] == ["https-only"] * 3
 
 
-def test_answers_about_streams_are_told_apart_by_what_matters(dev: Stacks) -> None:
+def test_the_cache_key_of_streams_has_the_query_and_the_reader_header(dev: Stacks) -> None:
     config = policy(dev, "CachePolicy", stream_behavior(dev)["CachePolicyId"])
     assert config["ParametersInCacheKeyAndForwardedToOrigin"] == {
         "CookiesConfig": {"CookieBehavior": "none"},
@@ -164,13 +162,13 @@ def test_answers_about_streams_are_told_apart_by_what_matters(dev: Stacks) -> No
     }
 
 
-def test_an_answer_is_kept_as_long_as_it_says(dev: Stacks) -> None:
+def test_cache_lifetime_follows_cache_control(dev: Stacks) -> None:
     config = policy(dev, "CachePolicy", stream_behavior(dev)["CachePolicyId"])
     assert (config["MinTTL"], config["DefaultTTL"]) == (0, 0)
     assert config["MaxTTL"] == 365 * 86_400
 
 
-def test_the_rest_is_not_kept(dev: Stacks) -> None:
+def test_other_responses_are_not_cached(dev: Stacks) -> None:
     assert dev.distribution["DefaultCacheBehavior"]["CachePolicyId"] == CACHING_DISABLED
 
 
@@ -194,7 +192,7 @@ def test_a_stage_can_be_in_two_regions(dev: Stacks) -> None:
 # Answers
 
 
-def test_pages_of_every_site_may_use_streams(dev: Stacks) -> None:
+def test_all_origins_are_allowed_by_default(dev: Stacks) -> None:
     (used,) = {behavior["ResponseHeadersPolicyId"]["Ref"] for behavior in behaviors(dev)[:-1]}
     cors = policy(dev, "ResponseHeadersPolicy", {"Ref": used})["CorsConfig"]
     assert cors["AccessControlAllowOrigins"]["Items"] == ["*"]
@@ -227,7 +225,7 @@ def test_answers_have_the_headers_that_browsers_are_careful_by(dev: Stacks) -> N
     assert security["ReferrerPolicy"]["ReferrerPolicy"] == "no-referrer"
 
 
-def test_no_failure_sticks(dev: Stacks) -> None:
+def test_errors_are_not_cached(dev: Stacks) -> None:
     kept = {
         response["ErrorCode"]: response["ErrorCachingMinTTL"]
         for response in dev.distribution["CustomErrorResponses"]
@@ -235,24 +233,24 @@ def test_no_failure_sticks(dev: Stacks) -> None:
     assert kept == dict.fromkeys([404, 405, 414, 500, 501, 502, 503, 504], 0)
 
 
-def test_answers_can_be_forgotten_by_their_tag(dev: Stacks) -> None:
+def test_responses_have_cache_tags(dev: Stacks) -> None:
     assert dev.distribution["CacheTagConfig"] == {"HeaderName": "cache-tag"}
 
 
 # The rest
 
 
-def test_the_edge_is_up_to_date(dev: Stacks) -> None:
+def test_the_distribution_supports_http3_and_ipv6(dev: Stacks) -> None:
     assert dev.distribution["HttpVersion"] == "http2and3"
     assert dev.distribution["IPV6Enabled"] is True
 
 
-def test_by_stage_the_edge_is_near_or_everywhere(dev: Stacks, prod: Stacks) -> None:
+def test_the_price_class_depends_on_the_stage(dev: Stacks, prod: Stacks) -> None:
     assert dev.distribution["PriceClass"] == "PriceClass_100"
     assert prod.distribution["PriceClass"] == "PriceClass_All"
 
 
-def test_a_name_of_ones_own_comes_with_its_certificate(dev: Stacks, afar: Stacks) -> None:
+def test_a_custom_domain_uses_its_certificate(dev: Stacks, afar: Stacks) -> None:
     assert "Aliases" not in dev.distribution
     assert afar.distribution["Aliases"] == ["streams.example.org"]
     assert afar.distribution["ViewerCertificate"] == {

@@ -7,7 +7,7 @@ from tests.integration.infra.stacks import Stacks
 ACL = "AWS::WAFv2::WebACL"
 
 
-def test_who_asks_too_often_is_told_to_wait(dev: Stacks) -> None:
+def test_requests_over_the_rate_limit_get_429(dev: Stacks) -> None:
     (rule,) = dev.only(ACL)["Rules"]
     answer = rule["Action"]["Block"]["CustomResponse"]
     headers = {header["Name"]: header["Value"] for header in answer["ResponseHeaders"]}
@@ -20,11 +20,11 @@ def test_who_asks_too_often_is_told_to_wait(dev: Stacks) -> None:
     assert headers == {"retry-after": "60", "access-control-allow-origin": "*"}
 
 
-def test_everybody_else_comes_in(dev: Stacks) -> None:
+def test_requests_are_allowed_by_default(dev: Stacks) -> None:
     assert dev.only(ACL)["DefaultAction"] == {"Allow": {}}
 
 
-def test_only_known_addresses_come_in_where_some_are_given(afar: Stacks) -> None:
+def test_only_listed_addresses_are_allowed(afar: Stacks) -> None:
     acl = afar.only(ACL)
     sets = afar.resources("AWS::WAFv2::IPSet").values()
     assert acl["DefaultAction"] == {"Block": {}}
@@ -35,7 +35,7 @@ def test_only_known_addresses_come_in_where_some_are_given(afar: Stacks) -> None
     }
 
 
-def test_being_too_fast_counts_before_being_known(afar: Stacks) -> None:
+def test_the_rate_limit_precedes_the_address_list(afar: Stacks) -> None:
     first = min(afar.only(ACL)["Rules"], key=lambda rule: int(rule["Priority"]))
     assert "RateBasedStatement" in first["Statement"]
 
@@ -54,7 +54,7 @@ def test_the_distribution_is_behind_the_firewall(dev: Stacks) -> None:
     assert imported.startswith("tailrace-dev-firewall:")
 
 
-def test_from_another_region_the_firewall_is_found_too(afar: Stacks) -> None:
+def test_the_firewall_is_referenced_from_another_region(afar: Stacks) -> None:
     reader, name = afar.distribution["WebACLId"]["Fn::GetAtt"]
     assert reader in afar.resources("Custom::CrossRegionExportReader")
     assert "Firewall" in name

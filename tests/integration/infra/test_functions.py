@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.functions import ANSWERING
+from infra.http_functions import SERVER_ENVIRONMENT
 from infra.names import logical_id
 from scripts.package import LAYERS, PYTHON_VERSION
 from tailrace.configuration import load_settings
@@ -104,7 +104,7 @@ def resources(statement: Resource) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_may_do_what_it_needs_and_nothing_else(dev: Stacks, name: str) -> None:
+def test_a_function_has_exactly_the_listed_permissions(dev: Stacks, name: str) -> None:
     allowed = set[str]().union(*(actions(statement) for statement in dev.statements(name)))
     assert allowed == MAY[name] | LOGS | TRACES
 
@@ -128,7 +128,7 @@ def test_only_traces_go_to_no_resource_in_particular(dev: Stacks, name: str) -> 
                 assert "*" not in json.dumps(resource), statement
 
 
-def test_without_cables_nobody_may_more_than_before(bare: Stacks) -> None:
+def test_without_cables_functions_have_fewer_permissions(bare: Stacks) -> None:
     allowed = {
         name: set[str]().union(*map(actions, bare.statements(name))) - LOGS - TRACES
         for name in ("http", "dispatch")
@@ -139,11 +139,11 @@ def test_without_cables_nobody_may_more_than_before(bare: Stacks) -> None:
     }
 
 
-def test_without_a_firewall_nobody_reads_one(bare: Stacks) -> None:
+def test_without_a_firewall_no_function_may_read_one(bare: Stacks) -> None:
     assert "wafv2" not in json.dumps(bare.statements("rotate_secret"))
 
 
-def test_the_index_is_for_nobody_who_answers_requests(dev: Stacks) -> None:
+def test_only_heartbeat_may_query_the_index(dev: Stacks) -> None:
     asking = [name for name in FUNCTIONS if "index" in json.dumps(dev.statements(name))]
     assert asking == ["heartbeat"]
 
@@ -187,7 +187,9 @@ def test_a_function_is_bounded(
 
 
 @pytest.mark.parametrize(("stage", "days"), [("dev", 7), ("prod", 90)])
-def test_logs_are_kept_for_a_while(dev: Stacks, prod: Stacks, stage: str, days: int) -> None:
+def test_log_retention_depends_on_the_stage(
+    dev: Stacks, prod: Stacks, stage: str, days: int
+) -> None:
     stacks = {"dev": dev, "prod": prod}[stage]
     groups = stacks.resources("AWS::Logs::LogGroup")
     for name in FUNCTIONS:
@@ -216,26 +218,31 @@ def test_every_variable_is_a_setting_that_takes_the_value(dev: Stacks, name: str
     load_settings(settings)
 
 
-def test_an_answer_ends_before_its_function_does(dev: Stacks) -> None:
-    assert float(ANSWERING["TAILRACE_LONG_POLL_TIMEOUT"]) + 5 <= dev.function("http")["Timeout"]
+def test_responses_end_before_the_functions_timeout(dev: Stacks) -> None:
+    assert (
+        float(SERVER_ENVIRONMENT["TAILRACE_LONG_POLL_TIMEOUT"]) + 5
+        <= dev.function("http")["Timeout"]
+    )
     known = variables(dev, "live")
     for name in ("SSE_LIFETIME", "EVENTS_LIFETIME", "AVISO_MAX_DURATION"):
         assert float(known[f"TAILRACE_{name}"]) + 5 <= dev.function("live")["Timeout"]
 
 
-def test_a_body_fits_into_an_event_and_a_chunk_into_an_answer() -> None:
+def test_bodies_and_chunks_fit_into_lambda_payloads() -> None:
     most = 6 * 1024 * 1024
     for name in ("TAILRACE_MAX_BODY_BYTES", "TAILRACE_CHUNK_BYTES"):
-        assert int(ANSWERING[name]) * 4 / 3 < most
+        assert int(SERVER_ENVIRONMENT[name]) * 4 / 3 < most
     # A chunk ends at the first entry past its size.
-    together = int(ANSWERING["TAILRACE_MAX_BODY_BYTES"]) + int(ANSWERING["TAILRACE_CHUNK_BYTES"])
+    together = int(SERVER_ENVIRONMENT["TAILRACE_MAX_BODY_BYTES"]) + int(
+        SERVER_ENVIRONMENT["TAILRACE_CHUNK_BYTES"]
+    )
     assert together * 4 / 3 < most
 
 
-def test_who_answers_knows_the_table_the_bucket_and_the_secret(dev: Stacks) -> None:
+def test_serving_functions_get_the_table_the_bucket_and_the_secret(dev: Stacks) -> None:
     for name in ("http", "live", "cable"):
         known = variables(dev, name)
-        assert known.items() >= (ANSWERING.items() if name != "cable" else {}.items())
+        assert known.items() >= (SERVER_ENVIRONMENT.items() if name != "cable" else {}.items())
         assert "Log" in known["TAILRACE_TABLE"]["Fn::ImportValue"]
         assert "History" in known["TAILRACE_BUCKET"]["Fn::ImportValue"]
         assert "OriginSecret" in known["TAILRACE_ORIGIN_SECRET"]["Fn::GetAtt"][0]
@@ -247,7 +254,7 @@ def test_only_live_streams(dev: Stacks) -> None:
     assert variables(dev, "live")["AWS_LAMBDA_EXEC_WRAPPER"] == "/opt/asgi-stream"
 
 
-def test_who_tells_the_edge_knows_which(dev: Stacks) -> None:
+def test_dispatch_and_rotate_secret_get_the_distribution(dev: Stacks) -> None:
     for name in ("dispatch", "rotate_secret"):
         assert variables(dev, name)["TAILRACE_DISTRIBUTION"] == {"Ref": "Distribution"}
 
@@ -255,17 +262,17 @@ def test_who_tells_the_edge_knows_which(dev: Stacks) -> None:
 # Concurrency and snapshots
 
 
-def test_readers_cannot_take_the_room_of_writers(dev: Stacks, prod: Stacks) -> None:
+def test_http_and_live_have_separate_reserved_concurrency(dev: Stacks, prod: Stacks) -> None:
     for name, small, large in (("http", 50, 300), ("live", 50, 500)):
         assert dev.function(name)["ReservedConcurrentExecutions"] == small
         assert prod.function(name)["ReservedConcurrentExecutions"] == large
 
 
-def test_a_small_account_has_nothing_to_reserve(bare: Stacks) -> None:
+def test_reserved_concurrency_can_be_turned_off(bare: Stacks) -> None:
     for name in deployed(bare):
         assert "ReservedConcurrentExecutions" not in bare.function(name)
 
 
-def test_only_http_starts_from_a_snapshot_unless_told_otherwise(dev: Stacks, bare: Stacks) -> None:
+def test_only_http_has_snap_start(dev: Stacks, bare: Stacks) -> None:
     assert [name for name in FUNCTIONS if "SnapStart" in dev.function(name)] == ["http"]
     assert not [name for name in deployed(bare) if "SnapStart" in bare.function(name)]

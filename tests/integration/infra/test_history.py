@@ -135,7 +135,7 @@ def test_a_job_is_bounded(dev: Stacks, prod: Stacks, name: str) -> None:
         assert arguments(stacks, name)["--enable-auto-scaling"] == "true"
 
 
-def test_what_nobody_waits_for_runs_when_there_is_room(dev: Stacks) -> None:
+def test_flexible_jobs_use_the_flex_execution_class(dev: Stacks) -> None:
     flexible = [name for name in JOBS if dev.job(name)["ExecutionClass"] == "FLEX"]
     assert flexible == ["export-history", "audit"]
 
@@ -160,7 +160,7 @@ def test_a_job_has_its_script_and_the_wheels(dev: Stacks, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_no_package_comes_from_anywhere_else(dev: Stacks, name: str) -> None:
+def test_no_package_is_fetched_from_an_index(dev: Stacks, name: str) -> None:
     assert arguments(dev, name)["--python-modules-installer-option"] == "--no-index"
 
 
@@ -168,7 +168,7 @@ def test_no_package_comes_from_anywhere_else(dev: Stacks, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_knows_the_table_the_bucket_and_the_region(dev: Stacks, name: str) -> None:
+def test_a_job_gets_the_table_the_bucket_and_the_region(dev: Stacks, name: str) -> None:
     known = arguments(dev, name)
     assert "Log" in known["--table"]["Fn::ImportValue"]
     assert "History" in known["--bucket"]["Fn::ImportValue"]
@@ -176,7 +176,7 @@ def test_a_job_knows_the_table_the_bucket_and_the_region(dev: Stacks, name: str)
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_takes_every_flag_that_it_is_given(
+def test_a_job_accepts_its_configured_flags(
     afar: Stacks, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     of_glue = {
@@ -206,7 +206,7 @@ def test_compaction_has_the_defaults_of_the_settings(dev: Stacks) -> None:
         assert known[f"--{setting.replace('_', '-')}"] == str(getattr(settings, setting))
 
 
-def test_a_sweep_removes_only_what_it_was_told_to(dev: Stacks, prod: Stacks, afar: Stacks) -> None:
+def test_the_sweep_is_a_dry_run_unless_configured(dev: Stacks, prod: Stacks, afar: Stacks) -> None:
     for stacks in (dev, prod):
         assert arguments(stacks, "sweep")["--dry-run"] == "true"
         assert "--retention" not in arguments(stacks, "sweep")
@@ -214,7 +214,7 @@ def test_a_sweep_removes_only_what_it_was_told_to(dev: Stacks, prod: Stacks, afa
     assert arguments(afar, "sweep")["--retention"] == "chat/**=30d,1GB; **=forever"
 
 
-def test_the_export_knows_its_database(dev: Stacks, prod: Stacks) -> None:
+def test_the_export_gets_its_database(dev: Stacks, prod: Stacks) -> None:
     for stage, stacks in (("dev", dev), ("prod", prod)):
         database = stacks.only("AWS::Glue::Database")["DatabaseInput"]["Name"]
         assert database == f"tailrace_{stage}"
@@ -230,7 +230,7 @@ def test_bodies_on_the_disks_of_workers_are_encrypted(dev: Stacks, name: str) ->
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_job_may_do_what_it_needs_and_nothing_else(dev: Stacks, name: str) -> None:
+def test_a_job_has_exactly_the_listed_permissions(dev: Stacks, name: str) -> None:
     allowed = set[str]().union(*map(actions, dev.allowed(dev.job(name))))
     assert allowed == MAY[name] | CODE | LOGS | METRIC
 
@@ -273,7 +273,7 @@ def test_the_export_reaches_only_its_own_table_of_the_catalogue(dev: Stacks) -> 
     assert named == ["catalog", "database/tailrace_dev", "table/tailrace_dev/messages"]
 
 
-def test_the_export_may_do_what_it_does_with_the_catalogue() -> None:
+def test_the_export_may_change_only_its_catalogue_table() -> None:
     code = (ROOT / "glue_jobs/exporting/catalogue.py").read_text()
     called = {
         f"glue:{name.title().replace('_', '')}"
@@ -314,7 +314,7 @@ def test_a_job_writes_to_logs_that_do_not_grow_for_ever(prod: Stacks, name: str)
 # When it runs
 
 
-def test_dev_costs_little_while_nobody_looks(dev: Stacks) -> None:
+def test_dev_runs_few_jobs_by_schedule(dev: Stacks) -> None:
     assert schedules(dev) == {
         "compact-history": "cron(7 1 * * ? *)",
         "sweep": "cron(47 3 * * ? *)",
@@ -366,7 +366,7 @@ def test_three_runs_may_go_wrong(dev: Stacks, prod: Stacks, stage: str, seconds:
     assert (late["Threshold"], late["ComparisonOperator"]) == (1, "LessThanThreshold")
 
 
-def test_alarms_look_at_metrics_that_the_jobs_publish(dev: Stacks) -> None:
+def test_alarms_use_metrics_that_the_jobs_publish(dev: Stacks) -> None:
     jobs = {"HistoryProblems": "audit"}
     for name in HISTORY:
         alarm = alarms(dev)[name]
@@ -378,7 +378,7 @@ def test_alarms_look_at_metrics_that_the_jobs_publish(dev: Stacks) -> None:
         assert "Log" in seen["table"]["Fn::ImportValue"]
 
 
-def test_a_run_that_fails_is_told_at_once(dev: Stacks) -> None:
+def test_a_failed_run_is_reported_immediately(dev: Stacks) -> None:
     rules = dev.resources("AWS::Events::Rule").values()
     (rule,) = (rule for rule in rules if "EventPattern" in rule)
     (topic,) = dev.resources("AWS::SNS::Topic")

@@ -29,7 +29,7 @@ EVERYWHERE = {
 }
 
 
-CABLE = {"CableErrors", "CableThrottles", "PulseFailed"}
+CABLE = {"CableErrors", "CableThrottles", "HeartbeatFailed"}
 
 HISTORY = {
     "HistoryProblems": "ignore",
@@ -46,9 +46,7 @@ def alarms(stacks: Stacks) -> dict[str, Resource]:
     }
 
 
-def test_there_is_an_alarm_for_all_that_somebody_has_to_look_at(
-    dev: Stacks, bare: Stacks, afar: Stacks
-) -> None:
+def test_each_variant_has_the_expected_alarms(dev: Stacks, bare: Stacks, afar: Stacks) -> None:
     history = HISTORY.keys()
     assert alarms(dev).keys() == EVERYWHERE | CABLE | history | {
         "EdgeErrors",
@@ -59,18 +57,18 @@ def test_there_is_an_alarm_for_all_that_somebody_has_to_look_at(
     assert alarms(afar).keys() == EVERYWHERE | CABLE | history | {"LiveConcurrency", "KeysFailed"}
 
 
-def test_the_pulse_may_miss_some_beats(dev: Stacks) -> None:
-    failed = alarms(dev)["PulseFailed"]
+def test_a_few_failed_heartbeats_raise_no_alarm(dev: Stacks) -> None:
+    failed = alarms(dev)["HeartbeatFailed"]
     assert (failed["MetricName"], failed["Threshold"], failed["Period"]) == ("Errors", 5, 300)
     assert failed["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": "HeartbeatFunction"}}]
 
 
-def test_who_waits_for_dispatch_is_named(dev: Stacks, bare: Stacks) -> None:
+def test_the_dispatch_alarm_mentions_cables_if_enabled(dev: Stacks, bare: Stacks) -> None:
     assert "cables" in alarms(dev)["DispatchLag"]["AlarmDescription"]
     assert "cables" not in alarms(bare)["DispatchLag"]["AlarmDescription"]
 
 
-def test_every_alarm_reaches_the_topic_and_says_what_it_is_about(prod: Stacks) -> None:
+def test_every_alarm_has_a_description_and_notifies_the_topic(prod: Stacks) -> None:
     (topic,) = prod.resources("AWS::SNS::Topic")
     for name, alarm in alarms(prod).items():
         assert alarm["AlarmActions"] == [{"Ref": topic}]
@@ -86,13 +84,13 @@ def test_only_alarms_and_events_may_tell_the_topic(dev: Stacks, bare: Stacks) ->
         assert [each["Principal"] for each in allowed] == wanted
 
 
-def test_somebody_can_get_mail(dev: Stacks, afar: Stacks) -> None:
+def test_alarms_can_be_sent_by_email(dev: Stacks, afar: Stacks) -> None:
     assert not dev.resources("AWS::SNS::Subscription")
     subscription = afar.only("AWS::SNS::Subscription")
     assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "somebody@example.org")
 
 
-def test_alarms_sound_before_the_limit_is_reached(prod: Stacks) -> None:
+def test_alarms_are_raised_before_limits_are_reached(prod: Stacks) -> None:
     for name in ("http", "live"):
         duration = alarms(prod)[f"{camel_case(name)}Duration"]
         assert duration["Threshold"] == prod.function(name)["Timeout"] * 1000 * 0.9

@@ -66,7 +66,7 @@ def test_without_switches_it_is_dev() -> None:
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )
-def test_a_value_that_a_switch_does_not_take_is_named(given: dict[str, str], said: str) -> None:
+def test_an_invalid_value_of_a_switch_is_named(given: dict[str, str], said: str) -> None:
     with pytest.raises(SystemExit) as ended:
         Plan.read(given)
     assert str(ended.value).startswith(said)
@@ -84,11 +84,11 @@ def test_a_value_out_of_bounds_is_refused(given: dict[str, str]) -> None:
 
 
 def test_a_switch_that_does_not_exist_is_named() -> None:
-    with pytest.raises(SystemExit, match=r"no switch 'fire_wall'; there are .*firewall"):
+    with pytest.raises(SystemExit, match=r"no switch 'fire_wall'; the switches are .*firewall"):
         Plan.read({"fire_wall": "false"})
 
 
-def test_context_of_the_cdk_itself_is_left_alone() -> None:
+def test_the_cdks_own_context_is_ignored() -> None:
     Plan.read({"@aws-cdk/core:x": True, "aws:cdk:y": 1, "availability-zones:account=1": []})
 
 

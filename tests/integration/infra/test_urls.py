@@ -42,7 +42,7 @@ def test_a_url_has_both_permissions_that_it_needs(dev: Stacks, name: str) -> Non
     assert invoke_url["FunctionUrlAuthType"] == "NONE"
 
 
-def test_nothing_else_is_open_to_all(dev: Stacks) -> None:
+def test_only_function_urls_are_public(dev: Stacks) -> None:
     open_to_all = [
         permission
         for permission in dev.resources("AWS::Lambda::Permission").values()

@@ -1,4 +1,4 @@
-"""What `scripts.package` makes: the layers and functions as they are deployed."""
+"""The assets that `scripts.package` makes: the layers and functions as they are deployed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENV = {
     "TAILRACE_CABLE_ENDPOINT": "https://any.execute-api.us-east-1.amazonaws.com/cable",
     "TAILRACE_HEARTBEAT": "any",
 }
-"""What the functions find when they start."""
+"""The environment in which the functions start."""
 
 HANDLERS = {name: "handler.app" if name == "live" else "handler.handler" for name in LAYERS}
 
@@ -63,7 +63,7 @@ def run(code: str, function: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_nothing_tells_where_it_was_made() -> None:
+def test_packages_contain_no_build_paths() -> None:
     made_here = [*assets("host").rglob("*.pyc"), *assets("host").rglob("*.dist-info/*")]
     assert made_here
     for file in (path for path in made_here if path.is_file()):
@@ -100,7 +100,7 @@ def test_a_handler_starts_with_the_layers_of_its_function(function: str) -> None
 
 
 @pytest.mark.parametrize("function", ["http", "live", "cable"])
-def test_whoever_answers_can_check_tokens_of_public_keys(function: str) -> None:
+def test_serving_functions_can_verify_tokens_with_public_keys(function: str) -> None:
     run(
         "import jwt\n"
         "from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey\n"
@@ -112,11 +112,11 @@ def test_whoever_answers_can_check_tokens_of_public_keys(function: str) -> None:
 
 
 AVISO = """
-from tailrace.protocols.aviso.config import Config
+from tailrace.protocols.aviso.config import AvisoConfig
 from tailrace.protocols.aviso.routes import AvisoRoutes
 from tailrace.settings import Settings
 import shapely
-assert Config.load(Settings()).events
+assert AvisoConfig.load(Settings()).events
 square = shapely.from_wkt("POLYGON((0 0, 2 0, 2 2, 0 2, 0 0))")
 assert shapely.STRtree([square]).query(shapely.Point(1, 1), predicate="within").tolist() == [0]
 assert shapely.intersection(square, shapely.box(1, 1, 3, 3)).area == 1
@@ -124,12 +124,12 @@ assert shapely.intersection(square, shapely.box(1, 1, 3, 3)).area == 1
 
 
 @pytest.mark.parametrize("function", ["http", "live"])
-def test_whoever_answers_has_what_aviso_needs(function: str) -> None:
+def test_http_and_live_have_the_packages_of_aviso(function: str) -> None:
     run(AVISO, function)
 
 
 @pytest.mark.parametrize("function", ["http", "live"])
-def test_nothing_of_aviso_is_loaded_before_it_is_asked_for(function: str) -> None:
+def test_aviso_is_imported_on_first_use(function: str) -> None:
     run(
         "import handler, sys; assert not {'yaml', 'numpy', 'shapely'} & sys.modules.keys()",
         function,
@@ -140,7 +140,7 @@ def test_no_function_has_more_layers_than_lambda_allows() -> None:
     assert max(map(len, LAYERS.values())) <= 5
 
 
-def test_no_layer_has_what_only_tests_and_compilers_need() -> None:
+def test_no_layer_contains_files_for_tests_or_compilers() -> None:
     layers = assets("lambda") / "layers" / "aviso"
     assert not [*layers.rglob("tests"), *layers.rglob("*.pyi"), *layers.rglob("*.[ah]")]
     assert not [*layers.rglob("*.pxd")]
@@ -154,7 +154,7 @@ def test_every_module_of_the_product_finds_its_packages() -> None:
     run(IMPORT_ALL, "http")
 
 
-def test_the_services_that_are_asked_for_are_packaged() -> None:
+def test_used_aws_services_are_packaged() -> None:
     asked = {
         service
         for folder in ("layers", "functions")

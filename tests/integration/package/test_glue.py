@@ -1,4 +1,4 @@
-"""What Glue gets: the scripts of the jobs, and a zip of wheels that is all they need."""
+"""The assets of Glue: the scripts of the jobs, and a zip of wheels that is all they need."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from scripts.package import GLIBC, Platform, build
 from scripts.package_glue import JOBS, MACHINE, PYTHON_VERSION, ZIP, script
 from scripts.package_sizes import LARGEST_GLUE, MEGABYTE, TooLarge, check
+from tailrace import __version__
 from tests.integration.package.test_assets import LAMBDA_PYTHON
 from tests.support.requirements import pins
 
 OF_GLUE = {"numpy", "pandas", "py4j", "pyarrow", "pyspark"}
-"""What the wheels do without, for Glue has it."""
+"""Packages that are not in the zip because Glue has them."""
 
 IMPORT_ALL = """
 import importlib, pkgutil, tailrace
@@ -112,11 +113,11 @@ def test_glue_gets_wheels_of_its_processor_and_python_only() -> None:
     assert found.keys() == {canonicalize_name("tailrace"), *pins("glue-modules")}
 
 
-def test_the_zip_says_what_is_to_be_installed() -> None:
+def test_the_zip_lists_the_packages_to_install() -> None:
     with zipfile.ZipFile(build("lambda") / "glue" / ZIP) as archive:
         wanted = archive.read("wheels/requirements.txt").decode().split()
     assert len(wanted) == len(wheels("lambda"))
-    assert {f"orjson=={pins('layer-shared')['orjson']}", "tailrace==0.1.0"} <= set(wanted)
+    assert {f"orjson=={pins('layer-shared')['orjson']}", f"tailrace=={__version__}"} <= set(wanted)
 
 
 def test_a_zip_that_is_too_large_names_its_largest_wheels(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ async def plain_fixture(api: RuntimeApi, runtime: Runtime) -> RuntimeApi:
 
 
 def event(path: str, query: str = "", **more: Any) -> dict[str, Any]:
-    """What a function URL sends for a GET; `more` replaces parts of it."""
+    """The event of a function URL for a GET; `more` replaces parts of it."""
     return {
         "version": "2.0",
         "routeKey": "$default",

@@ -1,4 +1,4 @@
-"""What goes wrong is told to the platform and to the log, and the next invocation is served."""
+"""Failures are reported to the platform and to the log, and the next invocation is served."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.integration.runtime.conftest import (
 
 
 async def seen(api: RuntimeApi) -> list[str]:
-    """What the app's earlier requests left behind; the runtime goes on, or this fails."""
+    """Return what the app's earlier requests left behind; the runtime goes on, or this fails."""
     response = await streamed(api.invoke(event("/recall"), seconds=SECONDS))
     left: list[str] = json.loads(response.body)["seen"]
     return left
@@ -117,7 +117,7 @@ async def test_an_app_without_a_response_fails_before_its_deadline(plain: Runtim
     assert await seen(plain) == []
 
 
-async def test_an_app_that_cannot_be_cancelled_disturbs_nobody(
+async def test_an_app_that_ignores_cancellation_does_not_affect_others(
     plain: RuntimeApi, tmp_path: Path
 ) -> None:
     invocation = plain.invoke(event("/deaf", str(tmp_path)), seconds=SECONDS, headers=due(1))
@@ -139,7 +139,7 @@ async def test_a_platform_that_gives_up_ends_the_app(plain: RuntimeApi, runtime:
         await invocation.whole()
     assert await seen(plain) == ["http.disconnect"]
     assert plain.connections == 2
-    assert "broke the response off" in runtime.output()
+    assert "aborted the response" in runtime.output()
     assert "Traceback" not in runtime.output()
 
 
@@ -188,7 +188,7 @@ async def test_the_loop_ends_when_there_is_no_next_invocation(runtime: Runtime) 
     async with server:
         runtime.start(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
         assert await runtime.exit_code() == 1
-    assert "instead of an invocation came 500 bad luck" in runtime.output()
+    assert "returned no invocation: 500 bad luck" in runtime.output()
 
 
 async def test_the_loop_ends_when_the_runtime_api_is_gone(

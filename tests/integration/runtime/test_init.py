@@ -98,7 +98,7 @@ async def test_the_lifespan_begins_before_and_ends_after_all_requests(
         ("lifespans.crashing", "the lifespan crashed"),
     ],
 )
-async def test_an_app_is_served_whatever_it_thinks_of_lifespan(
+async def test_apps_without_lifespan_support_are_served(
     api: RuntimeApi, runtime: Runtime, handler: str, logged: str
 ) -> None:
     runtime.start(api.address, handler)

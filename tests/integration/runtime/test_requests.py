@@ -1,4 +1,4 @@
-"""What a request looks like to the app."""
+"""Requests as the app receives them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_an_event_becomes_a_request(plain: RuntimeApi) -> None:
     assert shown["event"] == sent
 
 
-async def test_a_path_is_decoded_once_and_kept_as_it_came(plain: RuntimeApi) -> None:
+async def test_a_path_is_decoded_once_and_the_raw_path_is_kept(plain: RuntimeApi) -> None:
     shown = await echoed(plain, event("/echo/a%2Fb%20%C3%BC%2525%zz"))
     assert shown["path"] == "/echo/a/b ü%25%zz"
     assert shown["raw_path"] == "/echo/a%2Fb%20%C3%BC%2525%zz"
@@ -68,7 +68,7 @@ async def test_a_base64_body_arrives_as_bytes(plain: RuntimeApi) -> None:
     assert shown["body"].encode("latin-1") == body
 
 
-async def test_the_context_says_what_the_platform_said(plain: RuntimeApi) -> None:
+async def test_the_context_has_the_invocations_headers(plain: RuntimeApi) -> None:
     arn = "arn:aws:lambda:eu-west-1:000000000000:function:live:prod"
     headers = {
         "Lambda-Runtime-Client-Context": '{"custom": {"a": "b"}}',

@@ -90,7 +90,7 @@ async def test_ten_megabytes_arrive_as_they_were_sent(plain: RuntimeApi) -> None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-async def test_a_body_does_not_pile_up_while_nobody_reads_it(
+async def test_a_body_is_not_buffered_while_the_client_does_not_read(
     plain: RuntimeApi, runtime: Runtime
 ) -> None:
     """64 MB, as sockets alone hold about 10."""

@@ -1,4 +1,4 @@
-"""Who acts in a world, and the mixes of them that are tried."""
+"""The actors of a world, and the mixes of them that are tried."""
 
 from __future__ import annotations
 

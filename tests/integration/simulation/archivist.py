@@ -1,4 +1,4 @@
-"""Who moves a world's entries to segments, and does all that follows; it can be killed."""
+"""The archiver of a world: makes, merges and trims segments; it can be killed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Archivist:
 
 
 async def archive_all(world: World) -> None:
-    """Whatever can be in a segment is, these are merged, and the slots have left the table."""
+    """All entries that fit are in segments, these are merged, and the slots have left the table."""
     working = Archivist(world)
     for path in world.mix.paths:
         for most in (3, 1):

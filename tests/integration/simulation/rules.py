@@ -1,4 +1,4 @@
-"""What must be true of a world when all is over, beyond what linearizability says of streams."""
+"""Invariants of a world at its end, beyond what linearizability says of streams."""
 
 from __future__ import annotations
 
@@ -335,12 +335,12 @@ def segments_hold_what_was_written(left: Left) -> Iterator[str]:
             yield f"{past} is archived up to {n}, but its name says {name.archived}"
 
 
-def a_chain_is_named_or_buried(left: Left) -> Iterator[str]:
+def a_chain_is_named_or_has_a_tombstone(left: Left) -> Iterator[str]:
     for chain, name in left.names.items():
         entries = left.chains.get(chain, {})
-        buried = max(entries) if entries and entries[max(entries)].state.deleted else None
-        if buried != name.tombstone:
-            yield f"{left.past(chain)} has its tombstone in {buried}, the name: {name}"
+        tombstone = max(entries) if entries and entries[max(entries)].state.deleted else None
+        if tombstone != name.tombstone:
+            yield f"{left.past(chain)} has its tombstone in {tombstone}, the name: {name}"
         if chain in left.due:
             yield f"{left.past(chain)} has a name, but is to be swept"
     for chain, entries in left.chains.items():
@@ -453,7 +453,7 @@ STORY_RULES: Final[tuple[Callable[[Truth], Iterator[str]], ...]] = (
 TABLE_RULES: Final[tuple[Callable[[Left], Iterator[str]], ...]] = (
     chains_have_no_holes,
     segments_hold_what_was_written,
-    a_chain_is_named_or_buried,
+    a_chain_is_named_or_has_a_tombstone,
     every_fork_has_its_edge,
     what_forks_inherit_is_there,
     every_body_is_there,

@@ -73,7 +73,7 @@ class Stage:
         self._seen = 0
 
     def calls(self) -> list[str]:
-        """What `warm` has asked the table for since this was last asked."""
+        """The calls of `warm` to the table since the last call of this."""
         events = [e for e in self.world.table.trace() if e.client == self.client.number]
         new, self._seen = events[self._seen :], len(events)
         return [event.operation for event in new]

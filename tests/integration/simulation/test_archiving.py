@@ -46,7 +46,7 @@ class Mortal(Archivist):
 
 
 class Counted:
-    """What a mortal has of the table, or of the bucket."""
+    """The table or the bucket as a process that can be killed reaches it."""
 
     def __init__(self, mortal: Mortal, line: Any) -> None:
         self._mortal = mortal
@@ -76,7 +76,7 @@ class Counted:
 
 
 async def fill(stage: Stage, entries: int = ENTRIES) -> list[bytes]:
-    """What is in the stream then: some of it too large for an item."""
+    """The content of the stream: some of it too large for an item."""
     bodies = [b"<%d%b>" % (n, b"." * (INLINE_BYTES if n % 5 == 2 else 0)) for n in range(entries)]
     for body in bodies[1:]:
         await append(stage.other, body)
@@ -115,7 +115,7 @@ def left(stage: Stage, kind: str) -> list[str]:
     return [item["s"]["S"] for item in items if item["p"]["S"].startswith(kind)]
 
 
-def test_whoever_dies_at_whatever_call_another_one_finishes_the_work() -> None:
+def test_a_run_finishes_the_work_of_one_that_died_at_any_call() -> None:
     ended: set[bool] = set()
 
     async def story(stage: Stage, lives: int) -> None:
@@ -132,7 +132,7 @@ def test_whoever_dies_at_whatever_call_another_one_finishes_the_work() -> None:
         await same(stage, expected)
         assert left(stage, "C") == [f"{ENTRIES - 1:016d}"]
         assert left(stage, "B") == []
-        named = [item["k"]["S"] for item in stage.world.table.items() if "k" in item]
+        named = list(filter(None, map(layout.object_key_of, stage.world.table.items())))
         assert named
         assert set(named) <= set(stage.world.objects)
         segments = [unpack(stage.world.objects[key]) for key in named if key.startswith("seg")]

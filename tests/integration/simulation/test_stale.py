@@ -16,7 +16,7 @@ import pytest
 from devtools.dynamodb_simulator.network import Faults
 from tailrace.clock import system_clock
 from tailrace.errors import ProducerFenced, ProducerGap, StreamClosed, StreamGone, StreamNotFound
-from tailrace.limits import CLAIM_SECONDS, TAIL_TRUST_SECONDS
+from tailrace.limits import TAIL_CACHE_SECONDS, UPLOAD_INTENT_SECONDS
 from tailrace.log import producers
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
@@ -53,7 +53,7 @@ def test_after_a_delete_and_a_create_the_new_stream_is_written_to() -> None:
     play(story)
 
 
-def test_after_a_close_nothing_is_written_and_the_end_is_told() -> None:
+def test_after_a_close_nothing_is_written_and_readers_see_the_end() -> None:
     async def story(stage: Stage) -> None:
         closed = await append(stage.other, b"<last>", close=True)
         with pytest.raises(StreamClosed) as caught:
@@ -114,10 +114,10 @@ def test_many_entries_of_others_are_jumped_over_with_one_query() -> None:
 
 def test_a_tail_is_trusted_for_a_minute_and_no_longer() -> None:
     async def story(stage: Stage) -> None:
-        await asyncio.sleep(TAIL_TRUST_SECONDS - 5)
+        await asyncio.sleep(TAIL_CACHE_SECONDS - 5)
         await append(stage.warm, b"<1>")
         assert stage.calls() == ["PutItem"]
-        await asyncio.sleep(TAIL_TRUST_SECONDS)
+        await asyncio.sleep(TAIL_CACHE_SECONDS)
         await append(stage.warm, b"<2>")
         calls = stage.calls()
         assert sorted(calls[:2]) == ["GetItem", "Query"]
@@ -142,7 +142,7 @@ def test_a_duplicate_is_confirmed_before_it_is_answered() -> None:
     play(story)
 
 
-def test_what_was_a_duplicate_is_new_to_the_stream_that_took_its_place() -> None:
+def test_a_duplicate_of_a_replaced_stream_is_accepted_by_the_new_one() -> None:
     async def story(stage: Stage) -> None:
         await produce(stage.warm, 0, 0)
         await stage.other.delete("s")
@@ -154,7 +154,7 @@ def test_what_was_a_duplicate_is_new_to_the_stream_that_took_its_place() -> None
     play(story)
 
 
-def test_who_was_fenced_is_not_by_the_stream_that_took_its_place() -> None:
+def test_a_producer_fenced_by_a_replaced_stream_may_write_to_the_new_one() -> None:
     async def story(stage: Stage) -> None:
         await produce(stage.warm, 1, 0)
         with pytest.raises(ProducerFenced):
@@ -276,7 +276,7 @@ def test_a_close_by_another_process_is_seen_at_once() -> None:
     play(story)
 
 
-def test_who_waits_is_woken_by_another_process() -> None:
+def test_an_append_of_another_process_ends_a_wait() -> None:
     async def story(stage: Stage) -> None:
         view = await stage.warm.view("s", 1)
         waiting = asyncio.create_task(stage.warm.follow(view.tail, view.end, 25))
@@ -289,7 +289,7 @@ def test_who_waits_is_woken_by_another_process() -> None:
     play(story)
 
 
-def test_who_waits_for_a_stream_that_is_replaced_is_told_that_it_is_gone() -> None:
+def test_a_wait_on_a_replaced_stream_ends_with_not_found() -> None:
     async def story(stage: Stage) -> None:
         view = await stage.warm.view("s", 1)
         waiting = asyncio.create_task(stage.warm.follow(view.tail, view.end, 25))
@@ -318,7 +318,7 @@ def test_a_stream_that_another_process_renewed_is_not_dropped() -> None:
     play(story, ttl=10)
 
 
-def test_a_stream_that_nobody_used_is_dropped_by_whoever_comes() -> None:
+def test_an_expired_stream_is_dropped_by_the_next_request() -> None:
     async def story(stage: Stage) -> None:
         await asyncio.sleep(12)
         with pytest.raises(StreamNotFound):
@@ -328,7 +328,7 @@ def test_a_stream_that_nobody_used_is_dropped_by_whoever_comes() -> None:
     play(story, ttl=10)
 
 
-def test_who_waits_at_one_process_keeps_the_stream_for_all() -> None:
+def test_a_wait_at_one_process_keeps_the_stream_alive_for_all() -> None:
     async def story(stage: Stage) -> None:
         view = await stage.warm.view("s", 1)
         waiting = asyncio.create_task(stage.warm.follow(view.tail, view.end, 25))
@@ -355,7 +355,7 @@ def test_a_renewal_that_was_cut_short_is_not_taken_for_done() -> None:
     play(story, ttl=10)
 
 
-def test_who_comes_while_the_time_is_being_stored_relies_on_it_only_when_it_is() -> None:
+def test_a_concurrent_read_relies_only_on_a_stored_access_time() -> None:
     async def story(stage: Stage) -> None:
         await asyncio.sleep(5)
         stage.client.fate["UpdateItem N"] = [Faults(lost_request=1)]
@@ -365,7 +365,7 @@ def test_who_comes_while_the_time_is_being_stored_relies_on_it_only_when_it_is()
         await stage.warm.view("s", 0)
         items = stage.world.table.items()
         (name,) = (item for item in items if item["p"]["S"].startswith("N"))
-        assert int(name["a"]["N"]) >= used - renewal_slack(10)
+        assert int(name["accessed_at"]["N"]) >= used - renewal_slack(10)
         await first
 
     play(story, ttl=10)
@@ -402,13 +402,13 @@ def test_a_create_does_not_revive_what_was_deleted_before_its_answer_came() -> N
     play(story)
 
 
-def test_a_claim_that_comes_late_does_not_cost_an_entry_its_body() -> None:
+def test_a_late_upload_intent_does_not_cost_an_entry_its_body() -> None:
     large = b"<%b>" % (b"." * INLINE_BYTES)
 
     async def story(stage: Stage) -> None:
         stage.client.fate["PutItem B"] = [Faults(late=1)]
         await append(stage.warm, large)
-        await asyncio.sleep(CLAIM_SECONDS + GRACE)
+        await asyncio.sleep(UPLOAD_INTENT_SECONDS + GRACE)
         await stage.other.sweep()
         assert await content(stage.other) == b"<0>" + large
 
@@ -432,7 +432,7 @@ def test_a_renewal_that_comes_late_does_not_turn_the_clock_back() -> None:
 # A query may see a transaction half done
 
 
-def test_a_source_outlives_the_delete_of_one_who_does_not_see_its_fork_yet() -> None:
+def test_a_source_survives_a_delete_that_does_not_see_its_fork_yet() -> None:
     async def story(stage: Stage) -> None:
         await stage.warm.create("fork", Create(fork=ForkFrom("s")))
         stage.client.blind = True
@@ -454,7 +454,7 @@ def test_a_source_outlives_the_delete_of_one_who_does_not_see_its_fork_yet() -> 
 # Within one process
 
 
-def test_who_meets_a_delete_is_told_that_there_is_no_such_stream() -> None:
+def test_a_request_that_races_with_a_delete_gets_not_found() -> None:
     async def story(stage: Stage) -> None:
         deleting = asyncio.create_task(stage.warm.delete("s"))
         finding = [asyncio.create_task(stage.warm.find("s")) for _ in range(20)]
@@ -492,7 +492,7 @@ def test_a_writer_is_not_stuck_with_the_tombstone_that_a_reader_found() -> None:
         waiting = asyncio.create_task(stage.warm.follow(view.tail, view.end, 25))
         await asyncio.sleep(1)
         await stage.other.delete("s")
-        while not cast("Chain", view.tail).buried:  # noqa: ASYNC110 - virtual time costs nothing
+        while not cast("Chain", view.tail).deleted:  # noqa: ASYNC110 - virtual time costs nothing
             await asyncio.sleep(0.0001)
         waiting.cancel()
         with pytest.raises(StreamNotFound):
@@ -502,13 +502,13 @@ def test_a_writer_is_not_stuck_with_the_tombstone_that_a_reader_found() -> None:
 
 
 def test_a_duplicate_is_not_said_to_end_before_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers, "PRODUCER_BUDGET", 0)
+    monkeypatch.setattr(producers, "PRODUCER_STATE_BYTES", 0)
 
     async def story(stage: Stage) -> None:
         """With such a budget an entry carries one producer; the others have rows of their own."""
         await produce(stage.other, 0, 0)
         await append(stage.other, b"<1>", producer=Producer("q", 0, 0))
-        await asyncio.sleep(TAIL_TRUST_SECONDS)
+        await asyncio.sleep(TAIL_CACHE_SECONDS)
         stage.client.fate["GetItem P"] = [Faults(lost_request=1)]
         again = asyncio.create_task(produce(stage.warm, 0, 1))
         await asyncio.sleep(0.1)

@@ -56,7 +56,7 @@ def fast(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> N
     """Few partitions to sweep, producers that spill soon, segments that are merged soon, no log of
     faults that are meant to be."""
     monkeypatch.setattr(layout, "NAME_SHARDS", 2)
-    monkeypatch.setattr(producers, "PRODUCER_BUDGET", 90)
+    monkeypatch.setattr(producers, "PRODUCER_STATE_BYTES", 90)
     monkeypatch.setattr(merge, "MERGE_SEGMENTS", 2)
     caplog.set_level(logging.CRITICAL, "tailrace")
 
@@ -73,7 +73,7 @@ def play(mix: str, seed: int, make: Make = DynamoStore) -> Truth:
 
 
 class Told(NamedTuple):
-    """What is left of a run that kept every promise."""
+    """The final state of a run without a violation."""
 
     story: str
     seen: frozenset[str]
@@ -121,8 +121,8 @@ def happenings(truth: Truth) -> Iterator[str]:
     yield from (outcome for process in world.processes for outcome in process.store.outcomes)
     yield from ("large" for key in world.objects.ever if key.startswith("bodies/"))
     yield from ("a segment is gone" for key in world.objects.gone if key in truth.segments)
-    histories = (process.store._history for process in world.processes)
-    yield from ("read from a segment" for history in histories if history and history._used)
+    readers = (process.store._segments for process in world.processes)
+    yield from ("read from a segment" for reader in readers if reader and reader._used)
     for change in world.table.changes:
         if change.key[0][0] == "S" and change.after:
             yield "merged" if change.before else "archived"
@@ -164,7 +164,7 @@ class BelievesItsMemory(DynamoStore):
 class KeepsTheName(DynamoStore):
     """Reads a chain that it knows without asking whether the name still stands for it."""
 
-    async def _confirm(self, *_: Any) -> bool:
+    async def _has_name(self, *_: Any) -> bool:
         return True
 
 
@@ -200,11 +200,11 @@ def test_a_write_into_a_removed_slot_is_noticed(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(Chain, "trusted", trusted)
     monkeypatch.setattr(trimming, "first_kept", first_kept)
-    monkeypatch.setattr(trimming, "_ripe", lambda manifests, *_: manifests)
+    monkeypatch.setattr(trimming, "_past_grace", lambda manifests, *_: manifests)
     caught("retention", "was filled again")
 
 
-def test_a_segment_that_is_let_go_while_readers_may_know_it_is_noticed(
+def test_a_segment_removed_while_readers_may_know_it_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     replace = segments.replace
@@ -217,10 +217,10 @@ def test_a_segment_that_is_let_go_while_readers_may_know_it_is_noticed(
 
 
 def test_a_body_that_goes_with_its_entry_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    claim = actions.claim
+    put_upload_intent = actions.put_upload_intent
     monkeypatch.setattr(
         trimming, "_release", lambda table, item, _: table.transact(
-            [{"Delete": {"Key": layout.key_of(item)}}, claim(item["k"]["S"], 0)]
+            [{"Delete": {"Key": layout.key_of(item)}}, put_upload_intent(item["k"]["S"], 0)]
         ),
     )  # fmt: skip
     caught("history", "but was in use until")
@@ -238,7 +238,7 @@ def test_a_duplicate_from_memory_is_noticed() -> None:
     caught("retention", "acknowledged, but there was no such stream", BelievesItsMemory)
 
 
-def test_a_source_that_was_let_go_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_released_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     count = actions._count_forks
 
     def uncounted(fork: Fork, _: int, *given: Any) -> Action:
@@ -258,6 +258,8 @@ def test_a_stream_that_expired_too_early_is_noticed(monkeypatch: pytest.MonkeyPa
 
 def test_a_body_that_was_swept_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        actions, "take_body", lambda key: actions.put_new(layout.claim_key(key + "."))
+        actions,
+        "end_upload_intent",
+        lambda key: actions.put_new(layout.upload_intent_key(key + ".")),
     )
     caught("crashing", "has lost bodies/")

@@ -12,7 +12,7 @@ import pytest
 
 from devtools.dynamodb_simulator.network import CALM, Faults
 from tailrace.errors import OffsetTrimmed, StreamNotFound
-from tailrace.limits import TAIL_TRUST_SECONDS
+from tailrace.limits import TAIL_CACHE_SECONDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.offsets import token
@@ -76,12 +76,12 @@ def test_the_first_slot_that_is_kept(n: int, archived: int, now: int, kept: int)
 
 def test_a_grace_that_a_trusted_tail_would_outlive_is_refused() -> None:
     with pytest.raises(AssertionError, match="outlive"):
-        first_kept(State(2, 0, 0, 0), 1, 0, 10**15, TAIL_TRUST_SECONDS)
+        first_kept(State(2, 0, 0, 0), 1, 0, 10**15, TAIL_CACHE_SECONDS)
 
 
 def test_no_setting_allows_such_a_grace() -> None:
     (setting,) = (setting for setting in fields(Settings) if setting.name == "trim_grace")
-    assert setting.metadata["least"] >= 2 * TAIL_TRUST_SECONDS
+    assert setting.metadata["least"] >= 2 * TAIL_CACHE_SECONDS
 
 
 # The trimmer
@@ -130,7 +130,7 @@ def test_a_trimmer_that_dies_leaves_work_but_no_harm() -> None:
 def test_within_the_time_that_a_tail_is_trusted_its_slot_is_still_there() -> None:
     async def story(stage: Stage) -> None:
         await archive(stage)
-        await asyncio.sleep(TAIL_TRUST_SECONDS - 2)
+        await asyncio.sleep(TAIL_CACHE_SECONDS - 2)
         await trim(stage)
         await append(stage.warm, b"<4>")
         assert stage.calls()[0] == "PutItem"
@@ -159,7 +159,7 @@ def test_a_lost_race_does_not_make_a_tail_trusted_for_longer() -> None:
         begun = now()
         await archive(stage, 0)
         archived = now()
-        await asyncio.sleep(begun + TAIL_TRUST_SECONDS - 0.3 - now())
+        await asyncio.sleep(begun + TAIL_CACHE_SECONDS - 0.3 - now())
         # It loses slot 1 and goes for slot 2, but its client leaves.
         stage.client.fate["PutItem C"] = [CALM, Faults(lost_request=1)]
         leaving = asyncio.create_task(append(stage.warm, b"<never>"))
@@ -197,7 +197,7 @@ def test_a_chain_is_erased_from_its_start_and_its_tombstone_goes_last() -> None:
 # The reader
 
 
-def test_who_asks_for_a_trimmed_slot_is_told_where_the_stream_begins_now() -> None:
+def test_a_read_of_a_trimmed_slot_names_the_earliest_offset() -> None:
     async def story(stage: Stage) -> None:
         await fill(stage)
         await forget(stage)
@@ -236,7 +236,7 @@ def test_a_fork_has_no_more_than_its_source_had(body: bytes) -> None:
     play(story)
 
 
-def test_what_a_fork_reads_through_is_not_let_go() -> None:
+def test_slots_that_a_fork_reads_through_are_not_removed() -> None:
     async def story(stage: Stage) -> None:
         await fill(stage)
         await stage.other.create("fork", Create(b"<own>", TEXT, fork=ForkFrom("s", 2)))
@@ -248,7 +248,7 @@ def test_what_a_fork_reads_through_is_not_let_go() -> None:
 
 
 @pytest.mark.parametrize(("at", "sub_offset"), [(0, 2), (1, 0), (1, 2), (2, 1)])
-def test_a_fork_cannot_begin_where_slots_were_let_go(at: int, sub_offset: int) -> None:
+def test_a_fork_cannot_begin_at_removed_slots(at: int, sub_offset: int) -> None:
     async def story(stage: Stage) -> None:
         await fill(stage)
         await forget(stage)

@@ -1,4 +1,4 @@
-"""What really happened in a world, as the changes of its table tell it.
+"""The true history of a world, as the changes of its table tell it.
 
 Clients do not know which incarnation an append went to, whether a call that was never answered was
 carried out, or when a stream expired. The table does; with its help the events become a history
@@ -127,7 +127,7 @@ class Truth:
         self.unnamed: dict[str, float] = {}
         """Objects that entries and segments had, and since when they have not."""
         self.found: list[str] = []
-        """What should not have happened."""
+        """The violations."""
         self._known: set[tuple[Past, int]] = set()
         """The slots for which the call that filled them was found."""
         for change in world.table.changes:
@@ -171,13 +171,17 @@ class Truth:
 
     def _named(self, change: Change) -> None:
         before, after = change.before, change.after
-        if after is not None and "m" in after and after["m"] != (before or {}).get("m"):
-            past = self.pasts[int(after["i"]["S"], 16)]
-            past.forgotten.append((change.at, int(after["m"]["N"])))
+        if (
+            after is not None
+            and layout.RETAINED in after
+            and after[layout.RETAINED] != (before or {}).get(layout.RETAINED)
+        ):
+            past = self.pasts[int(after["incarnation"]["S"], 16)]
+            past.forgotten.append((change.at, int(after[layout.RETAINED]["N"])))
         if after is None:
             assert before is not None
-            self.pasts[int(before["i"]["S"], 16)].released = change.at
-        elif before is None or before["i"] != after["i"]:
+            self.pasts[int(before["incarnation"]["S"], 16)].released = change.at
+        elif before is None or before["incarnation"] != after["incarnation"]:
             stream = layout.name_of(after).stream
             if before is not None:
                 self.found.append(f"{stream} took a name from {before}")
@@ -215,9 +219,9 @@ class Truth:
                 past.archived.setdefault(n, change.at)
 
     def _unnamed(self, change: Change) -> None:
-        before = change.before or {}
-        if "k" in before and before["k"] != (change.after or {}).get("k"):
-            self.unnamed[before["k"]["S"]] = change.at
+        before = layout.object_key_of(change.before or {})
+        if before is not None and before != layout.object_key_of(change.after or {}):
+            self.unnamed[before] = change.at
 
     # The events
 
@@ -284,7 +288,7 @@ class Truth:
 
 
 def _lasting(item: Item) -> Item:
-    """What of an entry never changes."""
+    """The part of an entry that never changes."""
     return {name: value for name, value in item.items() if name not in ("g", "d")}
 
 

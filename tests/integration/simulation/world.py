@@ -38,7 +38,7 @@ from tailrace.errors import (
     StreamTooHot,
     TailraceError,
 )
-from tailrace.limits import CLAIM_SECONDS
+from tailrace.limits import UPLOAD_INTENT_SECONDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.offsets import NOW, START, token
@@ -66,10 +66,10 @@ Make = Callable[..., DynamoStore]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """What kind of world it is."""
+    """The kind of the world."""
 
     cast: Sequence[tuple[Actor, int]]
-    """Who acts, and how many of each."""
+    """The actors, and how many of each."""
     paths: Mapping[str, Mapping[str, Any]]
     """The streams, and what each is created with."""
     faults: Faults = CALM
@@ -85,12 +85,12 @@ class Mix:
     """Whether archivists let go of data for good, too."""
 
 
-class Unheard(Exception):
+class ClosedWithoutResponse(Exception):
     """The process was killed before it answered, or the caller left."""
 
 
 class Call(NamedTuple):
-    """What was asked about a path, and what came of it: `fine`, `unheard`, or an error's code."""
+    """A call about a path, and its outcome: `fine`, `unheard`, or an error's code."""
 
     path: str
     verb: str
@@ -191,7 +191,7 @@ class World:
         self.sequences: dict[bytes, str] = {}
         """The Stream-Seq that each body came with."""
         self.offsets = defaultdict[str, list[str]](lambda: [START])
-        """What acknowledgements said of each path."""
+        """The acknowledgements for each path."""
         self.listed: Sequence[Listed] = ()
         self.ended = math.inf
         """When the actors had left."""
@@ -229,7 +229,7 @@ class World:
 
     async def tidy(self) -> None:
         """Once this has returned, everything that is to go has gone."""
-        for seconds in (CLAIM_SECONDS, GRACE):
+        for seconds in (UPLOAD_INTENT_SECONDS, GRACE):
             await asyncio.sleep(seconds + QUIET)
             done = -1
             while done < len(self.table.changes):
@@ -273,7 +273,7 @@ class Client:
         except StreamNotFound:
             assert request.fork is not None
             self._missing(request.fork.source, invoked)
-        except (Unheard, TailraceError):
+        except (ClosedWithoutResponse, TailraceError):
             pass
         # Whatever the answer was: an attempt that was given up may be carried out later.
         outcome: Outcome = Unknown()
@@ -321,7 +321,7 @@ class Client:
             await self._ask(path, "delete", lambda s: s.delete(path))
         except (StreamNotFound, StreamGone):
             self._missing(path, invoked)
-        except (Unheard, StoreUnavailable, StreamTooHot):
+        except (ClosedWithoutResponse, StoreUnavailable, StreamTooHot):
             return
 
     # Reading
@@ -339,13 +339,13 @@ class Client:
             view = await self._ask(path, "find", find)
         except (StreamNotFound, StreamGone):
             self._missing(path, invoked)
-        except (Unheard, StoreUnavailable, StreamTooHot):
+        except (ClosedWithoutResponse, StoreUnavailable, StreamTooHot):
             return
         else:
             self._seen(path, invoked, view.end, view)
 
     async def read(self, path: str, position: int, seconds: float = 0.0) -> View | None:
-        """What is there, or what comes within so many seconds."""
+        """Read the data, waiting for it for so many seconds."""
         invoked = now()
 
         async def read(streams: Streams) -> tuple[int, View]:
@@ -363,7 +363,7 @@ class Client:
             earliest = next(word for word in str(error).split() if "_" in word)
             self.world.trimmed.append(Trimmed(path, position, earliest, now()))
             return None
-        except (Unheard, StoreUnavailable, StreamTooHot):
+        except (ClosedWithoutResponse, StoreUnavailable, StreamTooHot):
             return None
         self._seen(path, invoked, start, view)
         return view
@@ -378,7 +378,7 @@ class Client:
     async def sweep(self) -> None:
         try:
             await self._ask("", "sweep", lambda s: s.sweep())
-        except (Unheard, StoreUnavailable, StreamTooHot):
+        except (ClosedWithoutResponse, StoreUnavailable, StreamTooHot):
             return
 
     # Inside
@@ -386,7 +386,7 @@ class Client:
     async def _send(self, path: str, request: Append) -> Outcome:
         try:
             accepted = await self._ask(path, "append", lambda s: s.append(path, request))
-        except (Unheard, OutcomeUnknown):
+        except (ClosedWithoutResponse, OutcomeUnknown):
             return Unknown()
         except TailraceError as error:
             return Rejected(error.code)
@@ -423,7 +423,7 @@ class Client:
             return task.result()
         if not process.death.done():
             task.cancel()
-        raise Unheard
+        raise ClosedWithoutResponse
 
     def _seen(self, path: str, invoked: float, start: int, view: View) -> None:
         self._record(
@@ -453,6 +453,6 @@ def now() -> float:
 
 
 def _heard(task: asyncio.Task[Any]) -> None:
-    """Whoever asked may have left: then nobody else hears how it ended."""
+    """Retrieve the outcome of a call whose caller was cancelled."""
     if not task.cancelled():
         task.exception()

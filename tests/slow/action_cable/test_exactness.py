@@ -1,4 +1,4 @@
-"""More orders in which functions may run: nothing is lost, repeated or out of order."""
+"""More orders in which functions may run: no message is lost, repeated or reordered."""
 
 from __future__ import annotations
 

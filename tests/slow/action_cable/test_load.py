@@ -1,4 +1,4 @@
-"""Many clients that drop and come back at random: nothing is lost, repeated or out of order."""
+"""Many clients that reconnect at random: no message is lost, repeated or reordered."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
-from tailrace.auth.signed_names import verified
+from tailrace.auth.signed_names import verify_name
 from tests.support.auth import SECRET
 from tests.unit.auth.test_documentation import assert_taken, names_and_tokens
 
@@ -18,9 +18,9 @@ def value_after(code: str, variable: str) -> str:
 
 def test_the_example_signs_a_name_that_verifies() -> None:
     (code,), _ = names_and_tokens("js")
-    assert verified(value_after(code, "signed"), [SECRET]) == "chat/room-1"
+    assert verify_name(value_after(code, "signed"), [SECRET]) == "chat/room-1"
 
 
-def test_the_example_makes_a_token_that_is_taken() -> None:
+def test_the_example_creates_a_token_that_is_accepted() -> None:
     _, (code,) = names_and_tokens("js")
     assert_taken(value_after(code, "token"))

@@ -1,4 +1,4 @@
-"""A line of forks as long as it may be."""
+"""The deepest chain of forks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def fork_of(path: str) -> dict[str, str]:
     return {"stream-forked-from": f"/v1/stream/{path}"}
 
 
-def test_how_deep_forks_may_go(server: Server) -> None:
+def test_the_depth_of_forks_is_limited(server: Server) -> None:
     with httpx.Client(base_url=f"{server.url}/v1/stream/", trust_env=False, timeout=120) as client:
         grow_and_delete(client, "deep")
 

@@ -68,7 +68,7 @@ def test_a_large_body_goes_through_the_bucket(deployment: Deployment) -> None:
     assert stored["KeyCount"] == 1
 
 
-def test_nobody_comes_in_without_the_secret(deployment: Deployment) -> None:
+def test_requests_without_the_secret_are_refused(deployment: Deployment) -> None:
     for wrong in ("", "wrong", deployment.output("OriginSecretArn")):
         assert deployment.request("GET", PATH, wrong).status_code == 403
 
@@ -86,13 +86,13 @@ def test_a_deletion_goes_through_the_tables_stream_to_a_purge(deployment: Deploy
     wait_for(lambda: f"#{tag}" in deployment.invalidated())
 
 
-def test_nobody_opens_a_websocket_without_the_secret(deployment: Deployment) -> None:
+def test_websockets_without_the_secret_are_refused(deployment: Deployment) -> None:
     for wrong in ("", "wrong"):
         with pytest.raises(InvalidStatus, match="403"), connected(deployment, wrong):
             pass
 
 
-def test_what_is_new_reaches_a_websocket_until_it_closes(deployment: Deployment) -> None:
+def test_a_websocket_gets_new_messages_until_it_closes(deployment: Deployment) -> None:
     secret, stream = deployment.secret(), "deployed/chat"
     with connected(deployment, secret) as cable:
         cable.subscribe(stream)

@@ -9,19 +9,19 @@ import requests
 
 from devtools.server import Server
 from tests.integration.fuzz.described import (
+    DOCUMENT,
     Case,
     assert_as_described,
     assert_sequences_as_described,
     fuzzed,
     loaded,
-    openapi,
     session,
     unhurried,
 )
 
 __all__ = ["fuzzed", "session"]
 
-schema = loaded(openapi(), examples=40)
+schema = loaded(DOCUMENT, examples=40)
 
 
 @schema.parametrize()  # type: ignore[untyped-decorator]

@@ -9,7 +9,7 @@ import sys
 from devtools.processes import ROOT
 
 
-def test_whatever_arrives_is_answered_or_refused() -> None:
+def test_any_bytes_are_answered_or_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n0", "tests/integration/fuzz/test_wire.py"],
         cwd=ROOT,

@@ -70,7 +70,7 @@ async def test_writers_and_readers_do_not_notice(lab: Lab) -> None:
     assert b"".join((await lab.streams.view("busy", 0)).bodies)[:1020] == b"".join(sent)[:1020]
 
 
-async def test_two_runs_at_once_make_one_row_of_segments(lab: Lab) -> None:
+async def test_two_concurrent_runs_build_one_sequence_of_segments(lab: Lab) -> None:
     for path in ("a", "b"):
         await lab.fill(path, JSON, 40)
     before = [await lab.everything(path) for path in ("a", "b")]

@@ -17,7 +17,7 @@ from tests.integration.glue.test_sweep import (
 )
 
 
-async def test_two_runs_at_once_remove_what_one_would(lab: Lab) -> None:
+async def test_two_concurrent_runs_remove_what_one_would(lab: Lab) -> None:
     now = system_clock() + LATER
     await litter(lab, now)
     for later in (now, now + DAY + 60_000):
@@ -27,7 +27,7 @@ async def test_two_runs_at_once_remove_what_one_would(lab: Lab) -> None:
     await nothing_unnamed(lab)
 
 
-async def test_compaction_goes_on_with_what_is_left(lab: Lab) -> None:
+async def test_compaction_continues_after_a_sweep(lab: Lab) -> None:
     now = system_clock() + LATER
     await litter(lab, now)
     await swept(lab, now, "--dry-run", "false")

@@ -6,5 +6,5 @@ from devtools.templates import CHECKED
 from tests.integration.infra.test_app import lint
 
 
-def test_all_templates_are_what_cloudformation_takes() -> None:
+def test_cfn_lint_accepts_all_templates() -> None:
     lint(*CHECKED)

@@ -1,4 +1,4 @@
-"""Thousands of stories of live readers, with seeds that tests/unit does not try.
+"""Thousands of scenarios of live readers, with seeds that tests/unit does not try.
 
 TAILRACE_SEED is the first one, TAILRACE_SEEDS how many are tried of each protocol and store.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.live import PROTOCOLS, STORES, play
+from tests.support.live import PROTOCOLS, STORES, run_scenario
 
 FIRST = int(os.environ.get("TAILRACE_SEED", "100"))
 SEEDS = int(os.environ.get("TAILRACE_SEEDS", "400"))
@@ -20,8 +20,10 @@ BATCH = 100
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, BATCH))
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_every_live_reader_is_told(protocol: str, store: str, first: int, tmp_path: Path) -> None:
+def test_every_live_reader_gets_each_message(
+    protocol: str, store: str, first: int, tmp_path: Path
+) -> None:
     for seed in range(first, min(first + BATCH, FIRST + SEEDS)):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        play(protocol, store, seed, folder)
+        run_scenario(protocol, store, seed, folder)

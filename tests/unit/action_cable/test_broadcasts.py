@@ -1,4 +1,4 @@
-"""What applications may post."""
+"""Parsing of broadcasts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import BadBroadcast, BodyTooLarge
-from tailrace.limits import BROADCAST_BATCH, BROADCAST_BYTES
+from tailrace.limits import BROADCAST_BATCH_MESSAGES, BROADCAST_BYTES
 from tailrace.protocols.action_cable.core.broadcasts import Disconnect, Publication, parse
 
 
@@ -50,22 +50,22 @@ def test_several_publications_keep_their_order() -> None:
         ("\ufeff{}", b"{}"),
     ],
 )
-def test_json_stays_as_it_is_and_anything_else_becomes_a_string(data: str, text: bytes) -> None:
+def test_json_is_unchanged_and_anything_else_becomes_a_string(data: str, text: bytes) -> None:
     assert text_of(data) == text
 
 
-def test_what_a_publication_says_besides() -> None:
+def test_the_options_of_a_publication() -> None:
     meta = {"exclude_socket": "s1", "transient": True, "broadcast_type": "custom", "other": [1]}
     (found,) = parsed({"stream": "s", "data": "1", "meta": meta})
     assert found == Publication("s", "s", b"1", "s1", transient=True, kind="custom")
     (plain,) = parsed({"stream": "s", "data": "1", "meta": {"transient": False}})
     assert plain == Publication("s", "s", b"1")
-    assert found.noted
-    assert not plain.noted
+    assert found.has_options
+    assert not plain.has_options
 
 
 @pytest.mark.parametrize("reconnect", [True, False, None])
-def test_a_command_disconnects_somebody(reconnect: bool | None) -> None:
+def test_the_disconnect_command(reconnect: bool | None) -> None:
     payload = {"identifier": '{"user":1}', "reconnect": reconnect}
     assert parsed({"command": "disconnect", "payload": payload}) == Disconnect(
         '{"user":1}', reconnect is True
@@ -109,9 +109,9 @@ def test_garbage_is_refused(body: bytes) -> None:
 
 def test_a_request_has_limits() -> None:
     one = {"stream": "a", "data": "1"}
-    assert len(parsed([one] * BROADCAST_BATCH)) == BROADCAST_BATCH
-    with pytest.raises(BadBroadcast, match=str(BROADCAST_BATCH)):
-        parsed([one] * (BROADCAST_BATCH + 1))
+    assert len(parsed([one] * BROADCAST_BATCH_MESSAGES)) == BROADCAST_BATCH_MESSAGES
+    with pytest.raises(BadBroadcast, match=str(BROADCAST_BATCH_MESSAGES)):
+        parsed([one] * (BROADCAST_BATCH_MESSAGES + 1))
     body = json.dumps(one).encode()
     assert parse(body.ljust(BROADCAST_BYTES))
     with pytest.raises(BodyTooLarge):

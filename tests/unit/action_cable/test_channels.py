@@ -16,7 +16,7 @@ SECRET = "s3Krit"
 def admitted(fields: Any, **settings: Any) -> Subscription | None:
     chosen = Settings(**{"secret": SECRET, **settings})
     identifier = fields if isinstance(fields, str) else json.dumps(fields)
-    found = Channels(Authorizer(chosen), chosen).admit(identifier)
+    found = Channels(Authorizer(chosen), chosen).authorize(identifier)
     assert found is None or found.identifier == identifier
     return found
 
@@ -53,7 +53,7 @@ def test_fields_that_nobody_asks_for_are_the_clients_own_affair() -> None:
     assert found.stream == "chat/1"
 
 
-def test_what_is_signed_decides_wherever_it_is() -> None:
+def test_signed_names_take_precedence() -> None:
     found = admitted({**public("open/1"), **signed("chat/1")}, public_streams="true")
     assert found is not None
     assert found.stream == "chat/1"
@@ -94,7 +94,7 @@ def test_a_public_stream_is_named_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", ["", None, 7, ["open/1"], "\ud800"])
-def test_what_is_no_name_is_no_public_stream(name: Any) -> None:
+def test_invalid_names_are_not_public(name: Any) -> None:
     assert admitted(public(name), public_streams="true") is None
 
 
@@ -156,7 +156,7 @@ def test_each_channel_has_its_own_secret_or_that_of_signed_names() -> None:
         (cable_ready("chat/1"), {"cable_ready": True, "streams_whisper": True}, False, False),
     ],
 )
-def test_who_may_whisper_and_be_present(
+def test_permissions_for_whispers_and_presence(
     fields: Any, settings: dict[str, Any], whispers: bool, presence: bool
 ) -> None:
     found = admitted(fields, **settings)

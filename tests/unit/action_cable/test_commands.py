@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import BadRequest
-from tailrace.protocols.action_cable.core.commands import Command, History, Position, parse
+from tailrace.protocols.action_cable.core.commands import Command, MissedMessages, Position, parse
 
 
 def test_a_command_has_a_name_an_identifier_and_more() -> None:
@@ -18,7 +18,7 @@ def test_a_command_has_a_name_an_identifier_and_more() -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "[]", "1", "null", "{}", '{"command":1}', '{"command":"a","identifier":1}']
 )
-def test_what_is_no_command_is_refused(text: str) -> None:
+def test_invalid_commands_are_refused(text: str) -> None:
     with pytest.raises(BadRequest):
         parse(text)
 
@@ -26,24 +26,29 @@ def test_what_is_no_command_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("given", "history"),
     [
-        ({}, History(0, {})),
-        ({"since": 1700000000}, History(1700000000, {})),
-        ({"since": 1.5, "streams": {}}, History(1.5, {})),
-        ({"since": -1}, History(0, {})),
-        ({"since": True, "streams": []}, History(0, {})),
-        ({"since": "1"}, History(0, {})),
+        ({}, MissedMessages(0, {})),
+        ({"since": 1700000000}, MissedMessages(1700000000, {})),
+        ({"since": 1.5, "streams": {}}, MissedMessages(1.5, {})),
+        ({"since": -1}, MissedMessages(0, {})),
+        ({"since": True, "streams": []}, MissedMessages(0, {})),
+        ({"since": "1"}, MissedMessages(0, {})),
         (
             {"streams": {"a": {"epoch": "e", "offset": 3}, "b": {"epoch": "f", "offset": 0}}},
-            History(0, {"a": Position("e", 3), "b": Position("f", 0)}),
+            MissedMessages(0, {"a": Position("e", 3), "b": Position("f", 0)}),
         ),
-        ({"streams": {"a": {"offset": 3}}}, History(0, {"a": Position("", 0)})),
-        ({"streams": {"a": {"epoch": "e", "offset": -1}}}, History(0, {"a": Position("", 0)})),
-        ({"streams": {"a": 1}}, History(0, {})),
+        ({"streams": {"a": {"offset": 3}}}, MissedMessages(0, {"a": Position("", 0)})),
+        (
+            {"streams": {"a": {"epoch": "e", "offset": -1}}},
+            MissedMessages(0, {"a": Position("", 0)}),
+        ),
+        ({"streams": {"a": 1}}, MissedMessages(0, {})),
         (None, None),
         ("all", None),
     ],
 )
-def test_a_history_says_since_when_or_after_what(given: Any, history: History | None) -> None:
+def test_a_history_says_since_when_or_after_what(
+    given: Any, history: MissedMessages | None
+) -> None:
     text = json.dumps({"command": "history", "identifier": "i", "history": given})
     assert parse(text).history == history
 

@@ -22,7 +22,7 @@ def test_each_append_of_one_message_is_a_message(start: int | None) -> None:
 
 
 @pytest.mark.parametrize("start", [None, 0])
-def test_an_append_of_several_is_taken_apart(start: int | None) -> None:
+def test_an_append_of_several_messages_is_split(start: int | None) -> None:
     found = messages(Mode.JSON, [b'{"a":1},  2', b"3"], 0, 3, start)
     assert found == [
         Message(0, 1, 1, '{"a":1}'),
@@ -67,7 +67,7 @@ def test_large_appends_are_quoted_in_pieces(mode: Mode, monkeypatch: pytest.Monk
     bodies = ['a"é\n\r\u20ac😀'.encode() * 3 + b"\xff\xe2\x82x\xf0\x9f", b""]
     whole = messages(mode, bodies, 0, 100)
     for size in (3, 4, 5, 7):
-        monkeypatch.setattr(contents, "EVENT_PIECE_BYTES", size)
+        monkeypatch.setattr(contents, "EVENT_STEP_BYTES", size)
         assert messages(mode, bodies, 0, 100) == whole
 
 
@@ -76,5 +76,5 @@ def test_work_is_bounded_in_each_step() -> None:
     steps = list(batches(Mode.JSON, [body, b"2", b"[%b]" % body], 0, 0, 100_002))
     assert max(map(len, steps)) <= 256
     assert sum(map(len, steps)) == 100_002
-    # A message of many parts brings nothing for most of them.
+    # Most steps of a large message yield nothing.
     assert steps.count([]) > len(body) // JSON_SPLIT_BYTES // 2

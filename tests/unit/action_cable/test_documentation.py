@@ -1,4 +1,4 @@
-"""The page for Rails says what there is."""
+"""The guide for Rails covers every setting, channel and reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CABLE = (
 )  # fmt: skip
 
 
-def test_every_setting_of_the_cable_is_there_with_its_default() -> None:
+def test_every_setting_is_documented_with_its_default() -> None:
     rows = dict(re.findall(r"\| `(TAILRACE_\w+)` \| (?:`(.*?)`)? *\|", PAGE))
     for setting in fields(Settings):
         if setting.name not in CABLE:
@@ -35,17 +35,17 @@ def test_every_setting_of_the_cable_is_there_with_its_default() -> None:
             assert float(shown) == setting.default
 
 
-def test_nothing_is_there_that_is_no_setting() -> None:
+def test_only_settings_are_documented() -> None:
     known = {variable(setting) for setting in fields(Settings)}
     assert set(re.findall(r"TAILRACE_[A-Z_]+[A-Z]", PAGE)) <= known
 
 
-def test_every_reason_to_disconnect_is_there() -> None:
+def test_every_disconnect_reason_is_documented() -> None:
     table = PAGE.partition("## When a connection ends")[2].partition("##")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(CLOSES)
 
 
-def test_every_channel_is_there() -> None:
+def test_every_channel_is_documented() -> None:
     assert PUBSUB in PAGE
     for name in (TURBO, CABLE_READY):
         assert name.partition("::")[0] in PAGE

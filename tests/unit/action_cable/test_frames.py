@@ -79,7 +79,7 @@ def test_a_websocket_gets_frames_as_they_are() -> None:
     ],
 )
 def test_the_servers_order_of_protocols_wins(offered: list[str], spoken: str | None) -> None:
-    assert frames.chosen(offered) == spoken
+    assert frames.choose_protocol(offered) == spoken
 
 
 def quoted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Who may come back, for how long, and as whom."""
+"""The hub: resumable sessions, limits of clients, and server-sent events."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tailrace.protocols.action_cable.in_process import conversation, hub
 from tailrace.protocols.action_cable.in_process.conversation import Conversation
 from tailrace.protocols.action_cable.in_process.event_client import EventClient
 from tailrace.protocols.action_cable.in_process.hub import Hub
-from tailrace.protocols.action_cable.in_process.room import Room
+from tailrace.protocols.action_cable.in_process.stream_follower import StreamFollower
 from tailrace.settings import Settings
 from tailrace.streams import Streams
-from tests.support.aviso import Collected
+from tests.support.aviso import CollectingSink
 from tests.support.streams import Clock, serving
-from tests.unit.action_cable.test_room import Ear
+from tests.unit.action_cable.test_stream_follower import RecordingClient
 
 A = json.dumps({"channel": "$pubsub", "stream_name": "a"})
 
@@ -39,92 +39,96 @@ async def streams(tmp_path: Path) -> AsyncIterator[Streams]:
 
 
 def session(sid: str, identity: str = "ada", **settings: Any) -> Session:
-    chosen = Settings(**settings)
-    return Session(sid, identity, Channels(Authorizer(chosen), chosen))
+    values = Settings(**settings)
+    return Session(sid, identity, Channels(Authorizer(values), values))
 
 
 def subscribed(sid: str, identity: str = "ada") -> Session:
-    made = session(sid, identity)
-    made.receive(Command("subscribe", A))
-    return made
+    created = session(sid, identity)
+    created.receive(Command("subscribe", A))
+    return created
 
 
-async def test_who_dropped_is_remembered_once_and_as_itself(streams: Streams) -> None:
-    place = Hub(streams, Settings())
+async def test_a_session_is_restored_once_and_for_its_identity_only(streams: Streams) -> None:
+    clients_hub = Hub(streams, Settings())
     one = subscribed("s1")
-    place.connect(Ear("s1"), one)
-    assert place.recall("s1", "ada") == [A]
-    assert place.recall("s1", "eve") is None
-    place.disconnect(one)
-    assert place.empty.is_set()
-    assert place.recall("s1", "eve") is None
-    assert place.recall("s1", "ada") == [A]
-    assert place.recall("s1", "ada") is None
-    assert place.recall("never", "ada") is None
+    clients_hub.connect(RecordingClient("s1"), one)
+    assert clients_hub.restore("s1", "ada") == [A]
+    assert clients_hub.restore("s1", "eve") is None
+    clients_hub.disconnect(one)
+    assert clients_hub.empty.is_set()
+    assert clients_hub.restore("s1", "eve") is None
+    assert clients_hub.restore("s1", "ada") == [A]
+    assert clients_hub.restore("s1", "ada") is None
+    assert clients_hub.restore("never", "ada") is None
 
 
 @pytest.mark.parametrize("ttl", [0, 1])
-async def test_who_dropped_is_forgotten_after_a_while(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch, ttl: int
-) -> None:
-    place = Hub(streams, Settings(sessions_ttl=ttl))
+async def test_sessions_expire(streams: Streams, monkeypatch: pytest.MonkeyPatch, ttl: int) -> None:
+    clients_hub = Hub(streams, Settings(sessions_ttl=ttl))
     one = subscribed("s1")
-    place.connect(Ear("s1"), one)
-    place.disconnect(one)
+    clients_hub.connect(RecordingClient("s1"), one)
+    clients_hub.disconnect(one)
     later = time.monotonic() + 2
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert place.recall("s1", "ada") is None
+    assert clients_hub.restore("s1", "ada") is None
 
 
-async def test_so_many_are_remembered(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_resumable_sessions_is_limited(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hub, "CABLE_SESSIONS", 3)
-    place = Hub(streams, Settings())
+    clients_hub = Hub(streams, Settings())
     for i in range(5):
         one = subscribed(f"s{i}")
-        place.connect(Ear(one.sid), one)
-        place.disconnect(one)
-    found = [place.recall(f"s{i}", "ada") is not None for i in range(5)]
-    assert found == [False, False, True, True, True]
+        clients_hub.connect(RecordingClient(one.sid), one)
+        clients_hub.disconnect(one)
+    restored = [clients_hub.restore(f"s{i}", "ada") is not None for i in range(5)]
+    assert restored == [False, False, True, True, True]
 
 
-async def test_so_much_is_remembered(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_memory_of_resumable_sessions_is_limited(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hub, "CABLE_SESSIONS_BYTES", 1000)
-    place = Hub(streams, Settings())
+    clients_hub = Hub(streams, Settings())
     for i in range(10):
         one = subscribed(f"s{i}")
-        place.connect(Ear(one.sid), one)
-        place.disconnect(one)
-    found = [place.recall(f"s{i}", "ada") is not None for i in range(10)]
-    assert found == sorted(found)
-    assert 1 < sum(found) < 6
-    assert place._left_bytes == 0
+        clients_hub.connect(RecordingClient(one.sid), one)
+        clients_hub.disconnect(one)
+    restored = [clients_hub.restore(f"s{i}", "ada") is not None for i in range(10)]
+    assert restored == sorted(restored)
+    assert 1 < sum(restored) < 6
+    assert clients_hub._ended_bytes == 0
 
 
-async def test_a_session_that_cannot_be_resumed_is_not_remembered(streams: Streams) -> None:
-    place = Hub(streams, Settings())
+async def test_a_session_that_cannot_be_resumed_is_not_kept(streams: Streams) -> None:
+    clients_hub = Hub(streams, Settings())
     one = Session("s1", "ada", Channels(Authorizer(Settings()), Settings()), resumable=False)
     one.receive(Command("subscribe", A))
-    place.connect(Ear("s1"), one)
-    place.disconnect(one)
-    assert place.recall("s1", "ada") is None
+    clients_hub.connect(RecordingClient("s1"), one)
+    clients_hub.disconnect(one)
+    assert clients_hub.restore("s1", "ada") is None
 
 
-async def test_whispers_have_a_rate(streams: Streams) -> None:
-    place = Hub(streams, Settings(whisper_rate=10))
-    one, two = Ear("s1"), Ear("s2")
-    talks = [Conversation(place, ear, session(ear.sid)) for ear in (one, two)]
-    for talk in talks:
-        await talk.begin()
-        await talk.receive(Command("subscribe", A))
+async def test_whispers_are_rate_limited(streams: Streams) -> None:
+    clients_hub = Hub(streams, Settings(whisper_rate=10))
+    one, two = RecordingClient("s1"), RecordingClient("s2")
+    conversations = [
+        Conversation(clients_hub, client, session(client.sid)) for client in (one, two)
+    ]
+    for conversation_ in conversations:
+        await conversation_.begin()
+        await conversation_.receive(Command("subscribe", A))
     begun = time.monotonic()
     for i in range(1000):
-        await talks[0].receive(Command("whisper", A, i))
+        await conversations[0].receive(Command("whisper", A, i))
     most = 20 + 10 * (time.monotonic() - begun)
-    whispers = [each["message"] for each in two.heard if "type" not in each]
+    whispers = [each["message"] for each in two.received if "type" not in each]
     assert whispers[:20] == list(range(20))
     assert len(whispers) <= most
-    for talk in talks:
-        talk.end()
+    for conversation_ in conversations:
+        conversation_.end()
 
 
 async def test_commands_beyond_their_rate_wait(
@@ -137,73 +141,77 @@ async def test_commands_beyond_their_rate_wait(
 
     monkeypatch.setattr(conversation, "CABLE_COMMAND_BURST", 5)
     monkeypatch.setattr(conversation, "CABLE_COMMAND_RATE", 0.001)
-    ear = Ear("s1")
-    talk = Conversation(Hub(streams, Settings()), ear, session("s1"))
-    await talk.begin()
+    client = RecordingClient("s1")
+    conversation_ = Conversation(Hub(streams, Settings()), client, session("s1"))
+    await conversation_.begin()
     monkeypatch.setattr(asyncio, "sleep", sleep)
     for _ in range(6):
-        await talk.receive(Command("ping"))
+        await conversation_.receive(Command("ping"))
     monkeypatch.undo()
     assert len(slept) == 1
     assert 900 < slept[0] < 1001
-    assert [each["type"] for each in ear.heard] == ["welcome", *["pong"] * 6]
-    talk.end()
+    assert [each["type"] for each in client.received] == ["welcome", *["pong"] * 6]
+    conversation_.end()
 
 
 @pytest.mark.parametrize("begins", ["begin", "resume"])
 async def test_a_session_ends_with_its_token(streams: Streams, begins: str) -> None:
-    class Told(Ear):
+    class Told(RecordingClient):
         ended = asyncio.Event()
 
         def end(self, reason: str, *, reconnect: bool) -> None:
             assert (reason, reconnect) == ("token_expired", False)
             self.ended.set()
 
-    ear = Told("s1")
-    ear.ended.clear()
-    talk = Conversation(Hub(streams, Settings()), ear, session("s1"), lasting=0.01)
-    await (talk.begin() if begins == "begin" else talk.resume([A]))
-    await asyncio.wait_for(ear.ended.wait(), 120)
-    talk.end()
+    client = Told("s1")
+    client.ended.clear()
+    conversation_ = Conversation(
+        Hub(streams, Settings()), client, session("s1"), token_seconds=0.01
+    )
+    await (conversation_.begin() if begins == "begin" else conversation_.resume([A]))
+    await asyncio.wait_for(client.ended.wait(), 120)
+    conversation_.end()
 
 
-async def test_who_resumes_and_does_not_say_what_it_missed_gets_what_is_new(
+async def test_a_resumed_client_that_asks_for_nothing_gets_new_messages(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Hub(streams, Settings())
+    clients_hub = Hub(streams, Settings())
     await streams.create("a", Create(b"1", "application/json"))
-    ears, talks = [], []
+    clients, conversations = [], []
     for sid, hold in (("s1", 10_000), ("s2", 0.01)):
-        monkeypatch.setattr(conversation, "CABLE_HOLD_SECONDS", hold)
-        ear = Ear(sid)
-        talk = Conversation(place, ear, session(sid))
-        await talk.resume([A])
-        assert ear.heard == [{"type": "welcome", "sid": sid, "restored": True, "restored_ids": [A]}]
-        await asyncio.sleep(0)  # the time to hold it begins
-        ears.append(ear)
-        talks.append(talk)
+        monkeypatch.setattr(conversation, "CABLE_HISTORY_REQUEST_SECONDS", hold)
+        client = RecordingClient(sid)
+        conversation_ = Conversation(clients_hub, client, session(sid))
+        await conversation_.resume([A])
+        assert client.received == [
+            {"type": "welcome", "sid": sid, "restored": True, "restored_ids": [A]}
+        ]
+        await asyncio.sleep(0)  # the hold time begins
+        clients.append(client)
+        conversations.append(conversation_)
     await streams.append("a", Append(b"2", "application/json"))
-    held, released = ears
+    held, released = clients
     assert await released.until(1) == [2]
     assert held.offsets == []
-    for talk in talks:
-        talk.end()
-    assert not place.rooms
+    for conversation_ in conversations:
+        conversation_.end()
+    assert not clients_hub.followers
 
 
 async def test_whispers_reach_who_is_still_catching_up(streams: Streams) -> None:
-    place, ear = Hub(streams, Settings()), Ear("s1")
-    talk = Conversation(place, ear, session("s1"))
-    await talk.resume([A])
-    place.rooms["a"].tell('"psst"', whisper=True)
-    assert ear.heard[-1]["message"] == "psst"
-    talk.end()
+    clients_hub, client = Hub(streams, Settings()), RecordingClient("s1")
+    conversation_ = Conversation(clients_hub, client, session("s1"))
+    await conversation_.resume([A])
+    clients_hub.followers["a"].send_transient('"psst"', whisper=True)
+    assert client.received[-1]["message"] == "psst"
+    conversation_.end()
 
 
 async def test_events_end_when_their_subscription_fails(
     streams: Streams, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Otherwise their client would get pings, and nothing else, for as long as it stays."""
+    """Otherwise the client would get nothing but pings."""
 
     async def fail(*_: object) -> None:
         raise OSError("too many open files")
@@ -213,13 +221,13 @@ async def test_events_end_when_their_subscription_fails(
 
     monkeypatch.setattr(Hub, "attach", fail)
     client = EventClient("s1", event_stream.UNWRAPPED)
-    talk = Conversation(Hub(streams, Settings()), client, session("s1"))
-    converse = client.converse(talk, [Command("subscribe", A)], never, Collected())
+    conversation_ = Conversation(Hub(streams, Settings()), client, session("s1"))
+    converse = client.converse(conversation_, [Command("subscribe", A)], never, CollectingSink())
     await asyncio.wait_for(converse, 120)
     assert "too many open files" in caplog.text
 
 
-async def test_a_held_client_that_cannot_be_released_is_told_to_come_again(
+async def test_a_resumed_client_whose_release_fails_must_reconnect(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> None:
@@ -227,14 +235,14 @@ async def test_a_held_client_that_cannot_be_released_is_told_to_come_again(
 
     ended = asyncio.Event()
 
-    class Told(Ear):
+    class Told(RecordingClient):
         def end(self, reason: str, *, reconnect: bool) -> None:
             assert (reason, reconnect) == ("server_restart", True)
             ended.set()
 
-    monkeypatch.setattr(conversation, "CABLE_HOLD_SECONDS", 0.001)
-    monkeypatch.setattr(Room, "release", fail)
-    talk = Conversation(Hub(streams, Settings()), Told("s1"), session("s1"))
-    await talk.resume([A])
+    monkeypatch.setattr(conversation, "CABLE_HISTORY_REQUEST_SECONDS", 0.001)
+    monkeypatch.setattr(StreamFollower, "go_live", fail)
+    conversation_ = Conversation(Hub(streams, Settings()), Told("s1"), session("s1"))
+    await conversation_.resume([A])
     await asyncio.wait_for(ended.wait(), 120)
-    talk.end()
+    conversation_.end()

@@ -1,4 +1,4 @@
-"""What is read from a client, for how long it is waited for, and when it is let go."""
+"""Reading from WebSockets: limits, time-outs, and disconnects."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from uvicorn.server import ServerState
 
 from tailrace.limits import (
     CABLE_FRAME_BYTES,
+    CABLE_QUEUED_COMMANDS,
     CABLE_STALL_SECONDS,
-    CABLE_WAITING_COMMANDS,
-    HEAD_SECONDS,
+    HEADER_SECONDS,
 )
 from tailrace.web.uvicorn.websocket import SocketProtocol, parse_head
 
@@ -30,7 +30,7 @@ def frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> bytes:
 
 
 class Transport:
-    """A client that takes nothing until it is let."""
+    """A client that reads nothing until it is allowed to."""
 
     def __init__(self) -> None:
         self.protocol: Any = None
@@ -84,7 +84,7 @@ class Timer:
 
 
 class Timers:
-    """A loop whose time passes when it is told to."""
+    """A loop whose time the test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -112,7 +112,7 @@ class Timers:
 
 
 class Line:
-    """A connection whose application accepts it at once, unless it is told not to."""
+    """A connection that its application accepts at once, unless told otherwise."""
 
     def __init__(self, *, accepts: bool = True) -> None:
         self.commands: list[Any] = []
@@ -160,7 +160,7 @@ async def test_nothing_is_read_before_the_handshake_is_complete() -> None:
 async def test_a_handshake_that_is_never_answered_ends_the_connection() -> None:
     line = Line(accepts=False)
     await line.shake()
-    line.timers.pass_s(HEAD_SECONDS - 1)
+    line.timers.pass_s(HEADER_SECONDS - 1)
     assert not line.transport.aborted
     line.timers.pass_s(1)
     assert line.transport.aborted
@@ -195,7 +195,7 @@ def test_a_head_may_have_fields_twice_and_of_latin_1() -> None:
 # Reading
 
 
-async def test_no_pings_are_read_while_pongs_are_not_taken() -> None:
+async def test_pings_are_not_read_while_the_client_reads_no_pongs() -> None:
     line = Line()
     await line.shake()
     ping = frame(9, b"x" * 125)
@@ -214,7 +214,7 @@ async def test_few_commands_wait_and_none_is_lost() -> None:
     line = Line()
     await line.shake()
     line.protocol.data_received(b"".join(frame(1, b"%d" % i) for i in range(5000)))
-    assert line.protocol.queue.qsize() <= CABLE_WAITING_COMMANDS + 170
+    assert line.protocol.queue.qsize() <= CABLE_QUEUED_COMMANDS + 170
     assert not line.transport.is_reading()
     line.listens.set()
     for _ in range(10_000):
@@ -223,7 +223,7 @@ async def test_few_commands_wait_and_none_is_lost() -> None:
     assert line.transport.is_reading()
 
 
-async def test_fragments_take_no_more_room_than_their_message() -> None:
+async def test_fragments_take_no_more_memory_than_their_message() -> None:
     line = Line()
     await line.shake()
     line.protocol.data_received(frame(1, b"{", fin=False))
@@ -242,7 +242,7 @@ async def test_a_client_that_takes_nothing_is_let_go() -> None:
     line.protocol.data_received(frame(9, b"x" * 125) * 4000)
     line.timers.pass_s(CABLE_STALL_SECONDS)
     assert not line.transport.aborted
-    line.timers.pass_s(HEAD_SECONDS)
+    line.timers.pass_s(HEADER_SECONDS)
     assert line.transport.aborted
 
 
@@ -262,7 +262,7 @@ async def test_a_closed_connection_does_not_wait_for_its_client_for_ever() -> No
     line.transport.write(b"x" * 1000)
     line.protocol.data_received(frame(8, b"\3\350"))
     assert line.transport.closing
-    line.timers.pass_s(CABLE_STALL_SECONDS + HEAD_SECONDS)
+    line.timers.pass_s(CABLE_STALL_SECONDS + HEADER_SECONDS)
     assert line.transport.aborted
 
 
@@ -271,7 +271,7 @@ async def test_an_answer_to_a_ping_that_nobody_reads_is_waited_for() -> None:
     await line.shake()
     line.protocol.ping_interval = line.protocol.ping_timeout = 20
     line.protocol.start_keepalive()
-    line.protocol.data_received(frame(1, b"x") * (CABLE_WAITING_COMMANDS + 1))
+    line.protocol.data_received(frame(1, b"x") * (CABLE_QUEUED_COMMANDS + 1))
     line.transport.take(line.transport.waiting)
     line.timers.pass_s(300)
     assert not line.transport.closing

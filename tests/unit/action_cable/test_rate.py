@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.protocols.action_cable.in_process.rate import Rate
+from tailrace.protocols.action_cable.in_process.conversation import Rate
 
 
 class Time:
@@ -26,7 +26,7 @@ def test_a_burst_is_followed_by_the_rate() -> None:
     assert rate.take() > 0
 
 
-def test_one_is_always_allowed_in_its_time() -> None:
+def test_the_rate_itself_is_always_admitted() -> None:
     time = Time()
     rate = Rate(0.1, 0.2, time)
     assert rate.take() == 0

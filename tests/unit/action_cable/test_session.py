@@ -1,4 +1,4 @@
-"""What each command leads to."""
+"""The effects of commands on a session."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tailrace.limits import (
 )
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.channels import Channels, Subscription
-from tailrace.protocols.action_cable.core.commands import Command, History, Position
+from tailrace.protocols.action_cable.core.commands import Command, MissedMessages, Position
 from tailrace.protocols.action_cable.core.session import (
     Attach,
     Detach,
     Effect,
     Join,
     Leave,
+    PresenceInfo,
     Release,
     Replay,
-    Roll,
     Send,
     Session,
     Whisper,
@@ -39,7 +39,7 @@ SECRET = "s3Krit"
 CHAT = json.dumps({"channel": "$pubsub", "stream_name": "chat/1"})
 SUBSCRIPTION = Subscription(CHAT, "chat/1", "chat/1", whispers=True, presence=True)
 UNKNOWN = json.dumps({"channel": "ChatChannel"})
-HISTORY = History(0, {"chat/1": Position("e", 3)})
+HISTORY = MissedMessages(0, {"chat/1": Position("e", 3)})
 
 
 @pytest.fixture
@@ -84,29 +84,29 @@ def test_a_session_without_a_token_is_called_by_its_name(session: Session) -> No
 # Subscribing
 
 
-def test_a_subscription_is_confirmed_before_anything_is_told_there(session: Session) -> None:
+def test_a_subscription_is_confirmed_before_its_messages(session: Session) -> None:
     effects = session.receive(Command("subscribe", CHAT))
     assert effects == [Attach(SUBSCRIPTION), confirmed(), Release(SUBSCRIPTION)]
 
 
-def test_history_comes_between_the_confirmation_and_what_is_new(session: Session) -> None:
+def test_history_comes_between_confirmation_and_new_messages(session: Session) -> None:
     effects = session.receive(Command("subscribe", CHAT, history=HISTORY))
     assert effects == [Attach(SUBSCRIPTION), confirmed(), Replay(SUBSCRIPTION, HISTORY)]
 
 
-def test_who_subscribes_may_join_at_once(session: Session) -> None:
+def test_a_subscribe_may_include_a_join(session: Session) -> None:
     effects = session.receive(Command("subscribe", CHAT, presence={"id": "ada", "info": 1}))
     assert effects[-1] == Join(SUBSCRIPTION, "ada", 1)
 
 
-def test_who_subscribes_again_is_confirmed_again_and_nothing_else(subscribed: Session) -> None:
+def test_a_repeated_subscribe_is_only_confirmed(subscribed: Session) -> None:
     assert subscribed.receive(Command("subscribe", CHAT)) == [confirmed()]
     again = subscribed.receive(Command("subscribe", CHAT, history=HISTORY))
     assert again == [confirmed(), Replay(SUBSCRIPTION, HISTORY)]
 
 
 @pytest.mark.parametrize("identifier", [UNKNOWN, "", "x", "[]", '{"channel":"$pubsub"}'])
-def test_what_is_not_to_be_had_is_rejected(session: Session, identifier: str) -> None:
+def test_forbidden_subscriptions_are_rejected(session: Session, identifier: str) -> None:
     effects = session.receive(Command("subscribe", identifier))
     assert effects == [Send(frames.reject_subscription(identifier))]
     assert not session.subscriptions
@@ -121,7 +121,7 @@ def test_a_client_has_so_many_subscriptions_at_most(session: Session) -> None:
 
 
 def padded(stream: str, size: int) -> str:
-    """An identifier of so many bytes."""
+    """An identifier of a number of bytes."""
     bare = json.dumps({"channel": "$pubsub", "stream_name": stream, "x": ""})
     return json.dumps({"channel": "$pubsub", "stream_name": stream, "x": "x" * (size - len(bare))})
 
@@ -149,13 +149,13 @@ def test_the_identifiers_of_a_client_have_so_many_bytes_in_sum(session: Session)
     ]
     assert sum(map(len, taken)) < CABLE_IDENTIFIERS_BYTES
     assert len(taken) > 100
-    # One that goes makes room for another.
+    # Unsubscribing makes room for another subscription.
     refused = identifiers[-1]
     session.receive(Command("unsubscribe", taken[0]))
     assert session.receive(Command("subscribe", refused)) != [rejected(refused)]
 
 
-def test_who_unsubscribes_is_told_nothing(subscribed: Session) -> None:
+def test_unsubscribe_is_not_answered(subscribed: Session) -> None:
     assert subscribed.receive(Command("unsubscribe", CHAT)) == [Detach(SUBSCRIPTION)]
     assert subscribed.receive(Command("unsubscribe", CHAT)) == []
 
@@ -179,19 +179,19 @@ def test_who_unsubscribes_is_told_nothing(subscribed: Session) -> None:
         (Command("join", CHAT, presence={"id": 7}), []),
         (Command("join", CHAT), []),
         (Command("leave", CHAT), [Leave(SUBSCRIPTION)]),
-        (Command("presence", CHAT), [Roll(SUBSCRIPTION, records=True)]),
-        (Command("presence", CHAT, {}), [Roll(SUBSCRIPTION, records=True)]),
+        (Command("presence", CHAT), [PresenceInfo(SUBSCRIPTION, records=True)]),
+        (Command("presence", CHAT, {}), [PresenceInfo(SUBSCRIPTION, records=True)]),
         (
             Command("presence", CHAT, {"return_records": False}),
-            [Roll(SUBSCRIPTION, records=False)],
+            [PresenceInfo(SUBSCRIPTION, records=False)],
         ),
         (
             Command("presence", CHAT, presence={"return_records": False}),
-            [Roll(SUBSCRIPTION, records=False)],
+            [PresenceInfo(SUBSCRIPTION, records=False)],
         ),
     ],
 )
-def test_what_a_command_leads_to(
+def test_effects_of_commands(
     subscribed: Session, command: Command, effects: Sequence[Effect]
 ) -> None:
     assert subscribed.receive(command) == effects
@@ -207,7 +207,7 @@ def test_without_a_subscription_there_is_no_history(session: Session) -> None:
     assert effects == [Send(frames.reject_history(CHAT))]
 
 
-def test_nobody_whispers_or_joins_where_that_is_off() -> None:
+def test_whispers_and_joins_need_permission() -> None:
     session = session_of(streams_presence=False)
     identifier = json.dumps({"channel": "$pubsub", "signed_stream_name": sign("a", SECRET)})
     session.receive(Command("subscribe", identifier, presence={"id": "ada"}))
@@ -250,16 +250,16 @@ def test_a_token_says_under_which_ids_its_client_may_join(
 # Resuming
 
 
-def test_who_resumes_has_its_subscriptions_before_it_is_welcome(session: Session) -> None:
+def test_subscriptions_are_restored_before_the_welcome(session: Session) -> None:
     effects = session.resume([CHAT])
     assert effects == [Attach(SUBSCRIPTION), Send(frames.welcome("sid-1", [CHAT]))]
-    # Only then does it say what it missed.
+    # The client asks for missed messages only after that.
     assert session.receive(Command("history", CHAT, history=HISTORY)) == [
         Replay(SUBSCRIPTION, HISTORY)
     ]
 
 
-def test_what_is_no_longer_allowed_is_not_restored() -> None:
+def test_forbidden_subscriptions_are_not_restored() -> None:
     session = session_of(public_streams="news/*")
     assert session.resume([CHAT, UNKNOWN]) == [Send(frames.welcome("sid-1", []))]
     assert not session.subscriptions

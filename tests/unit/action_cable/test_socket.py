@@ -1,4 +1,4 @@
-"""What waits for a client, and how it is told to go."""
+"""The outbox of a WebSocket, and disconnect frames."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tailrace.limits import CABLE_QUEUE_BYTES
 from tailrace.protocols.action_cable.in_process import outbox
 from tailrace.protocols.action_cable.in_process.outbox import Outbox
 from tailrace.protocols.action_cable.in_process.socket import Socket
-from tailrace.web.uvicorn.websocket import framed
+from tailrace.web.uvicorn.websocket import encode_frame
 
 
 class Line:
-    """A WebSocket that takes a message only when it is let."""
+    """A WebSocket that accepts a message only when the test allows it."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -28,7 +28,7 @@ class Line:
         self.sent.append(message)
 
 
-async def test_who_is_too_slow_is_told_so_instead_of_what_waits() -> None:
+async def test_a_slow_client_gets_the_reason_instead_of_the_queue() -> None:
     line = Line()
     socket = Socket("s", line.receive, line.send)
     pump = asyncio.create_task(socket._pump())
@@ -56,7 +56,7 @@ async def test_one_message_may_be_of_any_size() -> None:
     pump.cancel()
 
 
-async def test_who_is_told_to_go_gets_first_what_waits() -> None:
+async def test_a_disconnected_client_gets_the_queue_first() -> None:
     line = Line()
     socket = Socket("s", line.receive, line.send)
     pump = asyncio.create_task(socket._pump())
@@ -73,7 +73,7 @@ async def test_who_is_told_to_go_gets_first_what_waits() -> None:
     ]
 
 
-async def test_what_can_be_written_at_once_does_not_overtake_what_waits() -> None:
+async def test_direct_writes_do_not_overtake_the_queue() -> None:
     written: list[str] = []
     is_open = False
 
@@ -100,7 +100,7 @@ async def test_what_can_be_written_at_once_does_not_overtake_what_waits() -> Non
     assert written[-1] == "last"
 
 
-async def test_nobody_waits_for_room_in_what_is_closed() -> None:
+async def test_a_finished_outbox_does_not_block() -> None:
     box = outbox.Outbox(lambda: None)
     box.push("x")
     box.finish("", at_once=True)
@@ -109,7 +109,7 @@ async def test_nobody_waits_for_room_in_what_is_closed() -> None:
 
 def test_frames_are_those_of_a_server() -> None:
     for length in (0, 125, 126, 65_535, 65_536):
-        frame = framed("é" * (length // 2) + "x" * (length % 2))
+        frame = encode_frame("é" * (length // 2) + "x" * (length % 2))
         assert frame[0] == 0x81
         start = {0: 2, 125: 2, 126: 4, 65_535: 4, 65_536: 10}[length]
         assert len(frame) == start + length

@@ -1,4 +1,4 @@
-"""The policy: every operation with every credential on every kind of path, and nothing besides."""
+"""Authorization: every operation with every credential on every kind of path."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ BELOW = {Operation.LIST, Operation.ADMIN}
 PRIVATE, FOREIGN, PUBLIC = "chat/room-1", "mail/inbox", "news/today"
 CHAT = ["chat/**"]
 
-DOOR = Authorizer(Settings(secret=SECRET, public_streams="news/*"))
+AUTHORIZER = Authorizer(Settings(secret=SECRET, public_streams="news/*"))
 
 
-def identity(ext: object = "who", secret: str = SECRET, **claims: Any) -> str:
+def identity(ext: object = "ada-jid", secret: str = SECRET, **claims: Any) -> str:
     return jwt.encode({"ext": ext, **claims}, secret, "HS256")
 
 
@@ -53,19 +53,19 @@ BROADCAST_KEY = Credentials(bearer=hex_mac(SECRET, "broadcast-cable"))
 
 
 def outcome(
-    operation: Operation, path: str, shown: Credentials, authorizer: Authorizer = DOOR
+    operation: Operation, path: str, shown: Credentials, authorizer: Authorizer = AUTHORIZER
 ) -> str | type[TailraceError]:
-    """By what it passes, or the refusal."""
+    """The reason of the decision, or the error class."""
     try:
-        passed = authorizer.decide(operation, path, shown, NOW)
+        decision = authorizer.authorize(operation, path, shown, NOW)
     except TailraceError as refusal:
         return type(refusal)
-    assert passed.private is (passed.reason not in ("open", "public"))
-    return passed.reason
+    assert decision.private is (decision.reason not in ("open", "public"))
+    return decision.reason
 
 
-# The table, written out: what each credential is worth for each operation, on a stream that the
-# credential is for, on one that it is not for, and on one that is public.
+# The table, written out: the outcome of each credential for each operation, on a stream that the
+# credential is for, on another one, and on a public one.
 
 MISSING, BAD, EXPIRED, NOT = CredentialsMissing, BadCredentials, TokenExpired, NotAllowed
 
@@ -153,7 +153,7 @@ EXPECTED: dict[str, tuple[Credentials, dict[str, Row]]] = {
     "the broadcast key and a forged identity": (replace(BROADCAST_KEY, jid="x"), ALL_BAD),
     "an identity as a bearer token": (Credentials(bearer=identity()), ALL_BAD),
     "a bearer token as an identity": (Credentials(jid=bearer(scope="admin")), ALL_BAD),
-    "something twice": (Credentials(fault="signed is given twice"), ALL_BAD),
+    "something twice": (Credentials(fault="signed is sent twice"), ALL_BAD),
     "something good and something twice": (replace(ADMIN_OF_ALL, fault="x"), ALL_BAD),
 }  # fmt: skip
 
@@ -174,14 +174,14 @@ def test_every_operation_is_in_the_table() -> None:
 def test_the_table(credential: str) -> None:
     shown, expected = EXPECTED[credential]
     for operation in Operation:
-        found = tuple(outcome(operation, path, shown) for path in (PRIVATE, FOREIGN, PUBLIC))
-        assert found == expected[KIND[operation]], operation
+        outcomes = tuple(outcome(operation, path, shown) for path in (PRIVATE, FOREIGN, PUBLIC))
+        assert outcomes == expected[KIND[operation]], operation
 
 
 @pytest.mark.parametrize(
     "text", [authorizer.__doc__ or "", PAGE.read_text()], ids=["module", "page"]
 )
-def test_the_table_for_people_is_the_table(text: str) -> None:
+def test_documented_table_matches_the_code(text: str) -> None:
     assert written(text) == said()
 
 
@@ -203,7 +203,7 @@ def said() -> list[list[str]]:
     ]
 
 
-# Nothing besides
+# Nothing else is allowed
 
 
 class Shown(NamedTuple):
@@ -228,7 +228,7 @@ patterns = st.sampled_from(
         "chat/room-%2A",
     ]
 )
-whatever = st.builds(
+requests = st.builds(
     Shown,
     scope=scopes,
     streams=st.lists(patterns, max_size=3).map(tuple),
@@ -245,8 +245,8 @@ switches = st.fixed_dictionaries(
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(operation=st.sampled_from(Operation), path=paths, shown=whatever, switched=switches)
-def test_nothing_is_allowed_that_the_table_does_not_name(
+@given(operation=st.sampled_from(Operation), path=paths, shown=requests, switched=switches)
+def test_nothing_outside_the_table_is_allowed(
     operation: Operation, path: str, shown: Shown, switched: dict[str, Any]
 ) -> None:
     authorizer = Authorizer(Settings(secret=SECRET, **switched))
@@ -258,14 +258,14 @@ def test_nothing_is_allowed_that_the_table_does_not_name(
         jid=identity() if shown.identified else None,
     )
     try:
-        passed = authorizer.decide(operation, path, credentials, NOW)
+        decision = authorizer.authorize(operation, path, credentials, NOW)
     except (CredentialsMissing, BadCredentials, NotAllowed):
         return
-    assert shown.signed in (None, path), "another stream's name never passes"
+    assert shown.signed in (None, path), "the name of another stream is never accepted"
     if operation in READS:
         if switched["enforce_jwt"] and not switched["skip_auth"]:
             assert shown.identified or shown.scope is not None
-            assert passed.private
+            assert decision.private
         public = switched["public_streams"]
         open_to_all = public == "true" or (
             (path == PUBLIC and public != "") or (path.startswith("chat/") and "chat" in public)
@@ -274,12 +274,12 @@ def test_nothing_is_allowed_that_the_table_does_not_name(
             reaches(pattern, path) for pattern in shown.streams
         )
         assert open_to_all or reads or shown.signed == path
-        assert passed.private or open_to_all
+        assert decision.private or open_to_all
         enough = ["public"] if open_to_all else ["bearer", "signed"]
-        assert passed.reason in enough
+        assert decision.reason in enough
         return
-    assert passed.reason == "bearer"
-    assert passed.private
+    assert decision.reason == "bearer"
+    assert decision.private
     assert shown.scope is not None
     needed = {Operation.LIST: "read", Operation.ADMIN: "admin"}.get(operation, "write")
     assert needed in shown.scope or shown.scope == "admin"
@@ -290,7 +290,7 @@ def test_nothing_is_allowed_that_the_table_does_not_name(
 
 
 def reaches(pattern: str, path: str) -> bool:
-    """The patterns above by hand, so that the two do not err together."""
+    """The patterns above, matched independently of the code under test."""
     segments = path.split("/")
     match pattern:
         case "**":
@@ -326,7 +326,7 @@ def covers(pattern: str, prefix: str) -> bool:
         ("/chat/42/", "/chat/42/"),
     ],
 )
-def test_a_signed_name_is_the_path_as_it_reads(name: str, path: str) -> None:
+def test_signed_name_is_the_decoded_path(name: str, path: str) -> None:
     signed = Credentials(signed=sign(name, SECRET))
     assert outcome(Operation.READ, path, signed) == "signed"
 
@@ -350,7 +350,7 @@ def test_a_signed_name_is_the_path_as_it_reads(name: str, path: str) -> None:
         ("chat/room-1\0", "chat/room-1"),
     ],
 )
-def test_a_signed_name_is_for_no_other_path(name: str, path: str) -> None:
+def test_signed_name_of_another_path_is_refused(name: str, path: str) -> None:
     signed = Credentials(signed=sign(name, SECRET))
     assert outcome(Operation.READ, path, signed) is BadCredentials
 
@@ -377,7 +377,7 @@ def test_without_a_secret_no_name_is_good() -> None:
             assert outcome(Operation.READ, PRIVATE, shown, each) is BadCredentials
 
 
-def test_a_secret_is_changed_by_having_two_for_a_while() -> None:
+def test_two_secrets_allow_a_rotation() -> None:
     old, new = sign(PRIVATE, "old"), sign(PRIVATE, "new")
     during, after = Authorizer(Settings(secret="old new")), Authorizer(Settings(secret="new"))
     for signed in (old, new):
@@ -387,29 +387,31 @@ def test_a_secret_is_changed_by_having_two_for_a_while() -> None:
     assert outcome(Operation.READ, PRIVATE, Credentials(signed=new), after) == "signed"
 
 
-# Who it is
+# Identity
 
 
-def test_a_pass_says_who_it_is() -> None:
+def test_decision_names_the_client() -> None:
     def subject(shown: Credentials) -> str | None:
-        return DOOR.decide(Operation.READ, PRIVATE, shown, NOW).subject
+        return AUTHORIZER.authorize(Operation.READ, PRIVATE, shown, NOW).subject
 
     signed = Credentials(signed=sign(PRIVATE, SECRET))
     assert subject(signed) is None
-    assert subject(replace(signed, jid=identity("who"))) == "who"
+    assert subject(replace(signed, jid=identity("ada-jid"))) == "ada-jid"
     assert subject(token("read")) == "ada"
-    assert subject(replace(token("read"), jid=identity("who"))) == "ada"
-    nameless = Credentials(bearer=bearer(without="sub"), jid=identity("who"))
-    assert subject(nameless) == "who"
-    assert DOOR.decide(Operation.READ, PUBLIC, token("read"), NOW).subject == "ada"
+    assert subject(replace(token("read"), jid=identity("ada-jid"))) == "ada"
+    nameless = Credentials(bearer=bearer(without="sub"), jid=identity("ada-jid"))
+    assert subject(nameless) == "ada-jid"
+    assert AUTHORIZER.authorize(Operation.READ, PUBLIC, token("read"), NOW).subject == "ada"
 
 
-def enforcing(**given: Any) -> Authorizer:
-    return Authorizer(Settings(secret=SECRET, enforce_jwt=True, public_streams="news/*", **given))
+def enforcing(**overrides: Any) -> Authorizer:
+    return Authorizer(
+        Settings(secret=SECRET, enforce_jwt=True, public_streams="news/*", **overrides)
+    )
 
 
 @pytest.mark.parametrize("operation", READS)
-def test_who_reads_has_to_be_identified_where_that_is_enforced(operation: Operation) -> None:
+def test_reading_requires_an_identity_when_enforced(operation: Operation) -> None:
     signed = Credentials(signed=sign(PRIVATE, SECRET))
     authorizer = enforcing()
     assert outcome(operation, PRIVATE, signed, authorizer) is CredentialsMissing
@@ -422,26 +424,28 @@ def test_who_reads_has_to_be_identified_where_that_is_enforced(operation: Operat
     assert outcome(operation, PRIVATE, NONE, authorizer) is CredentialsMissing
 
 
-def test_an_empty_identity_is_one() -> None:
+def test_empty_identity_counts() -> None:
     shown = Credentials(signed=sign(PRIVATE, SECRET), jid=identity(""))
     assert outcome(Operation.READ, PRIVATE, shown, enforcing()) == "signed"
 
 
-def test_a_public_stream_is_private_to_those_who_are_identified() -> None:
-    """A shared cache would answer everybody else."""
+def test_public_stream_is_private_when_identities_are_enforced() -> None:
+    """A shared cache would serve it to clients without an identity."""
     authorizer = enforcing()
     with pytest.raises(CredentialsMissing):
-        authorizer.decide(Operation.READ, PUBLIC, NONE, NOW)
+        authorizer.authorize(Operation.READ, PUBLIC, NONE, NOW)
     shown = Credentials(jid=identity())
-    assert authorizer.decide(Operation.READ, PUBLIC, shown, NOW) == Decision(True, "who", "public")
+    assert authorizer.authorize(Operation.READ, PUBLIC, shown, NOW) == Decision(
+        True, "ada-jid", "public"
+    )
 
 
-def test_writers_need_no_identity_besides_their_token() -> None:
+def test_writing_requires_no_identity() -> None:
     assert outcome(Operation.APPEND, PRIVATE, token("write"), enforcing()) == "bearer"
     assert outcome(Operation.BROADCAST, PRIVATE, BROADCAST_KEY, enforcing()) == "broadcast key"
 
 
-def test_skipped_identities_are_not_looked_at_and_streams_are_as_before() -> None:
+def test_skip_auth_ignores_identities_but_not_streams() -> None:
     authorizer = enforcing(skip_auth=True)
     signed = Credentials(signed=sign(PRIVATE, SECRET))
     for jid in (None, "x", identity(secret=SECRET[1:]), identity(exp=1)):
@@ -454,7 +458,7 @@ def test_skipped_identities_are_not_looked_at_and_streams_are_as_before() -> Non
         assert outcome(Operation.READ, PRIVATE, forged, authorizer) is BadCredentials
 
 
-def test_identities_cannot_be_enforced_without_anything_to_check_them_with() -> None:
+def test_enforcing_identities_requires_a_key() -> None:
     enforced = Settings(enforce_jwt=True)
     for lacking in (
         enforced,
@@ -474,7 +478,7 @@ def test_identities_cannot_be_enforced_without_anything_to_check_them_with() -> 
 def test_all_streams_may_be_public(text: str) -> None:
     authorizer = Authorizer(Settings(public_streams=text))
     for operation, path in product(READS, (PRIVATE, FOREIGN, "a%2Fb", "true")):
-        assert authorizer.decide(operation, path, NONE, NOW) == Decision(False, None, "public")
+        assert authorizer.authorize(operation, path, NONE, NOW) == Decision(False, None, "public")
     for operation in set(Operation) - set(READS):
         assert outcome(operation, PRIVATE, NONE, authorizer) is CredentialsMissing
 
@@ -504,7 +508,7 @@ def test_streams_may_be_public_by_pattern() -> None:
     ],
     ids=repr,
 )
-def test_a_bad_credential_is_refused_even_where_nothing_is_needed(shown: Credentials) -> None:
+def test_bad_credential_is_refused_even_if_none_is_needed(shown: Credentials) -> None:
     assert outcome(Operation.READ, PUBLIC, shown) is BadCredentials
     without_secrets = Authorizer(Settings(public_streams="true"))
     assert outcome(Operation.READ, PUBLIC, shown, without_secrets) is BadCredentials
@@ -518,7 +522,9 @@ def test_a_server_without_secrets_is_open() -> None:
     assert authorizer.open
     for operation, path in product(Operation, (PRIVATE, "")):
         for shown in (NONE, Credentials(bearer="x"), Credentials(fault="x"), token("read")):
-            assert authorizer.decide(operation, path, shown, NOW) == Decision(False, None, "open")
+            assert authorizer.authorize(operation, path, shown, NOW) == Decision(
+                False, None, "open"
+            )
 
 
 SOME = {
@@ -529,29 +535,29 @@ SOME = {
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_one_setting_closes_it(name: str) -> None:
-    given: dict[str, Any] = {name: SOME[name]}
-    assert not Authorizer(Settings(**given)).open
-    assert Authorizer(Settings(**given, access="open")).open
+def test_one_setting_closes_the_server(name: str) -> None:
+    overrides: dict[str, Any] = {name: SOME[name]}
+    assert not Authorizer(Settings(**overrides)).open
+    assert Authorizer(Settings(**overrides, access="open")).open
 
 
-def test_every_setting_about_secrets_tokens_and_public_streams_closes_it() -> None:
+def test_every_access_setting_closes_the_server() -> None:
     assert set(CLOSING) == {*SOME, "jwks", "enforce_jwt"}
     assert not Authorizer(Settings(jwt_algorithm="EdDSA", jwks="keys.json")).open
     assert not Authorizer(Settings(enforce_jwt=True, skip_auth=True)).open
 
 
 @pytest.mark.parametrize("name", ["secret", "jwt_secret", "streams_secret"])
-def test_a_secret_that_is_taken_away_does_not_open_it(name: str) -> None:
+def test_removing_a_secret_does_not_open_the_server(name: str) -> None:
     for value in ("none", " "):
-        given: dict[str, Any] = {name: value}
+        overrides: dict[str, Any] = {name: value}
         assert (
-            outcome(Operation.READ, PRIVATE, NONE, Authorizer(Settings(**given)))
+            outcome(Operation.READ, PRIVATE, NONE, Authorizer(Settings(**overrides)))
             is CredentialsMissing
         )
 
 
-def test_a_closed_server_without_secrets_lets_nobody_in() -> None:
+def test_closed_server_without_secrets_refuses_everyone() -> None:
     authorizer = Authorizer(Settings(access="closed"))
     assert not authorizer.open
     shows = [NONE, *(shown for shown, _ in EXPECTED.values()), token("admin", secret="x" * 32)]
@@ -559,14 +565,14 @@ def test_a_closed_server_without_secrets_lets_nobody_in() -> None:
         assert isinstance(outcome(operation, PRIVATE, shown, authorizer), type)
 
 
-def test_other_settings_leave_it_open() -> None:
+def test_other_settings_leave_the_server_open() -> None:
     assert Authorizer(Settings(skip_auth=True, allowed_origins="https://a.example", port=1)).open
 
 
-# Refusals
+# Errors
 
 
-def test_a_refusal_has_a_challenge_of_its_own() -> None:
+def test_each_error_has_its_own_challenge() -> None:
     kinds = (CredentialsMissing, BadCredentials, TokenExpired, NotAllowed)
     assert len({kind.challenge for kind in kinds}) == len({kind.code for kind in kinds}) == 4
     for kind in kinds:
@@ -575,18 +581,18 @@ def test_a_refusal_has_a_challenge_of_its_own() -> None:
         assert kind.challenge.isprintable()
 
 
-def test_a_refusal_names_what_it_takes_and_nothing_of_what_was_shown() -> None:
+def test_error_names_the_requirement_and_not_the_credentials() -> None:
     with pytest.raises(NotAllowed, match=r"a bearer token with the scope write for the stream$"):
-        DOOR.decide(Operation.APPEND, PRIVATE, token("read"), NOW)
+        AUTHORIZER.authorize(Operation.APPEND, PRIVATE, token("read"), NOW)
     with pytest.raises(CredentialsMissing, match=r"scope read for the stream, or its signed name$"):
-        DOOR.decide(Operation.READ, PRIVATE, NONE, NOW)
+        AUTHORIZER.authorize(Operation.READ, PRIVATE, NONE, NOW)
     with pytest.raises(CredentialsMissing, match=r"scope read for everything below the prefix$"):
-        DOOR.decide(Operation.LIST, "", NONE, NOW)
+        AUTHORIZER.authorize(Operation.LIST, "", NONE, NOW)
     forged = sign(PRIVATE, "forger")
     with pytest.raises(BadCredentials) as refusal:
-        DOOR.decide(Operation.READ, PRIVATE, Credentials(signed=forged), NOW)
+        AUTHORIZER.authorize(Operation.READ, PRIVATE, Credentials(signed=forged), NOW)
     assert forged.split("--")[0] not in str(refusal.value)
 
 
-def test_a_door_does_not_show_its_secrets() -> None:
-    assert SECRET not in f"{DOOR!r} {vars(DOOR)}"
+def test_authorizer_does_not_expose_secrets() -> None:
+    assert SECRET not in f"{AUTHORIZER!r} {vars(AUTHORIZER)}"

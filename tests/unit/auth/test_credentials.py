@@ -1,4 +1,4 @@
-"""What a request shows, and what it must not show twice."""
+"""Credentials of a request, and ambiguous ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def header(name: str, value: str) -> tuple[bytes, bytes]:
     return name.encode(), value.encode()
 
 
-def test_a_request_may_show_nothing() -> None:
+def test_request_without_credentials() -> None:
     assert parse_credentials([], {}) == NONE
     assert parse_credentials([header("accept", "*/*")], {"offset": ["-1"], "live": ["sse"]}) == NONE
 
@@ -22,7 +22,7 @@ def test_a_bearer_token_is_in_authorization(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["Basic dTpw", "Digest x", "t", "Bearert", "", "Bearer-t x"])
-def test_another_scheme_is_as_good_as_nothing(value: str) -> None:
+def test_other_schemes_are_ignored(value: str) -> None:
     assert parse_credentials([header("authorization", value)], {}) == NONE
 
 
@@ -54,7 +54,7 @@ def test_the_parameter_of_an_identification_token_may_have_another_name() -> Non
     assert parse_credentials([header("x-jid", "j")], {"jid": ["j"]}, "token") == NONE
 
 
-def test_a_request_may_show_several_kinds() -> None:
+def test_request_may_carry_several_kinds() -> None:
     headers = [header("authorization", "Bearer b"), header("x-signed", "s")]
     assert parse_credentials(headers, {"jid": ["j"]}) == Credentials("b", "s", "j")
 
@@ -82,35 +82,35 @@ def test_different_values_in_both_places_are_bad(name: str) -> None:
 @pytest.mark.parametrize("name", ["signed", "jid"])
 @pytest.mark.parametrize("values", [["a", "b"], ["a", "a"], ["", "a"], ["a", ""], ["", ""]])
 def test_a_repeated_value_is_bad(name: str, values: list[str]) -> None:
-    assert parse_credentials([], {name: values}).fault == f"{name} is given twice"
+    assert parse_credentials([], {name: values}).fault == f"{name} is sent twice"
     repeated = [header(f"x-{name}", value) for value in values]
-    assert parse_credentials(repeated, {}).fault == f"{name} is given twice"
+    assert parse_credentials(repeated, {}).fault == f"{name} is sent twice"
 
 
 @pytest.mark.parametrize("second", ["Bearer a", "Bearer b", "Basic dTpw", ""])
 def test_a_repeated_authorization_is_bad(second: str) -> None:
     headers = [header("authorization", "Bearer a"), header("authorization", second)]
-    assert parse_credentials(headers, {}).fault == "Authorization is given twice"
-    assert parse_credentials(headers[::-1], {}).fault == "Authorization is given twice"
+    assert parse_credentials(headers, {}).fault == "Authorization is sent twice"
+    assert parse_credentials(headers[::-1], {}).fault == "Authorization is sent twice"
 
 
-def test_what_is_bad_leaves_nothing_to_rely_on() -> None:
+def test_one_ambiguous_credential_invalidates_all() -> None:
     headers = [header("authorization", "Bearer b"), header("x-signed", "s")]
     bad = parse_credentials(headers, {"signed": ["t"]})
-    assert bad == Credentials(fault="signed is not the same in the header and in the query")
+    assert bad == Credentials(fault="signed differs between the header and the query")
 
 
-def test_credentials_are_not_shown() -> None:
+def test_repr_hides_credentials() -> None:
     all_three = Credentials("s3Krit-b", "s3Krit-s", "s3Krit-j")
     for text in (repr(all_three), str(all_three), f"{[all_three]}"):
         assert "s3Krit" not in text
     assert repr(all_three) == "<Credentials: bearer, signed, jid>"
     assert repr(NONE) == "<Credentials: none>"
-    assert repr(Credentials(fault="signed is given twice")) == "<Credentials: none (bad)>"
+    assert repr(Credentials(fault="signed is sent twice")) == "<Credentials: none (bad)>"
 
 
 @pytest.mark.parametrize("secret", ["s3Krit", "s3Krit twice"])
-def test_a_fault_repeats_nothing_of_what_was_shown(secret: str) -> None:
+def test_fault_does_not_repeat_the_credentials(secret: str) -> None:
     for bad in (
         parse_credentials([header("authorization", f"Bearer x {secret}")], {}),
         parse_credentials([], {"signed": [secret, secret]}),

@@ -1,4 +1,4 @@
-"""`docs/auth.md`: its examples run, and it says what the code does."""
+"""`docs/auth.md`: its examples run, and it agrees with the code."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tailrace import errors
 from tailrace.auth.jwks import KINDS
 from tailrace.auth.jws import HASHES
 from tailrace.auth.keys import Keys
-from tailrace.auth.signed_names import verified
-from tailrace.auth.tokens import SCOPES, Tokens
+from tailrace.auth.signed_names import verify_name
+from tailrace.auth.tokens import SCOPES, TokenVerifier
 from tailrace.log.path_patterns import Patterns
 from tailrace.settings import Settings
 from tests.support.auth import SECRET
@@ -26,33 +26,35 @@ def examples(language: str) -> list[str]:
 
 
 def value_after(code: str, variable: str) -> str:
-    """A variable after an example, which finds the secret in another one."""
+    """Run an example with a secret, and return one of its variables."""
     names = {"secret": SECRET}
     exec(code, names)
     return names[variable]
 
 
 def names_and_tokens(language: str) -> tuple[list[str], list[str]]:
-    found = examples(language)
-    tokens = [each for each in found if "claims" in each]
-    return [each for each in found if "signed" in each and each not in tokens], tokens
+    blocks = examples(language)
+    tokens = [each for each in blocks if "claims" in each]
+    return [each for each in blocks if "signed" in each and each not in tokens], tokens
 
 
 def test_the_examples_sign_names_that_verify() -> None:
     names, _ = names_and_tokens("python")
     assert len(names) == 2
     for code in names:
-        assert verified(value_after(code, "signed"), [SECRET]) == "chat/room-1"
+        assert verify_name(value_after(code, "signed"), [SECRET]) == "chat/room-1"
 
 
-def test_the_examples_make_tokens_that_are_taken() -> None:
+def test_the_examples_create_tokens_that_are_accepted() -> None:
     _, (code,) = names_and_tokens("python")
     assert_taken(value_after(code, "token"))
 
 
 def assert_taken(token: str) -> None:
     settings = Settings(secret=SECRET)
-    grant = Tokens(settings, Keys.of(settings)).grant(token, time.time_ns() // 1_000_000)
+    grant = TokenVerifier(settings, Keys.from_settings(settings)).verify_bearer(
+        token, time.time_ns() // 1_000_000
+    )
     assert grant.scopes == {"read", "write"}
     assert grant.streams == Patterns(("chat/*",))
 
@@ -67,12 +69,12 @@ def test_the_other_languages_have_examples_of_both(language: str) -> None:
     "kind",
     [errors.CredentialsMissing, errors.BadCredentials, errors.TokenExpired, errors.NotAllowed],
 )
-def test_every_refusal_is_there_with_its_challenge(kind: type[errors.BadCredentials]) -> None:
+def test_every_error_is_documented_with_its_challenge(kind: type[errors.BadCredentials]) -> None:
     (row,) = (line for line in PAGE.splitlines() if line.startswith(f"| `{kind.code}` |"))
     assert row.endswith(f"| `{kind.challenge}` |")
 
 
-def test_every_scope_algorithm_and_setting_is_there() -> None:
+def test_every_scope_algorithm_and_setting_is_documented() -> None:
     for word in (*SCOPES, *HASHES, *KINDS):
         assert word in PAGE
     about = ["ACCESS", "SECRET", "STREAMS_SECRET", "TURBO_STREAMS_SECRET", "CABLE_READY_SECRET",

@@ -1,4 +1,4 @@
-"""Hosts and pages that a server answers which is open to its machine alone."""
+"""Hosts and pages accepted by a server that is open only to its machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
-def test_loopback_is_answered_by_any_name(host: str) -> None:
+def test_loopback_is_accepted_by_any_name(host: str) -> None:
     hosts = LocalHosts("", "")
     hosts.check({b"host": host.encode(), b"origin": f"http://{host}".encode()})
     hosts.check({b"origin": f"https://{host}".encode()})
@@ -40,7 +40,7 @@ def test_pages_without_a_host_are_refused(origin: bytes) -> None:
         LocalHosts("", "").check({b"origin": origin})
 
 
-def test_a_program_names_no_page_and_may_name_no_host() -> None:
+def test_requests_without_host_and_origin_are_accepted() -> None:
     LocalHosts("", "").check({})
 
 
@@ -49,13 +49,13 @@ def test_settings_add_hosts_and_origins() -> None:
     for host in (b"mybox.local:4437", b"a.b.test", b"localhost"):
         hosts.check({b"host": host, b"origin": b"http://" + host})
     hosts.check({b"host": b"localhost", b"origin": b"https://app.example"})
-    for given in (
+    for headers in (
         {b"host": b"app.example"},
         {b"host": b"test"},
         {b"origin": b"http://app.example"},
     ):
         with pytest.raises(NotAllowed):
-            hosts.check(given)
+            hosts.check(headers)
     LocalHosts("*", "").check({b"host": b"any.example", b"origin": b"https://any.example"})
 
 

@@ -1,4 +1,4 @@
-"""Which secrets apply to what."""
+"""Which secret is used for which purpose."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.auth import hex_mac
 BROADCAST_KEYS = json.loads((Path(__file__).parent / "vectors.json").read_text())["broadcast_keys"]
 
 
-def keys(**given: Any) -> Keys:
-    return Keys.of(Settings(**given))
+def keys(**overrides: Any) -> Keys:
+    return Keys.from_settings(Settings(**overrides))
 
 
 def test_without_secrets_there_are_no_keys() -> None:
@@ -30,7 +30,7 @@ def test_one_secret_is_enough_for_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "streams", "turbo", "cable_ready"),
+    ("overrides", "streams", "turbo", "cable_ready"),
     [
         ({"streams_secret": "b"}, b"b", b"b", b"b"),
         ({"turbo_streams_secret": "c"}, b"a", b"c", b"a"),
@@ -39,22 +39,22 @@ def test_one_secret_is_enough_for_everything() -> None:
         ({"streams_secret": "b", "cable_ready_secret": "d"}, b"b", b"b", b"d"),
     ],
 )
-def test_special_secrets_come_before_general_ones(
-    given: dict[str, str], streams: bytes, turbo: bytes, cable_ready: bytes
+def test_specific_secrets_override_general_ones(
+    overrides: dict[str, str], streams: bytes, turbo: bytes, cable_ready: bytes
 ) -> None:
-    ours = keys(secret="a", **given)
+    ours = keys(secret="a", **overrides)
     assert (ours.streams, ours.turbo, ours.cable_ready) == ((streams,), (turbo,), (cable_ready,))
     assert ours.jwt == (b"a",)
 
 
-def test_the_secrets_of_streams_and_tokens_do_not_stand_in_for_each_other() -> None:
+def test_secrets_of_streams_and_tokens_are_independent() -> None:
     assert keys(streams_secret="b").jwt == ()
     assert keys(jwt_secret="b").streams == ()
     assert keys(turbo_streams_secret="b").streams == ()
     assert keys(streams_secret="b", jwt_secret="c").broadcast == ()
 
 
-def test_none_is_no_secret_and_nothing_stands_in_for_it() -> None:
+def test_none_disables_a_secret_without_fallback() -> None:
     assert keys(secret="none") == Keys((), (), (), (), ())
     assert keys(secret="a", streams_secret="none").streams == ()
     assert keys(secret="a", streams_secret="none").turbo == ()
@@ -81,22 +81,22 @@ def test_a_secret_may_have_any_bytes() -> None:
 
 
 @pytest.mark.parametrize("vector", BROADCAST_KEYS, ids=lambda vector: str(vector["secret"]))
-def test_the_key_of_broadcasts_is_derived_as_anycable_does(vector: dict[str, str]) -> None:
+def test_broadcast_key_is_derived_as_in_anycable(vector: dict[str, str]) -> None:
     ours = keys(secret=vector["secret"])
-    assert ours.broadcasts(vector["key"])
+    assert ours.is_broadcast_key(vector["key"])
     for other in (vector["secret"], "", vector["key"].upper(), vector["key"] + " ", "é"):
-        assert not ours.broadcasts(other)
+        assert not ours.is_broadcast_key(other)
 
 
-def test_a_key_of_broadcasts_that_is_given_counts_alone() -> None:
+def test_configured_broadcast_key_replaces_the_derived_one() -> None:
     ours = keys(secret="s3Krit", broadcast_key="k e")
-    assert ours.broadcasts("k")
-    assert ours.broadcasts("e")
-    assert not ours.broadcasts(BROADCAST_KEYS[0]["key"])
-    assert not keys().broadcasts("")
+    assert ours.is_broadcast_key("k")
+    assert ours.is_broadcast_key("e")
+    assert not ours.is_broadcast_key(BROADCAST_KEYS[0]["key"])
+    assert not keys().is_broadcast_key("")
 
 
-def test_keys_are_not_shown() -> None:
+def test_repr_hides_keys() -> None:
     shown = f"{keys(secret='s3Krit')} {keys(secret='s3Krit')!r}"
     assert "s3Krit" not in shown
     assert BROADCAST_KEYS[0]["key"] not in shown

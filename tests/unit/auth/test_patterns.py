@@ -8,7 +8,7 @@ from tailrace.log.path_patterns import EVERYTHING, NOTHING, Patterns
 
 
 @pytest.mark.parametrize("text", ["a/*,b", "a/*, b", "a/* b", " a/*\n\tb ", ",a/*,,b,", "a/* ,b"])
-def test_patterns_have_commas_or_white_space_between_them(text: str) -> None:
+def test_patterns_are_separated_by_commas_or_white_space(text: str) -> None:
     assert Patterns.parse(text).each == ("a/*", "b")
 
 
@@ -20,7 +20,7 @@ def test_no_pattern_matches_nothing(text: str) -> None:
     assert not NOTHING.covers("")
 
 
-def test_one_of_them_is_enough() -> None:
+def test_one_matching_pattern_is_enough() -> None:
     patterns = Patterns.parse("a/*, b")
     assert patterns.matches("a/1")
     assert patterns.matches("b")

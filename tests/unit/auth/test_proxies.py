@@ -23,17 +23,19 @@ from tailrace.errors import BadSetting
         ("", "198.51.100.1", ""),
     ],
 )
-def test_only_trusted_proxies_are_believed(peer: str, reported: str, client: str) -> None:
+def test_only_trusted_proxies_are_used(peer: str, reported: str, client: str) -> None:
     headers = {b"x-forwarded-for": reported.encode(), b"x-forwarded-proto": b"https"}
     proxies = Proxies("10.0.0.0/8 192.0.2.1")
-    assert proxies.client(peer, headers) == client
+    assert proxies.client_address(peer, headers) == client
     trusted = peer.endswith("10.0.0.1")
-    assert proxies.scheme(peer, headers, "http") == ("https" if trusted else "http")
+    assert proxies.client_scheme(peer, headers, "http") == ("https" if trusted else "http")
 
 
-def test_nobody_is_believed_by_default() -> None:
+def test_no_proxy_is_trusted_by_default() -> None:
     assert not Proxies("")
-    assert Proxies("").client("127.0.0.1", {b"x-forwarded-for": b"203.0.113.7"}) == "127.0.0.1"
+    assert (
+        Proxies("").client_address("127.0.0.1", {b"x-forwarded-for": b"203.0.113.7"}) == "127.0.0.1"
+    )
 
 
 def test_bad_proxies_are_named() -> None:

@@ -1,4 +1,4 @@
-"""Signed names: the vectors of other implementations, and everything that must not verify."""
+"""Signed names: vectors of other implementations, and everything that must not verify."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.auth.signed_names import sign, verified
+from tailrace.auth.signed_names import sign, verify_name
 from tailrace.errors import CannotSign
 from tailrace.limits import TOKEN_BYTES
 
 SECRET = "s3Krit"
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())["signed_names"]
-"""Names that servers and libraries of other languages have signed, or taken."""
+"""Names that servers and libraries in other languages signed or accepted."""
 
 GOOD = VECTORS[0]["signed"]
 ENCODED, MAC = GOOD.split("--")
@@ -31,7 +31,7 @@ def mac(data: bytes, secret: str = SECRET) -> str:
 
 
 def around(payload: bytes, secret: str = SECRET) -> str:
-    """Properly signed, whatever it is."""
+    """Sign any payload correctly."""
     encoded = b64encode(payload)
     return f"{encoded.decode()}--{mac(encoded, secret)}"
 
@@ -40,10 +40,10 @@ def around(payload: bytes, secret: str = SECRET) -> str:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector['name']} {vector['by']}")
-def test_what_other_languages_have_signed_verifies(vector: dict[str, str]) -> None:
+def test_names_signed_in_other_languages_verify(vector: dict[str, str]) -> None:
     secret, signed = vector["secret"], vector["signed"]
-    assert verified(signed, [secret]) == vector["name"]
-    assert verified(signed, [secret.encode()]) == vector["name"]
+    assert verify_name(signed, [secret]) == vector["name"]
+    assert verify_name(signed, [secret.encode()]) == vector["name"]
 
 
 def test_a_name_is_signed_as_python_writes_json() -> None:
@@ -76,54 +76,54 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=200)
 @given(name=names)
 def test_every_way_to_write_json_verifies(written: object, name: str) -> None:
     assert callable(written)
-    assert verified(around(written(name).encode()), [SECRET]) == name
+    assert verify_name(around(written(name).encode()), [SECRET]) == name
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(name=names, secret=st.text(st.characters(codec="utf-8"), min_size=1))
-def test_what_is_signed_verifies(name: str, secret: str) -> None:
-    assert verified(sign(name, secret), [secret]) == name
+def test_signed_names_verify(name: str, secret: str) -> None:
+    assert verify_name(sign(name, secret), [secret]) == name
 
 
 @pytest.mark.parametrize("name", ["a--b", "--", " ", "a/../b", "\n", "%2F", "none", "null"])
 def test_any_text_can_be_a_name(name: str) -> None:
-    assert verified(sign(name, SECRET), [SECRET]) == name
+    assert verify_name(sign(name, SECRET), [SECRET]) == name
 
 
-def test_white_space_around_the_json_does_no_harm() -> None:
-    assert verified(around(b' \n"chat/42"\t'), [SECRET]) == "chat/42"
+def test_white_space_around_the_json_is_ignored() -> None:
+    assert verify_name(around(b' \n"chat/42"\t'), [SECRET]) == "chat/42"
 
 
 @pytest.mark.parametrize("secrets", [["s3Krit", "b"], ["b", "s3Krit"], ["a", "s3Krit", "c"]])
-def test_any_of_several_secrets_will_do(secrets: list[str]) -> None:
-    assert verified(GOOD, secrets) == "chat:2021"
+def test_any_of_several_secrets_verifies(secrets: list[str]) -> None:
+    assert verify_name(GOOD, secrets) == "chat:2021"
 
 
 # What does not
 
 
-def test_a_change_in_any_place_is_noticed() -> None:
+def test_any_changed_character_is_refused() -> None:
     for place, here in enumerate(GOOD):
         flipped = [chr(ord(here) ^ 1 << bit) for bit in range(8)]
         for other in {*flipped, *"Aa0=-+/ \n"} - {here}:
-            assert verified(GOOD[:place] + other + GOOD[place + 1 :], [SECRET]) is None
-        assert verified(GOOD[:place] + GOOD[place + 1 :], [SECRET]) is None
-        assert verified(GOOD[:place] + here + GOOD[place:], [SECRET]) is None
+            assert verify_name(GOOD[:place] + other + GOOD[place + 1 :], [SECRET]) is None
+        assert verify_name(GOOD[:place] + GOOD[place + 1 :], [SECRET]) is None
+        assert verify_name(GOOD[:place] + here + GOOD[place:], [SECRET]) is None
 
 
-def test_what_is_cut_off_does_not_verify() -> None:
+def test_truncated_name_is_refused() -> None:
     for length in range(len(GOOD)):
-        assert verified(GOOD[:length], [SECRET]) is None
+        assert verify_name(GOOD[:length], [SECRET]) is None
 
 
 @pytest.mark.parametrize("secret", ["", "S3Krit", "s3Krit ", "s3Kri", "s3Krit1", "qwerty", "none"])
 def test_another_secret_verifies_nothing(secret: str) -> None:
-    assert verified(GOOD, [secret]) is None
+    assert verify_name(GOOD, [secret]) is None
 
 
 @pytest.mark.parametrize("secrets", [[], [""], [b""], ["", b"", ""]])
 def test_an_empty_secret_verifies_nothing(secrets: list[str | bytes]) -> None:
-    assert verified(around(b'"chat/42"', secret=""), secrets) is None
+    assert verify_name(around(b'"chat/42"', secret=""), secrets) is None
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_an_empty_secret_verifies_nothing(secrets: list[str | bytes]) -> None:
         quote(quote(GOOD, safe=""), safe=""),
     ],
 )
-def test_another_shape_is_refused(token: str) -> None:
-    assert verified(token, [SECRET]) is None
+def test_malformed_signed_name_is_refused(token: str) -> None:
+    assert verify_name(token, [SECRET]) is None
 
 
 def test_a_name_that_was_signed_twice_is_another_name() -> None:
-    assert verified(sign(GOOD, SECRET), [SECRET]) == GOOD
+    assert verify_name(sign(GOOD, SECRET), [SECRET]) == GOOD
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_name_that_was_signed_twice_is_another_name() -> None:
     ],
 )
 def test_base64_has_one_form(encoded: str) -> None:
-    assert verified(f"{encoded}--{mac(encoded.encode())}", [SECRET]) is None
+    assert verify_name(f"{encoded}--{mac(encoded.encode())}", [SECRET]) is None
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def test_base64_has_one_form(encoded: str) -> None:
      b'"chat/42""b"', b"'chat/42'", b'"chat/42', b'"a\n"', b'"\\ud800"', b'"a\\udc00b"',
      b'"\\ude80\\ud83d"', b'"\xff"', b'"\xed\xa0\x80"', b'\xef\xbb\xbf"chat/42"', b"NaN"],
 )  # fmt: skip
-def test_what_is_signed_must_be_a_json_string_that_is_a_name(payload: bytes) -> None:
-    assert verified(around(payload), [SECRET]) is None
+def test_signed_payload_must_be_a_nonempty_json_string(payload: bytes) -> None:
+    assert verify_name(around(payload), [SECRET]) is None
 
 
 def test_the_signature_is_hmac_sha256_over_the_base64() -> None:
@@ -212,26 +212,26 @@ def test_the_signature_is_hmac_sha256_over_the_base64() -> None:
         b64encode(hmac.digest(key, encoded, "sha256")).decode(),
     ]
     for each in wrong:
-        assert verified(f"{encoded.decode()}--{each}", [SECRET]) is None
+        assert verify_name(f"{encoded.decode()}--{each}", [SECRET]) is None
 
 
-def test_the_signature_of_another_name_does_not_fit() -> None:
+def test_signature_of_another_name_is_refused() -> None:
     first, second = sign("chat/1", SECRET), sign("chat/2", SECRET)
     mixed = f"{first.split('--')[0]}--{second.split('--')[1]}"
-    assert verified(mixed, [SECRET]) is None
+    assert verify_name(mixed, [SECRET]) is None
 
 
-def test_what_is_too_long_is_not_looked_at() -> None:
+def test_too_long_name_is_refused() -> None:
     longest = "x" * ((TOKEN_BYTES - 66) // 4 * 3 - 2)
-    assert verified(sign(longest, SECRET), [SECRET]) == longest
-    assert verified(sign(longest + "xxx", SECRET), [SECRET]) is None
+    assert verify_name(sign(longest, SECRET), [SECRET]) == longest
+    assert verify_name(sign(longest + "xxx", SECRET), [SECRET]) is None
 
 
 # What cannot be signed
 
 
 @pytest.mark.parametrize("name", ["", "\ud800", "a\udcff"])
-def test_what_is_no_name_is_not_signed(name: str) -> None:
+def test_invalid_names_are_not_signed(name: str) -> None:
     with pytest.raises(CannotSign):
         sign(name, SECRET)
 

@@ -1,4 +1,4 @@
-"""Aviso inside the test process."""
+"""Aviso in the test process."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 import pytest
 
 from tailrace.clock import Clock, system_clock
-from tests.support.aviso import Aviso, Make, settings
+from tests.support.aviso import Aviso, StartAviso, make_settings
 
 
 @pytest.fixture
-async def make(tmp_path: Path) -> AsyncIterator[Make]:
-    """Starts Aviso over a data directory; another one over the same after the first was stopped."""
+async def start(tmp_path: Path) -> AsyncIterator[StartAviso]:
+    """Start Aviso with a data directory. Another call stops the first and reuses its data."""
     running: list[Aviso] = []
 
-    async def start(clock: Clock = system_clock, **given: Any) -> Aviso:
-        for before in running:
-            await before.application.stop()
+    async def start_aviso(clock: Clock = system_clock, **overrides: Any) -> Aviso:
+        for previous in running:
+            await previous.application.stop()
         running.clear()
-        aviso = Aviso(settings(**{"data": str(tmp_path / "data"), **given}), clock)
+        aviso = Aviso(make_settings(**{"data": str(tmp_path / "data"), **overrides}), clock)
         await aviso.application.start()
         running.append(aviso)
         return aviso
 
-    yield start
+    yield start_aviso
     for each in running:
         await each.application.stop()
 
 
 @pytest.fixture
-async def aviso(make: Make) -> Aviso:
-    return await make()
+async def aviso(start: StartAviso) -> Aviso:
+    return await start()

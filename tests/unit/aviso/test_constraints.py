@@ -1,4 +1,4 @@
-"""Constraint objects, at and around every bound."""
+"""Constraint objects, tested at and around every bound."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tailrace.protocols.aviso.constraints import OneOf, parse
-from tailrace.protocols.aviso.errors import BadField
-from tailrace.protocols.aviso.handlers import (
+from tailrace.protocols.aviso.constraints import OneOf, parse_constraint
+from tailrace.protocols.aviso.error_codes import BadField
+from tailrace.protocols.aviso.field_handlers import (
     DateHandler,
     EnumHandler,
     ExpverHandler,
@@ -26,7 +26,7 @@ ENUM = EnumHandler(name="f", required=False, values=("storm", "Flood", "fire"))
 
 
 @pytest.mark.parametrize(
-    ("handler", "given", "inside", "outside"),
+    ("handler", "value", "inside", "outside"),
     [
         (INT, {"eq": 4}, [4], [3, 5]),
         (INT, {"eq": -10}, [-10], [-9]),
@@ -57,18 +57,20 @@ ENUM = EnumHandler(name="f", required=False, values=("storm", "Flood", "fire"))
         (ENUM, {"in": ["Storm", "FIRE"]}, ["storm", "fire"], ["flood"]),
     ],
 )
-def test_a_constraint_holds_inside_of_its_bounds(
-    handler: Handler, given: dict[str, Any], inside: list[Any], outside: list[Any]
+def test_a_constraint_matches_values_within_its_bounds(
+    handler: Handler, value: dict[str, Any], inside: list[Any], outside: list[Any]
 ) -> None:
-    asked = parse(handler, given)
-    for values, expected in ((inside, True), (outside, False)):
-        for value in values:
-            holds = value in asked.values if isinstance(asked, OneOf) else asked.holds(value)
-            assert holds is expected, value
+    constraint = parse_constraint(handler, value)
+    for candidates, expected in ((inside, True), (outside, False)):
+        for each in candidates:
+            if isinstance(constraint, OneOf):
+                assert (each in constraint.values) is expected, each
+            else:
+                assert constraint.contains(each) is expected, each
 
 
 @pytest.mark.parametrize(
-    ("handler", "given"),
+    ("handler", "value"),
     [
         (INT, {}), (INT, {"gt": 1, "lt": 5}), (INT, {"ne": 4}), (INT, {"EQ": 4}), (INT, {"": 4}),
         (INT, {"eq": 4.0}), (INT, {"eq": "4"}), (INT, {"eq": None}), (INT, {"eq": True}),
@@ -91,6 +93,6 @@ def test_a_constraint_holds_inside_of_its_bounds(
         (PolygonHandler(name="f", required=False), {"eq": "0,0"}),
     ],
 )  # fmt: skip
-def test_other_objects_are_refused(handler: Handler, given: dict[str, Any]) -> None:
+def test_invalid_constraints_are_refused(handler: Handler, value: dict[str, Any]) -> None:
     with pytest.raises(BadField, match="field 'f'"):
-        parse(handler, given)
+        parse_constraint(handler, value)

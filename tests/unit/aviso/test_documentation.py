@@ -1,4 +1,4 @@
-"""What `docs/aviso.md` says is there, and what is there it says."""
+"""Compares `docs/aviso.md` with the code."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from devtools.processes import ROOT
-from tailrace.protocols.aviso.config import Config
-from tailrace.protocols.aviso.errors import LABELS, Operation
-from tailrace.protocols.aviso.frames import Frames, Reason
-from tailrace.protocols.aviso.handlers import HANDLERS
+from tailrace.protocols.aviso.config import AvisoConfig
+from tailrace.protocols.aviso.error_codes import LABELS, RequestKind
+from tailrace.protocols.aviso.event_frames import EndReason, EventFrames
+from tailrace.protocols.aviso.field_handlers import HANDLERS
 from tailrace.settings import Settings
 from tests.support.aviso import Aviso, parse_frames
 
 DOCS = (ROOT / "docs" / "aviso.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)
 
-FRAMES = Frames("a.*", "id")
+FRAMES = EventFrames("a.*", "id")
 
 
 def test_every_type_of_field_is_documented() -> None:
@@ -26,7 +26,7 @@ def test_every_type_of_field_is_documented() -> None:
 
 
 def test_every_error_is_documented() -> None:
-    codes = [*LABELS, *(f"INVALID_{each.name}_REQUEST" for each in Operation)]
+    codes = [*LABELS, *(f"INVALID_{each.name}_REQUEST" for each in RequestKind)]
     assert [code for code in codes if f"`{code}`" not in DOCS] == []
 
 
@@ -38,7 +38,7 @@ def test_every_error_is_documented() -> None:
         FRAMES.completed(0),
         FRAMES.limited(0, 1),
         FRAMES.heartbeat(0),
-        FRAMES.closing(0, Reason.END),
+        FRAMES.closing(0, EndReason.END),
     ],
     ids=["established", "started", "completed", "limited", "heartbeat", "closing"],
 )
@@ -50,7 +50,7 @@ def test_every_frame_is_documented_with_its_fields(frame: bytes) -> None:
 
 
 def test_every_reason_is_documented() -> None:
-    assert [reason for reason in Reason if f"`{reason.value}`" not in DOCS] == []
+    assert [reason for reason in EndReason if f"`{reason.value}`" not in DOCS] == []
 
 
 def test_every_route_is_documented(aviso: Aviso) -> None:
@@ -59,8 +59,8 @@ def test_every_route_is_documented(aviso: Aviso) -> None:
         assert f"{method} /api/v1/{path}" in DOCS or f"`/api/v1/{path}" in DOCS
 
 
-def test_the_schema_in_it_is_good(tmp_path: Path) -> None:
+def test_the_example_schema_is_valid(tmp_path: Path) -> None:
     (text,) = (text for kind, text in BLOCKS if kind == "yaml")
     file = tmp_path / "aviso.yaml"
     file.write_text(text)
-    assert Config.load(Settings(aviso_schema=str(file), secret="s" * 32)).events["mars"].auth
+    assert AvisoConfig.load(Settings(aviso_schema=str(file), secret="s" * 32)).events["mars"].auth

@@ -1,4 +1,4 @@
-"""Notifications as they are stored, and as clients get them."""
+"""The stored form of notifications, and the frames that clients receive."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import pytest
 
 from tailrace.limits import AVISO_BODY_BYTES, AVISO_EVENT_BYTES
 from tailrace.protocols.aviso.envelope import Notification, Renderer, encode
-from tailrace.protocols.aviso.errors import Operation
-from tailrace.protocols.aviso.requests import parse_notification
-from tests.support.aviso import SQUARE, WORKING, body, events, parse_frames
+from tailrace.protocols.aviso.error_codes import RequestKind
+from tailrace.protocols.aviso.request_body import parse_notification
+from tests.support.aviso import IDENTIFIER, SQUARE, events, parse, parse_frames
 
 NOON = 1_769_860_800_000
 
 
 def stored(event_type: str = "product", **fields: object) -> bytes:
-    sent = body(Operation.NOTIFICATION, event_type=event_type, **{"identifier": WORKING, **fields})
+    fields = {"event_type": event_type, "identifier": IDENTIFIER, **fields}
+    sent = parse(RequestKind.NOTIFICATION, **fields)
     return encode(parse_notification(sent), "some-id", "https://here.example", NOON)
 
 
@@ -46,17 +47,17 @@ def test_a_notification_is_stored_as_a_cloud_event() -> None:
 
 
 @pytest.mark.parametrize("shape", [f" ({SQUARE}) ", [[0, 0], [0, 10], [10.5, 10], [0, 0]]])
-def test_a_shape_is_stored_as_it_was_sent(shape: object) -> None:
+def test_a_shape_is_stored_unchanged(shape: object) -> None:
     raw = json.loads(stored("area", identifier={"name": "x", "polygon": shape}))
     assert raw["data"]["identifier"] == {"name": "x", "polygon": shape}
     assert raw["spatialbbox"].startswith("0.0,0.0,10.")
 
 
-def test_a_client_gets_the_event_and_nothing_else() -> None:
+def test_the_frame_of_a_notification_has_its_cloud_event() -> None:
     raw = stored(payload={"b": 1, "a": '"\n\u2028é'})
-    found = Notification.of(raw)
-    assert found is not None
-    frame = Renderer(events()["product"], "https://now.example").frame(b"replay", 7, found)
+    notification = Notification.parse(raw)
+    assert notification is not None
+    frame = Renderer(events()["product"], "https://now.example").frame(b"replay", 7, notification)
     assert frame.count(b"\n") == 3
     (event,) = parse_frames(frame)
     assert event.name == "replay"
@@ -92,24 +93,24 @@ GOOD = stored()
         json.dumps(json.loads(GOOD)).encode(),
     ],
 )  # fmt: skip
-def test_what_others_appended_is_no_notification(raw: bytes) -> None:
-    assert Notification.of(GOOD) is not None
-    assert Notification.of(raw) is None
+def test_other_messages_are_not_notifications(raw: bytes) -> None:
+    assert Notification.parse(GOOD) is not None
+    assert Notification.parse(raw) is None
 
 
-def test_values_come_back_from_the_topic() -> None:
-    identifier = {**WORKING, "destination": 'a."%\\*é'}
-    found = Notification.of(stored(identifier=identifier))
-    assert found is not None
-    values = found.values(events()["product"])
+def test_values_are_decoded_from_the_topic() -> None:
+    identifier = {**IDENTIFIER, "destination": 'a."%\\*é'}
+    notification = Notification.parse(stored(identifier=identifier))
+    assert notification is not None
+    values = notification.values(events()["product"])
     assert values is not None
     assert values[0] == 'a."%\\*é'
     assert values[-1] == "42.5"
 
 
-def test_the_largest_body_becomes_a_notification_and_a_larger_entry_is_none() -> None:
+def test_messages_are_limited_in_size() -> None:
     numbers = [1e15] * ((AVISO_BODY_BYTES - 200) // len("1e15,"))
-    assert Notification.of(stored(payload=numbers)) is not None
+    assert Notification.parse(stored(payload=numbers)) is not None
     spare = AVISO_EVENT_BYTES - len(stored(payload=""))
-    assert Notification.of(stored(payload="a" * spare)) is not None
-    assert Notification.of(stored(payload="a" * (spare + 1))) is None
+    assert Notification.parse(stored(payload="a" * spare)) is not None
+    assert Notification.parse(stored(payload="a" * (spare + 1))) is None

@@ -1,8 +1,8 @@
-"""Random notifications and filters: each watch and each replay delivers exactly what passes.
+"""Random notifications and filters: each watch and each replay delivers exactly the matching ones.
 
-What passes is told by brute force, on rectangles, which need no library to be compared. Meanwhile
-the log is compacted, the server is started anew, watches come back as clients do, and some are so
-slow that they have to read for themselves.
+The expected notifications are found by brute force. Shapes are rectangles, which can be compared
+without a library. Meanwhile the log is compacted, the server restarts, watches reconnect, and some
+clients are so slow that their watches must read the log on their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tailrace.store.base import Compacting
-from tests.support.aviso import WORKING, Aviso, Make, Watch
+from tests.support.aviso import IDENTIFIER, Aviso, StartAviso, Watch
 
 CRAMPED = {
     "segment_max_messages": 4,
@@ -71,7 +71,7 @@ class AreaFilter:
             identifier["point"] = list(self.point)
         return {"event_type": "area", "identifier": identifier}
 
-    def passes(self, area: Area) -> bool:
+    def matches(self, area: Area) -> bool:
         if self.name not in (None, area.name):
             return False
         south, west, north, east = area.box
@@ -96,7 +96,7 @@ class Product:
 
     def sent(self) -> dict[str, Any]:
         fields = {"step": self.step, "level": self.level, "hazard": self.hazard}
-        return {"event_type": "product", "identifier": {**WORKING, **fields}}
+        return {"event_type": "product", "identifier": {**IDENTIFIER, **fields}}
 
 
 @dataclass
@@ -125,7 +125,7 @@ class ProductFilter:
             identifier["hazard"] = self.hazard
         return {"event_type": "product", "identifier": identifier}
 
-    def passes(self, product: Product) -> bool:
+    def matches(self, product: Product) -> bool:
         return (
             (self.between is None or self.between[0] <= product.step <= self.between[1])
             and (self.level is None or product.level <= self.level)
@@ -141,85 +141,91 @@ Kinds: dict[str, tuple[Any, Any]] = {
 
 @dataclass
 class Client:
-    """Watches, and comes back with the sequence after the last that it got."""
+    """A client that watches, and reconnects from the sequence after the last one it received."""
 
-    asked: Any
+    filter: Any
     first: int
-    """The first sequence that it is to get."""
+    """The first sequence that it should receive."""
     watch: Watch
-    room: int
-    got: list[int] = field(default_factory=list)
+    capacity: int
+    received: list[int] = field(default_factory=list)
 
-    def note(self) -> None:
-        self.got += self.watch.sink.sequences()
+    def collect(self) -> None:
+        self.received += self.watch.sink.sequences()
 
-    async def come_back(self, aviso: Aviso) -> None:
+    async def reconnect(self, aviso: Aviso) -> None:
         assert self.watch.sink.frames[-1].data["reason"] == "server_shutdown"
-        self.note()
-        from_id = str(max([self.first, *(each + 1 for each in self.got)]))
-        self.watch = await aviso.watch(self.room, **self.asked.sent(), from_id=from_id)
+        self.collect()
+        from_id = str(max([self.first, *(each + 1 for each in self.received)]))
+        self.watch = await aviso.watch(self.capacity, **self.filter.sent(), from_id=from_id)
 
 
 @pytest.mark.parametrize("kind", Kinds)
 @pytest.mark.parametrize("seed", [0])
-async def test_everybody_gets_exactly_what_passes(make: Make, kind: str, seed: int) -> None:
+async def test_watches_and_replays_deliver_exactly_the_matching_notifications(
+    start: StartAviso, kind: str, seed: int
+) -> None:
     chance = random.Random(f"{kind} {seed}")
-    notification, filter_ = Kinds[kind]
-    aviso = await make(**CRAMPED)
+    notification_type, filter_type = Kinds[kind]
+    aviso = await start(**CRAMPED)
     published: list[Any] = []
     clients: list[Client] = []
 
     async def publish() -> None:
         for _ in range(chance.randint(1, 12)):
-            next_one = notification.random(chance)
+            next_one = notification_type.random(chance)
             await aviso.notify(**next_one.sent())
             published.append(next_one)
 
     async def join(*, live: bool = True) -> None:
         for _ in range(chance.randint(1, 25)):
-            asked, room = filter_.random(chance), chance.choice([1, 2, 1000])
+            filter_, capacity = filter_type.random(chance), chance.choice([1, 2, 1000])
             first = len(published) + 1 if live else chance.randint(1, len(published))
-            start = {} if live else {"from_id": str(first)}
-            watch = await aviso.watch(room, **asked.sent(), **start)
-            clients.append(Client(asked, first, watch, room))
+            bounds = {} if live else {"from_id": str(first)}
+            watch = await aviso.watch(capacity, **filter_.sent(), **bounds)
+            clients.append(Client(filter_, first, watch, capacity))
 
     async def join_meanwhile() -> None:
-        # Its replay meets what is published at the same time.
+        # The replay and the notifications overlap in time.
         await asyncio.gather(join(live=False), publish())
 
-    async def start_anew() -> None:
+    async def restart() -> None:
         nonlocal aviso
         aviso.streams.drain()
         await asyncio.gather(*(client.watch.task for client in clients))
-        aviso = await make(**CRAMPED)
+        aviso = await start(**CRAMPED)
         for client in clients:
-            await client.come_back(aviso)
+            await client.reconnect(aviso)
 
     async def compact() -> None:
         assert isinstance(aviso.streams.store, Compacting)
         assert not (await aviso.streams.store.compact()).failed
 
     async def replay() -> None:
-        asked, first = filter_.random(chance), chance.randint(0, len(published) + 1)
+        filter_, first = filter_type.random(chance), chance.randint(0, len(published) + 1)
         last = chance.randint(first, len(published) + 2)
-        sink = await aviso.replay(**asked.sent(), from_id=str(first), to_id=str(last))
-        assert sink.sequences() == expected(asked, max(1, first), last)
+        sink = await aviso.replay(**filter_.sent(), from_id=str(first), to_id=str(last))
+        assert sink.sequences() == expected(filter_, max(1, first), last)
 
-    def expected(asked: Any, first: int, last: int) -> list[int]:
-        passing = [i for i, each in enumerate(published, 1) if asked.passes(each)]
-        return [i for i in passing if first <= i <= last]
+    def expected(filter_: Any, first: int, last: int) -> list[int]:
+        matching = [i for i, each in enumerate(published, 1) if filter_.matches(each)]
+        return [i for i in matching if first <= i <= last]
 
-    steps = [publish, publish, publish, join, join_meanwhile, replay, compact, start_anew]
-    for step in [publish, join, *chance.choices(steps, k=15), join_meanwhile, start_anew, publish]:
+    steps = [publish, publish, publish, join, join_meanwhile, replay, compact, restart]
+    for step in [publish, join, *chance.choices(steps, k=15), join_meanwhile, restart, publish]:
         await step()
     for client in clients:
-        wanted = expected(client.asked, client.first, len(published))
+        expected_sequences = expected(client.filter, client.first, len(published))
         await client.watch.until(
-            lambda sink, c=client, w=wanted: len(c.got) + len(sink.sequences()) >= len(w)  # type: ignore[misc]
+            lambda sink, c=client, e=expected_sequences: (
+                len(c.received) + len(sink.sequences()) >= len(e)
+            )  # type: ignore[misc]
         )
     await asyncio.sleep(0.05)
     for client in clients:
         await client.watch.leave()
-        client.note()
-        assert client.got == expected(client.asked, client.first, len(published)), client.asked
+        client.collect()
+        assert client.received == expected(client.filter, client.first, len(published)), (
+            client.filter
+        )
     assert len(clients) > 5

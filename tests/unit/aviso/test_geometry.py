@@ -1,4 +1,4 @@
-"""Which shapes meet: as a replay asks one filter, and as the index asks all of them."""
+"""Matching of shapes, by a single filter as in a replay and by the index as in a watch."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from typing import Any
 import pytest
 
 from tailrace.protocols.aviso import envelope
-from tailrace.protocols.aviso.errors import Operation
-from tailrace.protocols.aviso.filters import Filter, Test
-from tailrace.protocols.aviso.index import RECENT, FilterIndex
-from tailrace.protocols.aviso.requests import parse_notification, parse_subscription
-from tests.support.aviso import SQUARE, body
+from tailrace.protocols.aviso.error_codes import RequestKind
+from tailrace.protocols.aviso.filter_index import RECENT, FilterIndex
+from tailrace.protocols.aviso.filters import Filter, Matcher
+from tailrace.protocols.aviso.request_body import parse_notification, parse_query
+from tests.support.aviso import SQUARE, parse
 
 TENT = "0,0,10,5,0,10,0,0"
 BOW = "0,0,10,10,0,10,10,0,0,0"
 """Its edges cross at 5,5."""
 TWICE = "0,0,0,10,10,10,10,0,0,0,0,10,10,10,10,0,0,0"
-"""A square that is walked around twice."""
+"""A square whose edges wind around twice."""
 STAR = "10,5,0,8,6.2,0,6.2,10,0,2,10,5"
-"""Five points in one stroke: its middle is turned around twice."""
+"""A pentagram: the edges wind around its middle twice."""
 
 
 def notification(event_type: str = "area", **fields: Any) -> bytes:
     identifier = {"name": "x", **fields.pop("identifier", {})}
-    sent = body(Operation.NOTIFICATION, event_type=event_type, identifier=identifier, **fields)
+    sent = parse(RequestKind.NOTIFICATION, event_type=event_type, identifier=identifier, **fields)
     return envelope.encode(parse_notification(sent), "id", "http://localhost", 0)
 
 
-def wanted(event_type: str = "area", **identifier: Any) -> Filter:
-    sent = body(Operation.REPLAY, event_type=event_type, identifier=identifier, from_id="0")
-    return parse_subscription(sent).filter
+def make_filter(event_type: str = "area", **identifier: Any) -> Filter:
+    sent = parse(RequestKind.REPLAY, event_type=event_type, identifier=identifier, from_id="0")
+    return parse_query(sent).filter
 
 
-def both_ways(filter_: Filter, stored: bytes) -> Iterator[bool]:
-    """By the filter alone, and by the index, with the filter among the first and sorted in."""
-    yield Test(filter_).passes(stored) is not None
-    found = envelope.Notification.of(stored)
-    assert found is not None
+def match_all_ways(filter_: Filter, stored: bytes) -> Iterator[bool]:
+    """Match by the filter alone, and by the index, with few filters and with many."""
+    yield Matcher(filter_).match(stored) is not None
+    parsed = envelope.Notification.parse(stored)
+    assert parsed is not None
     for others in (0, RECENT + 1):
         index: FilterIndex[str] = FilterIndex(filter_.event)
         for i in range(others):
-            # Shapes far away, so that the tree has something to choose from.
+            # Shapes far away, so that the tree has several entries.
             index.add(replace(filter_, **_elsewhere(filter_, i)), "other")
         index.add(filter_, "it")
-        yield list(index.passing(found)) == ["it"]
+        yield list(index.match(parsed)) == ["it"]
 
 
 def _elsewhere(filter_: Filter, i: int) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _elsewhere(filter_: Filter, i: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "stored", "meets"),
+    ("polygon", "stored", "matches"),
     [
         (SQUARE, SQUARE, True),
         (SQUARE, "2,2,2,4,4,4,4,2,2,2", True),
@@ -80,9 +80,9 @@ def _elsewhere(filter_: Filter, i: int) -> dict[str, Any]:
         ("80,-180,80,180,90,180,90,-180,80,-180", "85,0,85,1,86,1,85,0", True),
     ],
 )  # fmt: skip
-def test_polygons_meet_when_they_share_anything(asked: str, stored: str, meets: bool) -> None:
+def test_polygons_match_if_they_share_a_point(polygon: str, stored: str, matches: bool) -> None:
     raw = notification(identifier={"polygon": stored})
-    assert list(both_ways(wanted(polygon=asked), raw)) == [meets] * 3
+    assert list(match_all_ways(make_filter(polygon=polygon), raw)) == [matches] * 3
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_polygons_meet_when_they_share_anything(asked: str, stored: str, meets: 
         ("0,180", "-1,-180,1,-180,1,-179,-1,-179,-1,-180", False),
     ],
 )
-def test_a_point_has_to_be_inside(point: str, stored: str, inside: bool) -> None:
+def test_a_point_must_lie_inside_a_polygon(point: str, stored: str, inside: bool) -> None:
     raw = notification(identifier={"polygon": stored})
-    assert list(both_ways(wanted(point=point), raw)) == [inside] * 3
+    assert list(match_all_ways(make_filter(point=point), raw)) == [inside] * 3
 
 
 @pytest.mark.parametrize(
-    ("asked", "points", "meets"),
+    ("polygon", "points", "matches"),
     [
         (SQUARE, [[5, 5]], True),
         (SQUARE, [[50, 50], [5, 5]], True),
@@ -135,18 +135,18 @@ def test_a_point_has_to_be_inside(point: str, stored: str, inside: bool) -> None
         (TENT, [[9, 1], [9, 5]], True),
     ],
 )
-def test_one_point_of_a_cloud_inside_or_on_the_edge_is_enough(
-    asked: str, points: list[list[float]], meets: bool
+def test_a_point_cloud_matches_if_one_point_is_inside_or_on_the_edge(
+    polygon: str, points: list[list[float]], matches: bool
 ) -> None:
     raw = notification("cloud", identifier={"point_cloud": points})
-    assert list(both_ways(wanted("cloud", polygon=asked), raw)) == [meets] * 3
+    assert list(match_all_ways(make_filter("cloud", polygon=polygon), raw)) == [matches] * 3
 
 
-def test_a_filter_asks_for_the_shape_and_for_the_rest() -> None:
+def test_both_shape_and_fields_must_match() -> None:
     raw = notification(identifier={"polygon": SQUARE, "name": "y"})
-    assert list(both_ways(wanted(polygon=SQUARE, name="y"), raw)) == [True] * 3
-    assert list(both_ways(wanted(polygon=SQUARE, name="z"), raw)) == [False] * 3
-    assert list(both_ways(wanted(point="50,50", name="y"), raw)) == [False] * 3
+    assert list(match_all_ways(make_filter(polygon=SQUARE, name="y"), raw)) == [True] * 3
+    assert list(match_all_ways(make_filter(polygon=SQUARE, name="z"), raw)) == [False] * 3
+    assert list(match_all_ways(make_filter(point="50,50", name="y"), raw)) == [False] * 3
 
 
 @pytest.mark.parametrize(
@@ -162,17 +162,17 @@ def test_a_filter_asks_for_the_shape_and_for_the_rest() -> None:
         (b'"polygon":"' + SQUARE.encode() + b'"', b'"point_cloud":[]'),
     ],
 )
-def test_a_shape_that_is_none_meets_nothing(old: bytes, new: bytes) -> None:
+def test_an_invalid_shape_never_matches(old: bytes, new: bytes) -> None:
     raw = notification(identifier={"polygon": SQUARE})
     assert old in raw
-    assert list(both_ways(wanted(polygon=SQUARE), raw.replace(old, new))) == [False] * 3
+    assert list(match_all_ways(make_filter(polygon=SQUARE), raw.replace(old, new))) == [False] * 3
 
 
-def test_a_notification_without_a_payload_has_no_shape_in_it() -> None:
+def test_a_notification_without_a_payload_has_no_shape() -> None:
     raw = _product(SQUARE)
     bare = raw.partition(b',"payload":')[0] + b"}}"
-    assert list(both_ways(wanted("product", point="5,5"), raw)) == [True] * 3
-    assert list(both_ways(wanted("product", point="5,5"), bare)) == [False] * 3
+    assert list(match_all_ways(make_filter("product", point="5,5"), raw)) == [True] * 3
+    assert list(match_all_ways(make_filter("product", point="5,5"), bare)) == [False] * 3
 
 
 PRODUCT = {
@@ -198,16 +198,16 @@ PRODUCT = {
         (7, False),
     ],
 )
-def test_without_a_polygon_a_point_is_looked_for_in_the_payload(
+def test_a_polygon_in_the_payload_is_used_if_there_is_no_other(
     geometry: object, inside: bool
 ) -> None:
     raw = _product(geometry)
-    assert list(both_ways(wanted("product", point="5,5"), raw)) == [inside] * 3
+    assert list(match_all_ways(make_filter("product", point="5,5"), raw)) == [inside] * 3
 
 
 def _product(geometry: object) -> bytes:
-    sent = body(
-        Operation.NOTIFICATION,
+    sent = parse(
+        RequestKind.NOTIFICATION,
         event_type="product",
         identifier=PRODUCT,
         payload={"spatial_geometry": geometry},

@@ -9,13 +9,14 @@ import jsonschema_rs
 import pytest
 import schemathesis
 
+from tailrace.protocols.aviso.error_codes import LABELS, RequestKind
 from tailrace.web.messages import Response
-from tests.support.aviso import SQUARE, WORKING, Aviso
+from tests.support.aviso import IDENTIFIER, SQUARE, Aviso
 
 
 @pytest.fixture
 async def document(aviso: Aviso) -> dict[str, Any]:
-    status, document = await aviso.response("GET", "/api-docs/openapi.json")
+    status, document = await aviso.request("GET", "/api-docs/openapi.json")
     assert status == 200
     return document
 
@@ -34,18 +35,27 @@ async def test_every_route_is_described(aviso: Aviso, document: dict[str, Any]) 
     assert described == routes | {"GET /ready"}
 
 
+async def test_every_error_is_described(document: dict[str, Any]) -> None:
+    codes = set(document["components"]["schemas"]["Error"]["properties"]["code"]["enum"])
+    invalid = {f"INVALID_{operation.name}_REQUEST" for operation in RequestKind}
+    body = {"INVALID_JSON", "UNKNOWN_FIELD", "INVALID_REQUEST_SHAPE", "UNKNOWN_EVENT_TYPE"}
+    assert codes == {*LABELS, *invalid, *body}
+    described = re.findall(r"`([A-Z_]+)`", str(document["paths"]))
+    assert set(described) == codes
+
+
 AREA = {"name": 1, "polygon": SQUARE}
 
 
 @pytest.mark.parametrize(
     ("path", "event_type", "identifier", "more", "good"),
     [
-        ("notification", "product", WORKING, {}, True),
+        ("notification", "product", IDENTIFIER, {}, True),
         ("notification", "product", {}, {}, False),
         ("notification", "area", AREA, {"payload": [1]}, True),
         ("notification", "nothing", {}, {}, False),
-        ("notification", "product", {**WORKING, "x": 1}, {}, False),
-        ("notification", "product", WORKING, {"x": 1}, False),
+        ("notification", "product", {**IDENTIFIER, "x": 1}, {}, False),
+        ("notification", "product", IDENTIFIER, {"x": 1}, False),
         ("replay", "product", {}, {"from_id": "0", "to_id": "5"}, True),
         ("replay", "product", {}, {"from_id": 0}, False),
         ("replay", "area", {"point": [0, 0]}, {"from_id": "0"}, True),
@@ -70,7 +80,7 @@ async def test_it_describes_what_is_taken(
     operation = document["paths"][f"/api/v1/{path}"]["post"]
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     assert jsonschema_rs.is_valid(schema, fields) is good
-    answer = await aviso.ask("POST", f"/api/v1/{path}", fields)
+    answer = await aviso.send("POST", f"/api/v1/{path}", fields)
     assert (answer.status == 200) is good
     if isinstance(answer, Response):
         assert str(answer.status) in operation["responses"]

@@ -1,4 +1,4 @@
-"""The routes: answers, errors, and frames from the first to the last."""
+"""The routes: responses, errors, and all the frames of event streams."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from tailrace.errors import OffsetTrimmed, StoreUnavailable
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.offsets import BEGINNING
-from tailrace.protocols.aviso.errors import LABELS
+from tailrace.protocols.aviso.error_codes import LABELS
 from tailrace.streams import View
 from tailrace.web.messages import Response, Streaming
-from tests.support.aviso import SQUARE, WORKING, Aviso, Collected, Make
+from tests.support.aviso import IDENTIFIER, SQUARE, Aviso, CollectingSink, StartAviso
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 SECOND = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-PRODUCT = {"event_type": "product", "identifier": WORKING}
+PRODUCT = {"event_type": "product", "identifier": IDENTIFIER}
 ALL: dict[str, Any] = {"event_type": "product", "identifier": {}, "from_id": "0"}
 
 
 async def numbered(aviso: Aviso, *steps: int) -> None:
     for step in steps:
-        await aviso.notify(identifier={**WORKING, "step": step}, payload=step)
+        await aviso.notify(identifier={**IDENTIFIER, "step": step}, payload=step)
 
 
 # Publishing
 
 
 async def test_a_notification_is_acknowledged(aviso: Aviso) -> None:
-    answer = await aviso.ask("POST", "/api/v1/notification", PRODUCT)
+    answer = await aviso.send("POST", "/api/v1/notification", PRODUCT)
     assert isinstance(answer, Response)
-    told = json.loads(answer.body)
+    body = json.loads(answer.body)
     assert answer.status == 200
-    assert list(told) == ["status", "request_id", "processed_at"]
-    assert told["status"] == "success"
-    assert UUID.fullmatch(told["request_id"])
-    assert SECOND.fullmatch(told["processed_at"])
-    assert (b"x-request-id", told["request_id"].encode()) in answer.headers
+    assert list(body) == ["status", "request_id", "processed_at"]
+    assert body["status"] == "success"
+    assert UUID.fullmatch(body["request_id"])
+    assert SECOND.fullmatch(body["processed_at"])
+    assert (b"x-request-id", body["request_id"].encode()) in answer.headers
 
 
 async def test_the_content_type_of_a_notification_does_not_matter(aviso: Aviso) -> None:
     for kind in ("text/plain", "application/json", ""):
         headers = {"content-type": kind}
-        assert (await aviso.response("POST", "/api/v1/notification", PRODUCT, headers))[0] == 200
+        assert (await aviso.request("POST", "/api/v1/notification", PRODUCT, headers))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -64,20 +64,20 @@ async def test_the_content_type_of_a_notification_does_not_matter(aviso: Aviso) 
         ("replay", {"event_type": "product", "identifier": {}}, 400, "INVALID_REPLAY_REQUEST"),
     ],
 )
-async def test_a_refusal_has_its_code_and_the_name_of_the_request(
+async def test_errors_have_a_code_and_the_request_id(
     aviso: Aviso, path: str, fields: object, status: int, code: str
 ) -> None:
-    answer = await aviso.ask("POST", f"/api/v1/{path}", fields, {"x-request-id": "mine"})
+    answer = await aviso.send("POST", f"/api/v1/{path}", fields, {"x-request-id": "mine"})
     assert isinstance(answer, Response)
-    told = json.loads(answer.body)
-    assert (answer.status, told["code"]) == (status, code)
-    assert list(told) == sorted(told)
-    assert UUID.fullmatch(told["request_id"])
-    assert dict(answer.headers)[b"x-request-id"].decode() == told["request_id"]
-    assert ("details" in told) == (code not in LABELS)
+    body = json.loads(answer.body)
+    assert (answer.status, body["code"]) == (status, code)
+    assert list(body) == sorted(body)
+    assert UUID.fullmatch(body["request_id"])
+    assert dict(answer.headers)[b"x-request-id"].decode() == body["request_id"]
+    assert ("details" in body) == (code not in LABELS)
 
 
-async def test_a_key_makes_a_notification_safe_to_send_again(aviso: Aviso) -> None:
+async def test_an_idempotency_key_makes_retries_safe(aviso: Aviso) -> None:
     for key in ("one", "one", "two", "one"):
         await aviso.notify({"idempotency-key": key})
     assert (await aviso.replay()).sequences() == [1, 2]
@@ -87,34 +87,38 @@ async def test_a_key_makes_a_notification_safe_to_send_again(aviso: Aviso) -> No
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 257, "é"])
-async def test_other_keys_are_refused(aviso: Aviso, key: str) -> None:
+async def test_invalid_idempotency_keys_are_refused(aviso: Aviso, key: str) -> None:
     headers = {"idempotency-key": key}
-    status, told = await aviso.response("POST", "/api/v1/notification", PRODUCT, headers)
-    assert (status, told["code"]) == (400, "INVALID_NOTIFICATION_REQUEST")
+    status, body = await aviso.request("POST", "/api/v1/notification", PRODUCT, headers)
+    assert (status, body["code"]) == (400, "INVALID_NOTIFICATION_REQUEST")
 
 
-async def test_a_body_has_a_largest_size(aviso: Aviso) -> None:
+async def test_bodies_are_limited_in_size(aviso: Aviso) -> None:
     for size, status in ((100_000, 200), (262_144, 413)):
-        answer = await aviso.ask("POST", "/api/v1/notification", {**PRODUCT, "payload": "x" * size})
+        answer = await aviso.send(
+            "POST", "/api/v1/notification", {**PRODUCT, "payload": "x" * size}
+        )
         assert isinstance(answer, Response)
         assert answer.status == status
 
 
-async def test_what_cannot_be_stored_is_told(aviso: Aviso, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failures_of_the_store_are_reported(
+    aviso: Aviso, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def fail(*_: object) -> None:
         raise StoreUnavailable("out of order")
 
     monkeypatch.setattr(aviso.streams, "append", fail)
-    status, told = await aviso.response("POST", "/api/v1/notification", PRODUCT)
-    assert (status, told["code"]) == (500, "NOTIFICATION_STORAGE_FAILED")
-    assert told["details"] == "out of order"
+    status, body = await aviso.request("POST", "/api/v1/notification", PRODUCT)
+    assert (status, body["code"]) == (500, "NOTIFICATION_STORAGE_FAILED")
+    assert body["details"] == "out of order"
     monkeypatch.setattr(aviso.streams, "find", fail)
-    status, told = await aviso.response("POST", "/api/v1/replay", ALL)
-    assert (status, told["code"]) == (500, "SSE_STREAM_INITIALIZATION_FAILED")
-    assert told["topic"] == "prod.*.*.*.*.*.*.*"
+    status, body = await aviso.request("POST", "/api/v1/replay", ALL)
+    assert (status, body["code"]) == (500, "SSE_STREAM_INITIALIZATION_FAILED")
+    assert body["topic"] == "prod.*.*.*.*.*.*.*"
 
 
-async def test_the_notifications_are_a_durable_stream(aviso: Aviso) -> None:
+async def test_notifications_are_a_durable_stream(aviso: Aviso) -> None:
     await numbered(aviso, 1, 2)
     view = await aviso.streams.view("aviso/prod", 0)
     assert [json.loads(body)["data"]["payload"] for body in view.bodies] == [1, 2]
@@ -126,15 +130,15 @@ async def test_the_notifications_are_a_durable_stream(aviso: Aviso) -> None:
      ("GET", "nothing"), ("POST", "notification/"), ("GET", ""), ("POST", "admin/wipe/all"),
      ("DELETE", "admin/nothing"), ("DELETE", "admin/notification/"), ("GET", "schema/")],
 )  # fmt: skip
-async def test_what_is_no_route_is_not_found(aviso: Aviso, method: str, path: str) -> None:
-    answer = await aviso.ask(method, f"/api/v1/{path}")
+async def test_unknown_routes_are_not_found(aviso: Aviso, method: str, path: str) -> None:
+    answer = await aviso.send(method, f"/api/v1/{path}")
     assert isinstance(answer, Response)
     assert (answer.status, answer.body) == (404, b"")
     assert UUID.fullmatch(dict(answer.headers)[b"x-request-id"].decode())
 
 
-async def test_a_page_of_another_site_may_ask(aviso: Aviso) -> None:
-    answer = await aviso.ask(
+async def test_preflight_requests_of_other_origins_are_allowed(aviso: Aviso) -> None:
+    answer = await aviso.send(
         "OPTIONS", "/api/v1/notification", None, {"origin": "https://a.example"}
     )
     assert isinstance(answer, Response)
@@ -148,31 +152,31 @@ async def test_a_page_of_another_site_may_ask(aviso: Aviso) -> None:
 
 
 async def test_schemas_are_listed(aviso: Aviso) -> None:
-    status, told = await aviso.response("GET", "/api/v1/schema")
+    status, body = await aviso.request("GET", "/api/v1/schema")
     assert status == 200
-    assert told.keys() == {"status", "schema", "event_types", "total_schemas"}
-    assert told["total_schemas"] == len(told["event_types"]) == len(told["schema"]) == 6
-    assert told["schema"]["product"]["identifier"]["step"] == {
+    assert body.keys() == {"status", "schema", "event_types", "total_schemas"}
+    assert body["total_schemas"] == len(body["event_types"]) == len(body["schema"]) == 6
+    assert body["schema"]["product"]["identifier"]["step"] == {
         "type": "IntHandler", "required": False, "range": [0, 240],
     }  # fmt: skip
-    assert "storage_policy" not in told["schema"]["latest"]
+    assert "storage_policy" not in body["schema"]["latest"]
 
 
-async def test_one_schema_is_told(aviso: Aviso) -> None:
-    status, told = await aviso.response("GET", "/api/v1/schema/strict")
+async def test_one_schema_is_returned(aviso: Aviso) -> None:
+    status, body = await aviso.request("GET", "/api/v1/schema/strict")
     assert status == 200
-    assert told.keys() == {"status", "event_type", "schema"}
-    assert told["schema"]["payload"] == {"required": True}
-    status, told = await aviso.response("GET", "/api/v1/schema/Strict")
+    assert body.keys() == {"status", "event_type", "schema"}
+    assert body["schema"]["payload"] == {"required": True}
+    status, body = await aviso.request("GET", "/api/v1/schema/Strict")
     assert status == 404
-    assert told.keys() == {"status", "message", "available_types", "request_id"}
-    assert told["status"] == "error"
+    assert body.keys() == {"status", "message", "available_types", "request_id"}
+    assert body["status"] == "error"
 
 
-async def test_ready_says_whether_the_store_answers(
+async def test_ready_reports_whether_the_store_responds(
     aviso: Aviso, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await aviso.response("GET", "/ready") == (
+    assert await aviso.request("GET", "/ready") == (
         200, {"status": "ready", "backend_connected": True},
     )  # fmt: skip
 
@@ -180,7 +184,7 @@ async def test_ready_says_whether_the_store_answers(
         raise StoreUnavailable("out of order")
 
     monkeypatch.setattr(aviso.streams.store, "tail", fail)
-    assert await aviso.response("GET", "/ready") == (
+    assert await aviso.request("GET", "/ready") == (
         503, {"status": "not_ready", "backend_connected": False},
     )  # fmt: skip
 
@@ -188,9 +192,9 @@ async def test_ready_says_whether_the_store_answers(
 # Replays
 
 
-async def test_a_replay_has_its_frames(aviso: Aviso) -> None:
+async def test_the_frames_of_a_replay(aviso: Aviso) -> None:
     await numbered(aviso, 1, 2)
-    answer = await aviso.ask("POST", "/api/v1/replay", ALL)
+    answer = await aviso.send("POST", "/api/v1/replay", ALL)
     assert isinstance(answer, Streaming)
     headers = dict(answer.headers)
     assert answer.status == 200
@@ -198,7 +202,7 @@ async def test_a_replay_has_its_frames(aviso: Aviso) -> None:
     assert headers[b"cache-control"] == b"no-cache"
     assert headers[b"x-accel-buffering"] == b"no"
     assert headers[b"access-control-allow-origin"] == b"*"
-    sink = Collected()
+    sink = CollectingSink()
     await answer.run(sink)
     started, one, two, completed, closing = sink.frames
     request_id = headers[b"x-request-id"].decode()
@@ -248,12 +252,12 @@ BOUNDS: list[tuple[dict[str, str], list[int], int | None]] = [
     ({"from_date": "1003", "to_id": "4"}, [4], 4),
     ({"from_date": "1004", "to_id": "2"}, [], 2),
 ]
-"""Bounds, what is between them, and the end that is told."""
+"""Bounds, the sequences between them, and the reported end."""
 
 
-async def test_a_replay_has_its_bounds(make: Make) -> None:
+async def test_replays_respect_their_bounds(start: StartAviso) -> None:
     now = 1_000_000
-    aviso = await make(clock=lambda: now)
+    aviso = await start(clock=lambda: now)
     for _ in range(5):
         await aviso.notify()
         now += 1000
@@ -266,14 +270,14 @@ async def test_a_replay_has_its_bounds(make: Make) -> None:
         assert started["from_sequence"] == (int(bounds["from_id"]) if "from_id" in bounds else None)
 
 
-async def test_a_replay_of_nothing_is_complete(aviso: Aviso) -> None:
+async def test_an_empty_replay_completes(aviso: Aviso) -> None:
     names = [frame.data.get("type") for frame in (await aviso.replay()).frames]
     assert names == ["replay_started", "replay_completed", None]
     sink = await aviso.replay(to_id="7")
     assert sink.frames[0].data["end_sequence"] == 0
 
 
-async def test_a_replay_is_filtered(aviso: Aviso) -> None:
+async def test_replays_are_filtered(aviso: Aviso) -> None:
     await numbered(aviso, *range(10))
     for identifier, sequences in (
         ({"step": 3}, [4]),
@@ -286,57 +290,63 @@ async def test_a_replay_is_filtered(aviso: Aviso) -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "limited", "batch"),
+    ("limit", "is_limited", "batch"),
     [(1, True, 1), (4, True, 2), (4, True, 100), (5, False, 2), (5, False, 5), (6, False, 100)],
 )
-async def test_a_replay_has_a_limit(make: Make, most: int, limited: bool, batch: int) -> None:
-    aviso = await make(aviso_replay_limit=most, aviso_batch=batch)
+async def test_replays_are_limited(
+    start: StartAviso, limit: int, is_limited: bool, batch: int
+) -> None:
+    aviso = await start(aviso_replay_limit=limit, aviso_batch=batch)
     await numbered(aviso, *range(5))
     sink = await aviso.replay()
-    assert sink.sequences() == list(range(1, min(most, 5) + 1))
+    assert sink.sequences() == list(range(1, min(limit, 5) + 1))
     kinds = [frame.data.get("type") for frame in sink.frames if frame.name == "replay-control"]
-    assert kinds[1:] == ["notification_replay_limit_reached" if limited else "replay_completed"]
+    assert kinds[1:] == ["notification_replay_limit_reached" if is_limited else "replay_completed"]
     assert sink.frames[-1].data["reason"] == "end_of_stream"
-    if limited:
-        told = sink.frames[-2].data
-        assert told.keys() == {"type", "topic", "max_allowed", "message", "timestamp"}
-        assert told["max_allowed"] == most
+    if is_limited:
+        body = sink.frames[-2].data
+        assert body.keys() == {"type", "topic", "max_allowed", "message", "timestamp"}
+        assert body["max_allowed"] == limit
         watch = await aviso.watch(from_id="0")
         await asyncio.wait_for(watch.task, 120)
         assert watch.sink.frames[-1].data["reason"] == "end_of_stream"
 
 
-async def test_a_watch_whose_client_takes_no_heartbeat_waits_for_room(make: Make) -> None:
-    class Stalled(Collected):
+async def test_a_heartbeat_that_fills_the_sink_waits_for_it_to_drain(
+    start: StartAviso,
+) -> None:
+    class Stalled(CollectingSink):
         async def drain(self) -> None:
             raise TimeoutError
 
-    aviso = await make(aviso_heartbeat=0.1)
-    answer = await aviso.ask("POST", "/api/v1/watch", ALL)
+    aviso = await start(aviso_heartbeat=0.1)
+    answer = await aviso.send("POST", "/api/v1/watch", ALL)
     assert isinstance(answer, Streaming)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(answer.run(Stalled(room=2)), 120)
+        await asyncio.wait_for(answer.run(Stalled(capacity=2)), 120)
 
 
-async def test_the_limit_counts_what_passes(make: Make) -> None:
-    aviso = await make(aviso_replay_limit=2)
+async def test_the_limit_counts_matching_notifications(start: StartAviso) -> None:
+    aviso = await start(aviso_replay_limit=2)
     await numbered(aviso, *range(10))
     sink = await aviso.replay(identifier={"step": {"gte": 8}})
     assert sink.sequences() == [9, 10]
     assert sink.frames[-2].data["type"] == "replay_completed"
 
 
-async def test_a_replay_that_takes_too_long_ends_and_can_be_gone_on_with(make: Make) -> None:
-    class Slow(Collected):
+async def test_a_replay_that_reaches_its_maximum_duration_can_be_continued(
+    start: StartAviso,
+) -> None:
+    class Slow(CollectingSink):
         async def drain(self) -> None:
             await asyncio.sleep(0.06)
             await super().drain()
 
-    aviso = await make(aviso_max_duration=0.1, chunk_bytes=1024)
+    aviso = await start(aviso_max_duration=0.1, chunk_bytes=1024)
     await numbered(aviso, *range(20))
     got: list[int] = []
     while len(got) < 20:
-        answer = await aviso.ask("POST", "/api/v1/replay", {**ALL, "from_id": str(len(got) + 1)})
+        answer = await aviso.send("POST", "/api/v1/replay", {**ALL, "from_id": str(len(got) + 1)})
         assert isinstance(answer, Streaming)
         sink = Slow()
         await answer.run(sink)
@@ -347,7 +357,7 @@ async def test_a_replay_that_takes_too_long_ends_and_can_be_gone_on_with(make: M
     assert got == list(range(1, 21))
 
 
-async def test_a_replay_that_retention_overtakes_has_nothing_beyond_its_end(
+async def test_a_replay_overtaken_by_retention_stops_at_its_end(
     aviso: Aviso, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await numbered(aviso, *range(6))
@@ -366,7 +376,7 @@ async def test_a_replay_that_retention_overtakes_has_nothing_beyond_its_end(
     assert sink.frames[-2].data["type"] == "replay_completed"
 
 
-async def test_an_event_type_may_have_a_limit_and_a_policy_of_its_own(aviso: Aviso) -> None:
+async def test_an_event_type_may_have_its_own_limit_and_policy(aviso: Aviso) -> None:
     for _ in range(5):
         await aviso.notify(event_type="capped", identifier={"name": "a"})
     sink = await aviso.replay(event_type="capped")
@@ -374,7 +384,7 @@ async def test_an_event_type_may_have_a_limit_and_a_policy_of_its_own(aviso: Avi
     assert sink.frames[-2].data["type"] == "notification_replay_limit_reached"
 
 
-async def test_only_the_latest_of_each_topic_may_be_replayed(aviso: Aviso) -> None:
+async def test_a_policy_may_replay_only_the_latest_of_each_topic(aviso: Aviso) -> None:
     for name in "abacb":
         await aviso.notify(event_type="latest", identifier={"name": name})
     assert (await aviso.replay(event_type="latest")).sequences() == [3, 4, 5]
@@ -383,7 +393,7 @@ async def test_only_the_latest_of_each_topic_may_be_replayed(aviso: Aviso) -> No
     assert (await aviso.replay(event_type="latest", to_id="4")).sequences() == [3, 4]
 
 
-async def test_what_others_appended_is_left_out(aviso: Aviso) -> None:
+async def test_other_messages_in_the_stream_are_skipped(aviso: Aviso) -> None:
     await aviso.notify()
     for foreign in (b'{"a":1}', b"[1,2,3]"):
         await aviso.streams.append("aviso/prod", Append(foreign, "application/json"))
@@ -399,8 +409,8 @@ async def test_what_others_appended_is_left_out(aviso: Aviso) -> None:
 # Watches
 
 
-async def test_a_live_watch_has_its_frames(make: Make) -> None:
-    aviso = await make(aviso_max_duration=1000, aviso_heartbeat=1000)
+async def test_the_frames_of_a_live_watch(start: StartAviso) -> None:
+    aviso = await start(aviso_max_duration=1000, aviso_heartbeat=1000)
     watch = await aviso.watch(identifier={"time": "6"})
     await aviso.notify()
     await watch.until(lambda sink: bool(sink.sequences()))
@@ -418,16 +428,16 @@ async def test_a_live_watch_has_its_frames(make: Make) -> None:
     await watch.leave()
 
 
-async def test_a_watch_has_heartbeats(make: Make) -> None:
-    aviso = await make(aviso_heartbeat=0.01)
+async def test_a_watch_sends_heartbeats(start: StartAviso) -> None:
+    aviso = await start(aviso_heartbeat=0.01)
     watch = await aviso.watch()
     await watch.until(lambda sink: len(sink.frames) == 4)
     assert [frame.name for frame in watch.sink.frames[1:4]] == ["heartbeat"] * 3
     await watch.leave()
 
 
-async def test_a_watch_that_takes_too_long_ends(make: Make) -> None:
-    aviso = await make(aviso_max_duration=0.05, aviso_heartbeat=1000)
+async def test_a_watch_ends_after_its_maximum_duration(start: StartAviso) -> None:
+    aviso = await start(aviso_max_duration=0.05, aviso_heartbeat=1000)
     watch = await aviso.watch()
     await asyncio.wait_for(watch.task, 120)
     _, *beats, closing = watch.sink.frames
@@ -437,7 +447,7 @@ async def test_a_watch_that_takes_too_long_ends(make: Make) -> None:
     assert closing.data["reason"] == "max_duration_reached"
 
 
-async def test_a_watch_goes_on_where_its_replay_ends(aviso: Aviso) -> None:
+async def test_a_watch_continues_live_after_its_replay(aviso: Aviso) -> None:
     await numbered(aviso, 1, 2)
     watch = await aviso.watch(from_id="2")
     await numbered(aviso, 3, 4)
@@ -458,7 +468,7 @@ async def test_a_watch_waits_for_the_first_notification(aviso: Aviso) -> None:
         await watch.leave()
 
 
-async def test_a_stream_that_was_made_anew_is_watched_from_its_beginning(aviso: Aviso) -> None:
+async def test_a_recreated_stream_is_watched_from_its_beginning(aviso: Aviso) -> None:
     await numbered(aviso, 1, 2)
     watch = await aviso.watch()
     await numbered(aviso, 3)
@@ -482,11 +492,11 @@ async def test_a_closed_stream_ends_a_watch(aviso: Aviso) -> None:
     late = await aviso.watch()
     await asyncio.wait_for(late.task, 120)
     assert late.sink.frames[-1].data["reason"] == "end_of_stream"
-    status, told = await aviso.response("POST", "/api/v1/notification", PRODUCT)
-    assert (status, told["code"]) == (500, "NOTIFICATION_STORAGE_FAILED")
+    status, body = await aviso.request("POST", "/api/v1/notification", PRODUCT)
+    assert (status, body["code"]) == (500, "NOTIFICATION_STORAGE_FAILED")
 
 
-async def test_a_server_that_stops_says_so(aviso: Aviso) -> None:
+async def test_watches_end_when_the_server_shuts_down(aviso: Aviso) -> None:
     waiting = await aviso.watch(event_type="area")
     await numbered(aviso, 1)
     watch = await aviso.watch()
@@ -497,8 +507,8 @@ async def test_a_server_that_stops_says_so(aviso: Aviso) -> None:
         assert each.sink.frames[-1].data["reason"] == "server_shutdown"
 
 
-async def test_who_is_slow_reads_for_itself_and_misses_nothing(aviso: Aviso) -> None:
-    slow, quick = await aviso.watch(room=2), await aviso.watch()
+async def test_a_slow_client_misses_nothing(aviso: Aviso) -> None:
+    slow, quick = await aviso.watch(capacity=2), await aviso.watch()
     await numbered(aviso, *range(40))
     for watch in (slow, quick):
         await watch.until(lambda sink: len(sink.sequences()) == 40)
@@ -506,16 +516,16 @@ async def test_who_is_slow_reads_for_itself_and_misses_nothing(aviso: Aviso) -> 
         await watch.leave()
 
 
-async def test_a_client_has_so_many_watches_at_once(make: Make) -> None:
-    aviso = await make(live_connections=1, append_rate=1.0)
+async def test_watches_and_notifications_are_limited_per_client(start: StartAviso) -> None:
+    aviso = await start(live_connections=1, append_rate=1.0)
     watch = await aviso.watch()
-    status, told = await aviso.response("POST", "/api/v1/watch", {**ALL})
-    assert (status, told["code"]) == (429, "TOO_MANY_REQUESTS")
+    status, body = await aviso.request("POST", "/api/v1/watch", {**ALL})
+    assert (status, body["code"]) == (429, "TOO_MANY_REQUESTS")
     await watch.leave()
     await (await aviso.watch()).leave()
     await aviso.notify()
     await aviso.notify()
-    answer = await aviso.ask("POST", "/api/v1/notification", PRODUCT)
+    answer = await aviso.send("POST", "/api/v1/notification", PRODUCT)
     assert isinstance(answer, Response)
     assert answer.status == 429
     assert dict(answer.headers)[b"retry-after"] == b"1"
@@ -526,27 +536,29 @@ async def test_a_client_has_so_many_watches_at_once(make: Make) -> None:
 
 async def test_one_notification_is_deleted(aviso: Aviso) -> None:
     await numbered(aviso, 1, 2, 3)
-    status, told = await aviso.response("DELETE", "/api/v1/admin/notification/product@2")
+    status, body = await aviso.request("DELETE", "/api/v1/admin/notification/product@2")
     assert status == 200
-    assert list(told) == ["success", "message", "notification_id", "request_id"]
-    assert (told["success"], told["notification_id"]) == (True, "product@2")
+    assert list(body) == ["success", "message", "notification_id", "request_id"]
+    assert (body["success"], body["notification_id"]) == (True, "product@2")
     assert (await aviso.replay()).sequences() == [1, 3]
-    status, told = await aviso.response("DELETE", "/api/v1/admin/notification/product@2")
-    assert (status, told["success"]) == (404, False)
+    status, body = await aviso.request("DELETE", "/api/v1/admin/notification/product@2")
+    assert (status, body["success"]) == (404, False)
     await numbered(aviso, 4)
     assert (await aviso.replay()).sequences() == [1, 3, 4]
 
 
 @pytest.mark.parametrize(
-    ("given", "status"),
+    ("notification_id", "status"),
     [("PROD@1", 200), ("Product@1", 200), ("%20product@1%20", 200), ("product@01", 200),
      ("product@2", 404), ("other@1", 404), ("area@1", 404), ("product", 400), ("product@", 400),
      ("@1", 400), ("product@0", 400), ("product@-1", 400), ("product@x", 400),
      ("product@1@1", 400), ("product@18446744073709551616", 400)],
 )  # fmt: skip
-async def test_a_notification_to_delete_is_named(aviso: Aviso, given: str, status: int) -> None:
+async def test_a_deletion_names_the_event_type_and_the_sequence(
+    aviso: Aviso, notification_id: str, status: int
+) -> None:
     await aviso.notify()
-    answer = await aviso.response("DELETE", f"/api/v1/admin/notification/{given}")
+    answer = await aviso.request("DELETE", f"/api/v1/admin/notification/{notification_id}")
     assert answer[0] == status
     assert answer[1]["success"] is (status == 200)
 
@@ -561,7 +573,7 @@ async def test_a_stream_is_wiped(aviso: Aviso, name: str, status: int) -> None:
     await numbered(aviso, 1, 2)
     await aviso.notify(event_type="area", identifier={"name": "x", "polygon": SQUARE})
     fields = {"stream_name": name}
-    answer = await aviso.response("DELETE", "/api/v1/admin/wipe/stream", fields, JSON)
+    answer = await aviso.request("DELETE", "/api/v1/admin/wipe/stream", fields, JSON)
     assert answer[0] == status
     assert answer[1].keys() == {"success", "message", "request_id"}
     await numbered(aviso, 3)
@@ -580,47 +592,47 @@ async def test_a_stream_is_wiped(aviso: Aviso, name: str, status: int) -> None:
     ],
 )
 async def test_a_wipe_needs_json(aviso: Aviso, fields: object, headers: dict[str, str]) -> None:
-    answer = await aviso.ask("DELETE", "/api/v1/admin/wipe/stream", fields, headers)
+    answer = await aviso.send("DELETE", "/api/v1/admin/wipe/stream", fields, headers)
     assert isinstance(answer, Response)
     assert answer.status == 400
     assert dict(answer.headers)[b"content-type"].startswith(b"text/plain")
 
 
-async def test_everything_is_wiped_and_numbers_go_on(make: Make) -> None:
-    aviso = await make()
+async def test_wiping_everything_keeps_the_sequences_ascending(start: StartAviso) -> None:
+    aviso = await start()
     await numbered(aviso, 1, 2)
     await aviso.notify(event_type="area", identifier={"name": "x", "polygon": SQUARE})
     watch = await aviso.watch()
-    status, told = await aviso.response("DELETE", "/api/v1/admin/wipe/all")
-    assert (status, told["success"]) == (200, True)
+    status, body = await aviso.request("DELETE", "/api/v1/admin/wipe/all")
+    assert (status, body["success"]) == (200, True)
     assert (await aviso.replay()).sequences() == []
     assert (await aviso.replay(event_type="area")).sequences() == []
     await numbered(aviso, 3)
     await watch.until(lambda sink: sink.sequences() == [3])
     await watch.leave()
-    aviso = await make()
+    aviso = await start()
     assert (await aviso.replay()).sequences() == [3]
 
 
-# A server that only reads
+# Read-only servers
 
 
-async def test_a_server_that_only_reads_has_no_other_routes(make: Make) -> None:
-    aviso = await make()
+async def test_a_read_only_server_has_no_routes_for_writing(start: StartAviso) -> None:
+    aviso = await start()
     await numbered(aviso, 1)
-    aviso = await make(read_only=True)
+    aviso = await start(read_only=True)
     assert (await aviso.replay()).sequences() == [1]
     for method, path in (("POST", "notification"), ("DELETE", "admin/wipe/all")):
-        answer = await aviso.ask(method, f"/api/v1/{path}", PRODUCT)
+        answer = await aviso.send(method, f"/api/v1/{path}", PRODUCT)
         assert isinstance(answer, Response)
         assert answer.status == 404
 
 
-async def test_a_server_that_only_reads_leaves_an_expired_stream_alone(make: Make) -> None:
-    aviso = await make()
+async def test_a_read_only_server_does_not_delete_expired_streams(start: StartAviso) -> None:
+    aviso = await start()
     await aviso.streams.create("aviso/prod", Create(content_type="application/json", ttl=60))
     await numbered(aviso, 1)
-    aviso = await make(clock=lambda: system_clock() + 3_600_000, read_only=True)
+    aviso = await start(clock=lambda: system_clock() + 3_600_000, read_only=True)
     sink = await aviso.replay()
     assert sink.sequences() == []
     assert sink.frames[-2].data["type"] == "replay_completed"

@@ -72,14 +72,14 @@ def test_the_body_arrives_as_it_was_sent(name: str, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b'{"text": "\xc3\xa9"}', b"\x00\xff", b'"' * 4_000_000])
-def test_an_answer_leaves_as_base64_whatever_it_is(body: bytes) -> None:
+def test_every_response_body_is_base64(body: bytes) -> None:
     answer = invoke(Echo(body, ((b"content-type", b"application/json"),)), "read")
     assert answer["isBase64Encoded"] is True
     assert base64.b64decode(answer["body"]) == body
     assert len(json.dumps(answer)) < 6_000_000
 
 
-def test_no_type_is_made_up_for_an_answer_without_one() -> None:
+def test_no_content_type_is_added_to_a_response_without_one() -> None:
     assert "content-type" not in invoke(Echo(), "delete")["headers"]
 
 

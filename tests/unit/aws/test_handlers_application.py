@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from tailrace.aws.handlers.application import Function
+from tailrace.aws.handlers.application import FunctionApplication
 from tailrace.errors import BadSetting
 from tailrace.web.asgi import Message
 
 REQUEST = {"type": "http", "method": "GET", "path": "/health", "query_string": b"", "headers": []}
 
 
-async def ask(function: Function) -> int:
+async def ask(function: FunctionApplication) -> int:
     said: list[Message] = []
 
     async def receive() -> Message:
@@ -27,14 +27,14 @@ async def ask(function: Function) -> int:
 
 
 @pytest.fixture
-def function(monkeypatch: pytest.MonkeyPatch) -> Function:
+def function(monkeypatch: pytest.MonkeyPatch) -> FunctionApplication:
     monkeypatch.setenv("TAILRACE_ORIGIN_SECRET", "secret")
     monkeypatch.setenv("TAILRACE_ACCESS", "open")
-    return Function("http")
+    return FunctionApplication("http")
 
 
-async def test_environments_restored_from_one_snapshot_draw_numbers_of_their_own(
-    function: Function,
+async def test_environments_restored_from_one_snapshot_have_different_random_seeds(
+    function: FunctionApplication,
 ) -> None:
     random.seed(7)
     drawn_by_all = random.Random(7).random()
@@ -49,12 +49,12 @@ def test_a_function_that_would_be_open_does_not_start(monkeypatch: pytest.Monkey
     monkeypatch.delenv("TAILRACE_ORIGIN_SECRET", raising=False)
     monkeypatch.setenv("TAILRACE_ACCESS", "open")
     with pytest.raises(BadSetting, match="TAILRACE_ORIGIN_SECRET"):
-        Function("http")
+        FunctionApplication("http")
 
 
-def test_a_function_that_nobody_opened_has_to_know_who_may_do_what(
+def test_a_closed_function_requires_an_access_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TAILRACE_ORIGIN_SECRET", "secret")
     with pytest.raises(BadSetting, match="TAILRACE_ACCESS_SECRET"):
-        Function("http")
+        FunctionApplication("http")

@@ -1,4 +1,4 @@
-"""What the edge is told of the authorizer, and what it is not."""
+"""The part of the access rules that the edge gets."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from tailrace.aws.edge.edge_token import derive_key
-from tailrace.aws.edge.key_document import VALUE_BYTES, entries
+from tailrace.aws.edge.key_document import VALUE_BYTES, build_entries
 from tailrace.settings import Settings
 
 ORIGIN = b"the origin's secret"
 
 
 def told(**settings: Any) -> dict[str, Any]:
-    authorizer: dict[str, Any] = json.loads(entries(Settings(**settings), ORIGIN)["access"])
+    authorizer: dict[str, Any] = json.loads(build_entries(Settings(**settings), ORIGIN)["access"])
     return authorizer
 
 
-def test_the_edge_knows_the_secrets_and_how_tokens_are_judged() -> None:
+def test_the_edge_gets_the_secrets_and_the_token_settings() -> None:
     assert told(
         streams_secret="for-names", jwt_secret="for-tokens", jwt_audience="us", jwt_issuer="them",
         jwt_max_age=60, jwt_param="who", enforce_jwt=True,
@@ -31,7 +31,7 @@ def test_the_edge_knows_the_secrets_and_how_tokens_are_judged() -> None:
 
 
 def test_nothing_else_of_the_access_secret_is_at_the_edge() -> None:
-    text = json.dumps(entries(Settings(secret="one", broadcast_key="two"), ORIGIN))
+    text = json.dumps(build_entries(Settings(secret="one", broadcast_key="two"), ORIGIN))
     assert "two" not in text
     assert ORIGIN.decode() not in text
 
@@ -40,7 +40,7 @@ def test_two_secrets_of_a_kind_are_enough_for_a_rotation() -> None:
     assert told(secret="one two three")["signed"] == ["one", "two"]
 
 
-def test_what_text_cannot_express_is_left_out() -> None:
+def test_non_ascii_secrets_are_left_out() -> None:
     assert told(secret="geheim-für-alle plain")["tokens"] == ["plain"]
     assert told(secret="x", jwt_audience="ströme")["bearer"] is False
 
@@ -57,29 +57,29 @@ def test_identification_that_is_turned_off_is_not_enforced() -> None:
 
 @pytest.mark.parametrize("length", [64, 65, 128, 200])
 def test_long_secrets_go_as_they_are_as_long_as_there_is_room(length: int) -> None:
-    found = entries(Settings(secret=f"{'a' * length} {'b' * length}"), ORIGIN)
+    found = build_entries(Settings(secret=f"{'a' * length} {'b' * length}"), ORIGIN)
     assert len(found["access"]) <= VALUE_BYTES
     assert json.loads(found["access"])["signed"][0] == "a" * length
 
 
-def test_a_door_that_does_not_fit_is_not_told_at_all() -> None:
-    assert entries(Settings(secret="a" * 1000, public_streams="a"), ORIGIN) == {}
+def test_access_settings_that_do_not_fit_are_left_out() -> None:
+    assert build_entries(Settings(secret="a" * 1000, public_streams="a"), ORIGIN) == {}
 
 
 def test_public_patterns_go_in_the_spelling_that_the_edge_understands() -> None:
     settings = Settings(public_streams="news/*, status/** one *, a%2Fb x*y café ***")
-    found = entries(settings, ORIGIN)
+    found = build_entries(settings, ORIGIN)
     assert found["public"] == "news/* status/** one *"
     assert json.loads(found["access"])["public"] is True
 
 
 @pytest.mark.parametrize(("given", "patterns"), [("true", "**"), ("", None), ("false", None)])
 def test_all_streams_or_none_may_be_public(given: str, patterns: str | None) -> None:
-    assert entries(Settings(public_streams=given), ORIGIN).get("public") == patterns
+    assert build_entries(Settings(public_streams=given), ORIGIN).get("public") == patterns
 
 
 def test_patterns_that_do_not_fit_are_left_out() -> None:
     many = " ".join(f"stream-{number}/**" for number in range(100))
-    public = entries(Settings(public_streams=many), ORIGIN)["public"]
+    public = build_entries(Settings(public_streams=many), ORIGIN)["public"]
     assert 900 < len(public) <= VALUE_BYTES
     assert set(public.split()) < set(many.split())

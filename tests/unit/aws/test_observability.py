@@ -1,4 +1,4 @@
-"""What a function logs, counts and traces."""
+"""Logs, metrics and traces of a function."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from devtools.processes import ROOT
 from tailrace.aws.client.json_client import OUTCOMES, Call
-from tailrace.aws.runtime.observability import METRICS, Observed, Observer
+from tailrace.aws.runtime.observability import METRICS, ObservedApp, Observer
 from tailrace.settings import Settings
 from tailrace.web.asgi import Message, Receive, Scope, Send
 
@@ -52,7 +52,7 @@ class Watched:
     def __init__(self, app: Any, capsys: pytest.CaptureFixture[str]) -> None:
         self.observer = Observer("http", Settings())
         self.outcomes: Counter[str] = Counter()
-        self.app = Observed(app, self.observer, self.outcomes)
+        self.app = ObservedApp(app, self.observer, self.outcomes)
         self._capsys = capsys
 
     async def ask(
@@ -119,7 +119,7 @@ async def test_only_reads_of_data_count_as_reads(watched: Watched, method: str) 
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_who_was_not_let_in_has_not_read(
+async def test_refused_requests_count_as_no_read(
     capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
     metrics, _ = await Watched(Answers(status), capsys).ask("GET")
@@ -127,7 +127,7 @@ async def test_who_was_not_let_in_has_not_read(
     assert metrics["answers_4xx_total"] == [1.0]
 
 
-async def test_what_is_no_stream_is_no_read_of_one(watched: Watched) -> None:
+async def test_requests_of_other_paths_count_as_no_read(watched: Watched) -> None:
     metrics, _ = await watched.ask("GET", "/health")
     assert "ds_requests_total" not in metrics
     assert "stream" not in metrics
@@ -158,7 +158,7 @@ async def test_the_first_request_is_a_cold_start(watched: Watched) -> None:
     assert "cold_starts_total" not in second
 
 
-async def test_what_came_of_appends_is_counted_once(watched: Watched) -> None:
+async def test_outcomes_of_appends_are_counted_once(watched: Watched) -> None:
     watched.outcomes.update(appended=2, lost=1)
     first, _ = await watched.ask("POST")
     second, _ = await watched.ask("POST")
@@ -168,8 +168,8 @@ async def test_what_came_of_appends_is_counted_once(watched: Watched) -> None:
 
 
 async def test_calls_to_dynamodb_are_counted_with_their_units(watched: Watched) -> None:
-    watched.observer.called(Call("PutItem", "ok", 1, 0.01, 0, 1.0))
-    watched.observer.called(Call("Query", "throttled", 3, 0.01, 0.5, 0))
+    watched.observer.record_call(Call("PutItem", "ok", 1, 0.01, 0, 1.0))
+    watched.observer.record_call(Call("Query", "throttled", 3, 0.01, 0.5, 0))
     metrics, _ = await watched.ask("POST")
     assert metrics["dynamodb_calls_total"] == [2.0]
     assert metrics["dynamodb_retries_total"] == [2.0]
@@ -178,7 +178,7 @@ async def test_calls_to_dynamodb_are_counted_with_their_units(watched: Watched) 
     assert metrics["dynamodb_throttled_total"] == [1.0]
 
 
-async def test_a_request_without_a_name_is_answered_with_the_one_in_the_log(
+async def test_a_request_without_an_id_gets_the_one_in_the_log(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     app = Answers(200)
@@ -220,13 +220,13 @@ async def test_a_request_leaves_nothing_in_the_lines_of_the_next(watched: Watche
 TRACED = """
 import asyncio
 from tests.unit.aws.test_observability import Answers, Context
-from tailrace.aws.runtime.observability import Observed, Observer
+from tailrace.aws.runtime.observability import ObservedApp, Observer
 from tailrace.settings import Settings
 
 async def main():
     async def send(message): pass
     scope = {"type": "http", "method": "GET", "path": "/ds/room", "query_string": b""}
-    app = Observed(Answers(200), Observer("http", Settings()), {})
+    app = ObservedApp(Answers(200), Observer("http", Settings()), {})
     await app({**scope, "aws.context": Context()}, None, send)
 
 asyncio.run(main())

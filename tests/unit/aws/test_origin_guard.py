@@ -1,4 +1,4 @@
-"""Who gets past the guard of a function, and what the application sees of them."""
+"""Requests that pass the guard of a function, as the application sees them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from tailrace.aws.edge.edge_token import derive_key, sign
-from tailrace.aws.edge.origin_guard import OriginGuard, origin_secret
-from tailrace.aws.edge.origin_secret import FixedSecret, StoredSecret
+from tailrace.aws.edge.origin_guard import OriginGuard, create_origin_secret
+from tailrace.aws.edge.origin_secret import ManagedOriginSecret, StaticOriginSecret
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
 from tailrace.web.asgi import Message, Receive, Scope, Send
@@ -27,10 +27,10 @@ class Inside:
 
 
 class Unreadable:
-    async def admits(self, shown: str) -> bool:
+    async def matches(self, shown: str) -> bool:
         raise StoreUnavailable(f"the origin secret cannot be read, {len(shown)} bytes shown")
 
-    async def verifies(self, shown: bytes, raw_path: bytes) -> bool:
+    async def verify_edge_token(self, shown: bytes, raw_path: bytes) -> bool:
         raise AssertionError((shown, raw_path))
 
 
@@ -45,15 +45,15 @@ async def ask(
     async def send(message: Message) -> None:
         said.append(message)
 
-    await guard({"type": kind, "headers": list(headers), **more}, receive, send)
+    await guard({"type": kind, "method": "GET", "headers": list(headers), **more}, receive, send)
     return said
 
 
 @pytest.mark.parametrize("shown", [b"", b"Secret", b"secret ", b"secre", b"secrets", b"\xff"])
-async def test_whoever_shows_another_secret_is_refused(shown: bytes) -> None:
+async def test_a_wrong_secret_is_refused(shown: bytes) -> None:
     inside = Inside()
     start, body = await ask(
-        OriginGuard(inside, FixedSecret("secret")), (b"x-tailrace-origin", shown)
+        OriginGuard(inside, StaticOriginSecret("secret")), (b"x-tailrace-origin", shown)
     )
     assert start["status"] == 403
     assert dict(start["headers"])[b"cache-control"] == b"no-store"
@@ -61,15 +61,15 @@ async def test_whoever_shows_another_secret_is_refused(shown: bytes) -> None:
     assert inside.asked == []
 
 
-async def test_whoever_shows_none_is_refused() -> None:
-    start, _ = await ask(OriginGuard(Inside(), FixedSecret("secret")))
+async def test_a_missing_secret_is_refused() -> None:
+    start, _ = await ask(OriginGuard(Inside(), StaticOriginSecret("secret")))
     assert start["status"] == 403
 
 
 async def test_the_application_sees_the_clients_host_and_not_the_secret() -> None:
     inside = Inside()
     await ask(
-        OriginGuard(inside, FixedSecret("secret")),
+        OriginGuard(inside, StaticOriginSecret("secret")),
         (b"host", b"id.lambda-url.eu-west-1.on.aws"),
         (b"x-forwarded-host", b"streams.example.com"),
         (b"x-tailrace-origin", b"secret"),
@@ -82,7 +82,7 @@ async def test_the_application_sees_the_clients_host_and_not_the_secret() -> Non
 async def test_the_application_sees_the_address_of_the_viewer_and_not_that_of_the_edge() -> None:
     inside = Inside()
     shown = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-viewer", b"2001:db8::7")
-    await ask(OriginGuard(inside, FixedSecret("secret")), *shown, client=("192.0.2.1", 443))
+    await ask(OriginGuard(inside, StaticOriginSecret("secret")), *shown, client=("192.0.2.1", 443))
     assert inside.asked[0]["client"] == ("2001:db8::7", 0)
     assert inside.asked[0]["headers"] == []
 
@@ -90,7 +90,7 @@ async def test_the_application_sees_the_address_of_the_viewer_and_not_that_of_th
 async def test_credentials_go_back_to_where_the_viewer_had_them() -> None:
     inside = Inside()
     await ask(
-        OriginGuard(inside, FixedSecret("secret")),
+        OriginGuard(inside, StaticOriginSecret("secret")),
         (b"x-tailrace-origin", b"secret"),
         (b"x-tailrace-authorization", b"Bearer token"),
         (b"x-tailrace-query", b"signed=a%2Fb&jid=c"),
@@ -104,10 +104,10 @@ async def test_credentials_go_back_to_where_the_viewer_had_them() -> None:
     assert scope["tailrace.edge_verified"] is False
 
 
-async def test_what_comes_as_authorization_has_not_passed_the_edge() -> None:
+async def test_a_direct_authorization_header_is_ignored() -> None:
     inside = Inside()
     shown = (b"x-tailrace-origin", b"secret"), (b"authorization", b"Bearer token")
-    await ask(OriginGuard(inside, FixedSecret("secret")), *shown)
+    await ask(OriginGuard(inside, StaticOriginSecret("secret")), *shown)
     assert inside.asked[0]["headers"] == []
 
 
@@ -115,11 +115,14 @@ EDGE_TOKEN = sign(derive_key(b"secret"), b"/v1/stream/a")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_a_reader_with_a_pass_was_checked_by_the_edge(method: str) -> None:
+async def test_a_valid_edge_token_marks_the_request_as_verified(method: str) -> None:
     inside = Inside()
     shown = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-edge-token", EDGE_TOKEN)
     await ask(
-        OriginGuard(inside, FixedSecret("secret")), *shown, method=method, raw_path=b"/v1/stream/a"
+        OriginGuard(inside, StaticOriginSecret("secret")),
+        *shown,
+        method=method,
+        raw_path=b"/v1/stream/a",
     )
     (scope,) = inside.asked
     assert scope["tailrace.edge_verified"] is True
@@ -138,19 +141,21 @@ async def test_a_reader_with_a_pass_was_checked_by_the_edge(method: str) -> None
         ("DELETE", b"/v1/stream/a", EDGE_TOKEN),
     ],
 )
-async def test_a_pass_for_anything_else_is_refused(method: str, path: bytes, shown: bytes) -> None:
+async def test_an_edge_token_for_another_request_is_refused(
+    method: str, path: bytes, shown: bytes
+) -> None:
     inside = Inside()
     headers = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-edge-token", shown)
-    guard = OriginGuard(inside, FixedSecret("secret"))
+    guard = OriginGuard(inside, StaticOriginSecret("secret"))
     start, _ = await ask(guard, *headers, method=method, raw_path=path)
     assert start["status"] == 403
     assert dict(start["headers"])[b"cache-control"] == b"no-store"
     assert inside.asked == []
 
 
-async def test_a_pass_is_worth_nothing_without_the_secret() -> None:
+async def test_an_edge_token_is_refused_without_the_secret() -> None:
     inside = Inside()
-    guard = OriginGuard(inside, FixedSecret("secret"))
+    guard = OriginGuard(inside, StaticOriginSecret("secret"))
     start, _ = await ask(
         guard, (b"x-tailrace-edge-token", EDGE_TOKEN), method="GET", raw_path=b"/v1/stream/a"
     )
@@ -158,7 +163,7 @@ async def test_a_pass_is_worth_nothing_without_the_secret() -> None:
     assert inside.asked == []
 
 
-async def test_a_secret_that_cannot_be_read_lets_nobody_in_and_asks_for_a_retry() -> None:
+async def test_requests_get_503_while_the_secret_cannot_be_read() -> None:
     inside = Inside()
     start, _ = await ask(OriginGuard(inside, Unreadable()), (b"x-tailrace-origin", b"secret"))
     assert start["status"] == 503
@@ -166,20 +171,25 @@ async def test_a_secret_that_cannot_be_read_lets_nobody_in_and_asks_for_a_retry(
     assert inside.asked == []
 
 
-async def test_the_lifespan_passes() -> None:
+async def test_the_guard_forwards_lifespan_events() -> None:
     inside = Inside()
-    await ask(OriginGuard(inside, FixedSecret("secret")), kind="lifespan")
+    await ask(OriginGuard(inside, StaticOriginSecret("secret")), kind="lifespan")
     assert len(inside.asked) == 1
 
 
 def test_a_function_without_a_secret_does_not_start() -> None:
     with pytest.raises(BadSetting, match="TAILRACE_ORIGIN_SECRET"):
-        origin_secret(Settings())
+        create_origin_secret(Settings())
 
 
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [("arn:aws:secretsmanager:eu-west-1:1:secret:x", StoredSecret), ("value", FixedSecret)],
+    [
+        ("arn:aws:secretsmanager:eu-west-1:1:secret:x", ManagedOriginSecret),
+        ("value", StaticOriginSecret),
+    ],
 )
-def test_an_arn_names_a_secret_and_anything_else_is_one(value: str, kind: type[Any]) -> None:
-    assert isinstance(origin_secret(Settings(origin_secret=value)), kind)
+def test_an_arn_is_resolved_and_other_values_are_the_secret_itself(
+    value: str, kind: type[Any]
+) -> None:
+    assert isinstance(create_origin_secret(Settings(origin_secret=value)), kind)

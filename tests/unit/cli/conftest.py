@@ -1,4 +1,4 @@
-"""A runner for the command line, and a tiny server that answers as a test says."""
+"""A runner for the command line, and a small server with planned answers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Answer:
 
 
 class Dropped(Answer):
-    """The connection ends without an answer."""
+    """The connection is closed without an answer."""
 
 
 @dataclass
 class Wire:
-    """Answers in order, and what was asked; what nobody planned gets a 418."""
+    """Planned answers in order, and the requests; an unplanned request gets a 418."""
 
     url: str
     answers: list[Answer] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Wire:
         return self
 
     @property
-    def asked(self) -> list[tuple[str, str]]:
+    def targets(self) -> list[tuple[str, str]]:
         return [(request.method, request.path) for request in self.requests]
 
 
@@ -107,13 +107,13 @@ def runner(url: str) -> Run:
 
 @pytest.fixture
 def run(wire: Wire) -> Run:
-    """The command line, with the tiny server as its `--url`."""
+    """The command line, with the small server as its `--url`."""
     return runner(wire.url)
 
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Waits of the test's own thread are recorded instead of waited."""
+    """Records the sleeps of the test's thread instead of sleeping."""
     waited: list[float] = []
     sleep, own = time.sleep, threading.get_ident()
 

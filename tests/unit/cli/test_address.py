@@ -3,13 +3,13 @@ from __future__ import annotations
 import click
 import pytest
 
-from tailrace.cli.address import at, locate
+from tailrace.cli.address import address_of, locate
 
 SERVER = "http://h:4437"
 
 
 @pytest.mark.parametrize(
-    ("given", "path"),
+    ("argument", "path"),
     [
         ("chat/room-1", "chat/room-1"),
         ("/chat/room-1", "chat/room-1"),
@@ -21,8 +21,8 @@ SERVER = "http://h:4437"
         ("\udcff", "%FF"),
     ],
 )
-def test_a_path_is_encoded_segment_by_segment(given: str, path: str) -> None:
-    assert locate(given, SERVER).url == f"{SERVER}/v1/stream/{path}"
+def test_a_path_is_encoded_segment_by_segment(argument: str, path: str) -> None:
+    assert locate(argument, SERVER).url == f"{SERVER}/v1/stream/{path}"
 
 
 def test_the_server_may_have_a_path_and_a_final_slash() -> None:
@@ -39,10 +39,10 @@ def test_the_server_may_have_a_path_and_a_final_slash() -> None:
         ("%41", f"{SERVER}/v1/stream/%41"),
     ],
 )
-def test_a_listed_path_gets_a_name_that_finds_it(path: str, name: str) -> None:
-    found = at(path, SERVER)
-    assert found.name == name
-    assert locate(name, SERVER).url == found.url == f"{SERVER}/v1/stream/{path}"
+def test_listed_path_gets_a_name_that_locates_it(path: str, name: str) -> None:
+    address = address_of(path, SERVER)
+    assert address.name == name
+    assert locate(name, SERVER).url == address.url == f"{SERVER}/v1/stream/{path}"
 
 
 @pytest.mark.parametrize("url", ["http://h/v1/stream/a%2Fb%20c", "https://u:p@h:1/x?token=1"])
@@ -50,13 +50,13 @@ def test_a_full_url_is_left_as_it_is(url: str) -> None:
     assert locate(url, SERVER).url == url
 
 
-def test_credentials_are_no_part_of_the_origin() -> None:
+def test_origin_excludes_credentials() -> None:
     assert locate("https://u:p@h:1/x", SERVER).origin == "https://h:1"
 
 
 @pytest.mark.parametrize(
-    "given", ["", "/", "a/../b", ".", "http://", "http://[x", "http://h:x/", "http://h/\x7f"]
+    "argument", ["", "/", "a/../b", ".", "http://", "http://[x", "http://h:x/", "http://h/\x7f"]
 )
-def test_what_names_no_stream_is_a_usage_error(given: str) -> None:
+def test_invalid_stream_names_are_usage_errors(argument: str) -> None:
     with pytest.raises(click.BadParameter):
-        locate(given, SERVER)
+        locate(argument, SERVER)

@@ -29,11 +29,11 @@ def sent(wire: Wire, header: str) -> list[str | None]:
     return [request.headers.get(header) for request in wire.requests if request.method == "POST"]
 
 
-def test_a_message_goes_with_the_streams_own_type(wire: Wire, run: Run) -> None:
+def test_message_is_sent_with_the_streams_content_type(wire: Wire, run: Run) -> None:
     wire.will(200, **TEXT).will(200, Stream_Next_Offset="5")
     result = run("append", "s", "-m", "hello")
     assert result.stdout == "appended 1 message (5 bytes) to s, next offset 5\n"
-    assert wire.asked == [("HEAD", "/v1/stream/s"), ("POST", "/v1/stream/s")]
+    assert wire.targets == [("HEAD", "/v1/stream/s"), ("POST", "/v1/stream/s")]
     assert bodies(wire) == [b"hello"]
     assert sent(wire, "Content-Type") == ["text/plain"]
 
@@ -54,7 +54,7 @@ def test_json_messages_are_one_array(wire: Wire, run: Run) -> None:
 
 
 @pytest.mark.parametrize("text", ["hello", "1,2", "1],[2", "", "NaN", "{"])
-def test_a_message_that_is_no_json_is_not_sent(wire: Wire, run: Run, text: str) -> None:
+def test_message_that_is_not_json_is_not_sent(wire: Wire, run: Run, text: str) -> None:
     wire.will(200, **JSON)
     result = run("append", "s", "-m", "1", "-m", text or "nope")
     assert result.exit_code == 2
@@ -75,7 +75,9 @@ def test_stdin_is_the_default_and_dash_names_it(wire: Wire, run: Run) -> None:
     assert bodies(wire) == [b"\x00\xff\r\n", b"\x01"]
 
 
-def test_a_file_of_bytes_goes_in_blocks_of_a_mebibyte(wire: Wire, run: Run, tmp_path: Path) -> None:
+def test_file_of_bytes_is_sent_in_blocks_of_a_mebibyte(
+    wire: Wire, run: Run, tmp_path: Path
+) -> None:
     data = bytes(range(256)) * 4096 * 2 + b"end"
     (tmp_path / "data").write_bytes(data)
     wire.will(200, **BYTES).will(200).will(200).will(200)
@@ -126,26 +128,28 @@ def test_retries_can_be_limited(wire: Wire, run: Run, waits: list[float]) -> Non
     assert (result.exit_code, len(bodies(wire)), waits) == (1, 1, [])
 
 
-def test_a_failure_on_the_way_tells_what_was_appended(wire: Wire, run: Run) -> None:
+def test_failure_reports_what_was_appended(wire: Wire, run: Run) -> None:
     wire.will(200, **JSON).will(200).will(409, Stream_Closed="true", Stream_Next_Offset="9")
     result = run("append", "s", "--lines", "--batch-lines", "2", stdin=b"1\n2\n3\n")
     assert result.exit_code == 4
     assert result.stderr == (
-        "tailrace: cannot append to 's': the stream is closed at 9 and takes no more appends;"
-        " 2 messages (5 bytes) before that were appended\n"
+        "tailrace: cannot append to 's': the stream is closed at 9 and accepts no more appends;"
+        " 2 messages (5 bytes) were appended before\n"
     )
 
 
-def test_a_line_that_is_no_json_is_named_and_the_ones_before_are_sent(wire: Wire, run: Run) -> None:
+def test_line_that_is_not_json_is_reported_after_earlier_lines_are_sent(
+    wire: Wire, run: Run
+) -> None:
     wire.will(200, **JSON).will(200)
     result = run("append", "s", "--lines", "--close", stdin=b"1\n2\n{oops\n4\n")
     assert result.exit_code == 2
     assert bodies(wire) == [b"[1,2]"]
     assert sent(wire, "Stream-Closed") == [None]
-    assert "line 3 is not JSON: {oops; 2 messages (5 bytes) before that" in result.stderr
+    assert "line 3 is not JSON: {oops; 2 messages (5 bytes) were appended before" in result.stderr
 
 
-def test_close_comes_with_the_last_batch(wire: Wire, run: Run) -> None:
+def test_close_is_sent_with_the_last_batch(wire: Wire, run: Run) -> None:
     wire.will(200, **JSON).will(200).will(200)
     result = run("append", "s", "--lines", "--close", "--batch-lines", "2", stdin=b"1\n2\n3\n4\n")
     assert bodies(wire) == [b"[1,2]", b"[3,4]"]
@@ -171,7 +175,7 @@ def test_seq_means_one_append(wire: Wire, run: Run) -> None:
     assert len(bodies(wire)) == 1
 
 
-def test_no_input_is_bad_input_but_no_lines_are_none(wire: Wire, run: Run) -> None:
+def test_empty_input_is_an_error_but_no_lines_are_not(wire: Wire, run: Run) -> None:
     wire.will(200, **BYTES).will(200, **BYTES)
     result = run("append", "s", stdin=b"")
     assert (result.exit_code, result.stderr) == (
@@ -206,6 +210,6 @@ def test_long_input_shows_its_progress_on_a_terminal(wire: Wire) -> None:
     os.close(stderr)
 
 
-def test_a_file_and_a_message_are_too_much(wire: Wire, run: Run) -> None:
+def test_file_and_message_exclude_each_other(wire: Wire, run: Run) -> None:
     result = run("append", "s", "-", "-m", "x")
     assert (result.exit_code, wire.requests) == (2, [])

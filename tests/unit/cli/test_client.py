@@ -28,12 +28,12 @@ def test_a_status_is_an_exit_code_and_is_not_retried(
     result = run("rm", "s", "--json")
     assert result.exit_code == exit_code
     assert result.stdout == ""
-    told = json.loads(result.stderr)["error"]
-    assert told["code"] == "SOME_CODE"
-    assert told["status"] == status
-    assert told["exit_code"] == exit_code
-    assert status == 404 or "cannot delete 's': " in told["message"]
-    assert status == 404 or "some reason" in told["message"]
+    failure = json.loads(result.stderr)["error"]
+    assert failure["code"] == "SOME_CODE"
+    assert failure["status"] == status
+    assert failure["exit_code"] == exit_code
+    assert status == 404 or "cannot delete 's': " in failure["message"]
+    assert status == 404 or "some reason" in failure["message"]
     assert (len(wire.requests), waits) == (1, [])
 
 
@@ -53,7 +53,7 @@ def test_an_error_in_plain_text_or_html_is_understood(wire: Wire, run: Run) -> N
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_what_may_pass_is_retried_with_growing_waits(
+def test_temporary_failures_are_retried_with_backoff(
     wire: Wire, run: Run, waits: list[float], status: int
 ) -> None:
     wire.will(status).will(status).will(204)
@@ -63,11 +63,13 @@ def test_what_may_pass_is_retried_with_growing_waits(
 
 
 @pytest.mark.usefixtures("waits")
-def test_a_failure_that_stays_is_told(wire: Wire, run: Run) -> None:
+def test_persistent_failure_is_reported(wire: Wire, run: Run) -> None:
     wire.will(503).will(503).will(503, error("STORE_UNAVAILABLE", "try later"))
     result = run("rm", "s")
     assert result.exit_code == 1
-    assert result.stderr == "tailrace: cannot delete 's': the server answered 503: try later\n"
+    assert (
+        result.stderr == "tailrace: cannot delete 's': the server responded with 503: try later\n"
+    )
 
 
 @pytest.mark.usefixtures("waits")
@@ -83,11 +85,11 @@ def test_retry_after_is_honoured_in_seconds_and_as_a_date(
     result = run("rm", "s")
     assert waits[0] == 7
     assert 17 < waits[1] <= 20
-    assert "trying again in 7 s" in result.stderr
+    assert "retrying in 7 s" in result.stderr
 
 
 @pytest.mark.parametrize(("value", "longest"), [("99999", 60), ("soon", 0.1), ("", 0.1)])
-def test_retry_after_is_bounded_and_may_be_nonsense(
+def test_retry_after_is_bounded_and_may_be_invalid(
     wire: Wire, run: Run, waits: list[float], value: str, longest: float
 ) -> None:
     wire.will(429, Retry_After=value).will(204)
@@ -96,7 +98,7 @@ def test_retry_after_is_bounded_and_may_be_nonsense(
 
 
 @pytest.mark.usefixtures("waits")
-def test_no_server_is_exit_5_and_says_where_it_was_looked_for(run: Run) -> None:
+def test_unreachable_server_is_exit_5_and_is_named(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     result = run("ls", "--url", f"http://u:secret@127.0.0.1:{port}")
@@ -108,7 +110,7 @@ def test_no_server_is_exit_5_and_says_where_it_was_looked_for(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("waits")
-def test_what_does_not_speak_http_is_exit_5(run: Run) -> None:
+def test_server_that_does_not_speak_http_is_exit_5(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         mute.listen(0)
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
@@ -125,7 +127,7 @@ def test_what_does_not_speak_http_is_exit_5(run: Run) -> None:
         thread.join()
 
 
-def test_the_token_travels_as_a_bearer(wire: Wire, run: Run) -> None:
+def test_token_is_sent_as_a_bearer_token(wire: Wire, run: Run) -> None:
     wire.will(204).will(204).will(204)
     run("rm", "s")
     run("rm", "s", "--token", "abc")
@@ -137,4 +139,4 @@ def test_the_token_travels_as_a_bearer(wire: Wire, run: Run) -> None:
 def test_a_full_url_keeps_its_encoding_and_query(wire: Wire, run: Run) -> None:
     wire.will(200, b"x", Stream_Up_To_Date="true")
     run("read", f"{wire.url}/v1/stream/a%2Fb?key=1")
-    assert wire.asked == [("GET", "/v1/stream/a%2Fb?key=1&offset=-1")]
+    assert wire.targets == [("GET", "/v1/stream/a%2Fb?key=1&offset=-1")]

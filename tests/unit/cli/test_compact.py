@@ -60,7 +60,7 @@ def test_a_summary_says_what_was_moved(data: Path) -> None:
     assert compact(data).stdout == "nothing to move\n"
 
 
-def test_json_is_for_machines(data: Path) -> None:
+def test_json_output(data: Path) -> None:
     expected = {"streams": 2, "entries": 8, "bytes": 4060, "segments": 4, "failed": []}
     assert json.loads(compact(data, "--json").stdout) == expected
     assert json.loads(compact(data, "--json").stdout) == {
@@ -69,7 +69,7 @@ def test_json_is_for_machines(data: Path) -> None:
     }
 
 
-def test_everything_is_there_afterwards_and_no_file_is_left(data: Path) -> None:
+def test_compaction_keeps_all_data_and_removes_files(data: Path) -> None:
     async def contents() -> list[bytes]:
         async with opened(data) as streams:
             views = [await streams.view(path, 0) for path in "abc"]
@@ -82,7 +82,7 @@ def test_everything_is_there_afterwards_and_no_file_is_left(data: Path) -> None:
     assert asyncio.run(contents()) == before
 
 
-def test_long_work_says_how_far_it_is(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_compaction_reports_progress(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "PAUSE", 0)
     lines = compact(data).stderr.splitlines()
     assert len(lines) == 4
@@ -90,7 +90,7 @@ def test_long_work_says_how_far_it_is(data: Path, monkeypatch: pytest.MonkeyPatc
     assert compact(data, "--json").stderr == ""
 
 
-def test_the_data_of_a_running_server_is_left_alone(data: Path) -> None:
+def test_data_of_a_running_server_is_not_touched(data: Path) -> None:
     async def try_it() -> Result:
         async with opened(data):
             return await asyncio.to_thread(compact, data, "--json")
@@ -103,10 +103,12 @@ def test_the_data_of_a_running_server_is_left_alone(data: Path) -> None:
     assert not list(data.glob("segments/*/*"))
 
 
-def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_missing_directory_is_not_created(tmp_path: Path) -> None:
     result = compact(tmp_path / "none")
     assert result.exit_code == 3
-    assert result.stderr == f"tailrace: there is no data directory '{tmp_path / 'none'}'\n"
+    assert result.stderr == (
+        f"tailrace: data directory '{tmp_path / 'none'}' does not exist; check --data\n"
+    )
     assert not (tmp_path / "none").exists()
 
 

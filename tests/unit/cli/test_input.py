@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.cli.input import Piece, lines
+from tailrace.cli.input import Batch, batch_lines
 from tailrace.log.content import Mode
 from tailrace.log.json_mode import split
 
@@ -21,40 +21,40 @@ def pipe() -> Iterator[tuple[io.BufferedReader, int]]:
         yield source, writing
 
 
-def batches(source: io.BufferedReader, mode: Mode = Mode.TEXT) -> Iterator[Piece]:
-    return lines(source, mode, "input", most_bytes=100, most_lines=100)
+def batches(source: io.BufferedReader, mode: Mode = Mode.TEXT) -> Iterator[Batch]:
+    return batch_lines(source, mode, "input", most_bytes=100, most_lines=100)
 
 
 def test_a_line_is_passed_on_while_the_pipe_stays_open(
     pipe: tuple[io.BufferedReader, int],
 ) -> None:
     source, writing = pipe
-    found = batches(source)
+    received = batches(source)
     os.write(writing, b"one\ntwo\nunfinished")
-    assert next(found) == Piece(b"one\ntwo\n", 2, 8, last=False)
+    assert next(received) == Batch(b"one\ntwo\n", 2, 8, last=False)
     os.write(writing, b" line\n")
-    assert next(found) == Piece(b"unfinished line\n", 1, 16, last=False)
+    assert next(received) == Batch(b"unfinished line\n", 1, 16, last=False)
     os.close(writing)
-    assert list(found) == []
+    assert list(received) == []
 
 
-def test_an_end_that_is_there_already_shows_in_the_last_batch(
+def test_known_end_of_input_marks_the_last_batch(
     pipe: tuple[io.BufferedReader, int],
 ) -> None:
     source, writing = pipe
     os.write(writing, b"one\ntwo")
     os.close(writing)
-    assert list(batches(source)) == [Piece(b"one\ntwo\n", 2, 8, last=True)]
+    assert list(batches(source)) == [Batch(b"one\ntwo\n", 2, 8, last=True)]
 
 
-def test_lines_gather_while_nobody_asks(pipe: tuple[io.BufferedReader, int]) -> None:
+def test_lines_are_batched_between_reads(pipe: tuple[io.BufferedReader, int]) -> None:
     source, writing = pipe
-    found = batches(source)
+    received = batches(source)
     os.write(writing, b"0\n")
-    next(found)
+    next(received)
     for _ in range(39):
         os.write(writing, b"1\n")
-    assert next(found).messages == 39
+    assert next(received).messages == 39
     os.close(writing)
 
 
@@ -68,7 +68,7 @@ def test_a_long_line_arrives_whole(pipe: tuple[io.BufferedReader, int]) -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    assert b"".join(piece.body for piece in batches(source)) == line + b"\n"
+    assert b"".join(batch.body for batch in batches(source)) == line + b"\n"
     thread.join()
 
 
@@ -79,23 +79,23 @@ def test_a_long_line_arrives_whole(pipe: tuple[io.BufferedReader, int]) -> None:
     st.integers(1, 5),
     st.booleans(),
 )
-def test_text_lines_add_up_and_keep_the_limits(
+def test_text_lines_are_complete_and_within_the_limits(
     texts: list[bytes], most_bytes: int, most_lines: int, ended: bool
 ) -> None:
     whole = b"".join(text + b"\n" for text in texts)
     given_text = whole if ended or not texts or not texts[-1] else whole[:-1]
     source = io.BytesIO(given_text)
-    pieces = list(lines(source, Mode.TEXT, "-", most_bytes=most_bytes, most_lines=most_lines))
-    assert b"".join(piece.body for piece in pieces) == whole
-    assert sum(piece.size for piece in pieces) == len(whole)
-    assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True] * bool(pieces)
-    for piece in pieces:
-        assert 1 <= piece.messages <= most_lines
-        assert len(piece.body) <= most_bytes or piece.messages == 1
+    batchs = list(batch_lines(source, Mode.TEXT, "-", most_bytes=most_bytes, most_lines=most_lines))
+    assert b"".join(batch.body for batch in batchs) == whole
+    assert sum(batch.size for batch in batchs) == len(whole)
+    assert [batch.last for batch in batchs] == [False] * (len(batchs) - 1) + [True] * bool(batchs)
+    for batch in batchs:
+        assert 1 <= batch.messages <= most_lines
+        assert len(batch.body) <= most_bytes or batch.messages == 1
 
 
 def test_json_lines_keep_their_text() -> None:
     texts = [b"12345678901234567890", b"1.50", b'{"a":1,"a":2}', b'"\\u00e9"', b"[ 1 ]"]
     source = io.BytesIO(b"\xef\xbb\xbf" + b"\r\n".join(texts) + b"\r\n  \r\n")
-    pieces = list(lines(source, Mode.JSON, "-", most_bytes=30, most_lines=10))
-    assert [text for piece in pieces for text in split(piece.body[1:-1])] == texts
+    batchs = list(batch_lines(source, Mode.JSON, "-", most_bytes=30, most_lines=10))
+    assert [text for batch in batchs for text in split(batch.body[1:-1])] == texts

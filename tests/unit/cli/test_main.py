@@ -102,14 +102,14 @@ def test_wrong_usage_is_one_line_and_exit_2(args: list[str], message: str, comma
     assert result.stdout == ""
 
 
-def test_a_url_that_is_none_is_said_to_be_none() -> None:
+def test_invalid_url_is_reported() -> None:
     result = CliRunner().invoke(main, ["read", "s", "--url", "ftp://x"], prog_name="tailrace")
     assert result.exit_code == Exit.USAGE
     assert "'--url'" in result.stderr
     assert "'ftp://x' is not a URL such as http://127.0.0.1:4437" in result.stderr
 
 
-def test_wrong_usage_is_json_when_json_was_asked_for() -> None:
+def test_wrong_usage_is_json_with_json() -> None:
     result = CliRunner().invoke(main, ["read", "--json"], prog_name="tailrace")
     assert json.loads(result.stderr)["error"] == {
         "code": "USAGE",
@@ -118,9 +118,9 @@ def test_wrong_usage_is_json_when_json_was_asked_for() -> None:
     }
 
 
-def test_an_interrupt_is_exit_130_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_is_exit_130_without_output(monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt = Mock(side_effect=KeyboardInterrupt)
-    monkeypatch.setattr("tailrace.cli.client.Client.stream", interrupt)
+    monkeypatch.setattr("tailrace.cli.client.CommandClient.locate", interrupt)
     result = CliRunner().invoke(main, ["read", "s"])
     assert (result.exit_code, result.output) == (130, "")
 

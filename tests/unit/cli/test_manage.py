@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tests.unit.cli.conftest import Run, Wire
 
 
-def test_create_sends_what_was_given(wire: Wire, run: Run, tmp_path: Path) -> None:
+def test_create_sends_its_options(wire: Wire, run: Run, tmp_path: Path) -> None:
     (tmp_path / "first").write_bytes(b"[1]")
     wire.will(201, Content_Type="application/json", Stream_Next_Offset="1")
     result = run(
@@ -25,10 +25,10 @@ def test_create_sends_what_was_given(wire: Wire, run: Run, tmp_path: Path) -> No
     assert request.headers["Stream-Closed"] == "true"
 
 
-def test_create_leaves_out_what_was_not_given(wire: Wire, run: Run) -> None:
+def test_create_omits_unset_options(wire: Wire, run: Run) -> None:
     wire.will(200, Content_Type="application/octet-stream")
     result = run("create", "s")
-    assert result.stdout == "s is already there with the same settings\n"
+    assert result.stdout == "s already exists with the same settings\n"
     names = {name.lower() for name in wire.requests[0].headers}
     assert not {"content-type", "stream-ttl", "stream-expires-at", "stream-closed"} & names
 
@@ -47,14 +47,14 @@ def test_create_as_json(wire: Wire, run: Run) -> None:
     }
 
 
-def test_a_name_that_is_no_utf_8_is_shown_escaped(wire: Wire, run: Run) -> None:
+def test_name_that_is_not_utf_8_is_shown_escaped(wire: Wire, run: Run) -> None:
     wire.will(204).will(204)
     assert run("rm", "\udcff").stdout == "deleted \\udcff\n"
     assert json.loads(run("rm", "\udcff", "--json").stdout)["stream"] == "\udcff"
-    assert wire.asked == [("DELETE", "/v1/stream/%FF")] * 2
+    assert wire.targets == [("DELETE", "/v1/stream/%FF")] * 2
 
 
-def test_a_stream_with_other_settings_is_a_conflict_with_a_way_out(wire: Wire, run: Run) -> None:
+def test_stream_with_other_settings_is_a_conflict_with_a_fix(wire: Wire, run: Run) -> None:
     wire.will(409, b"it differs")
     result = run("create", "s")
     assert result.exit_code == 4
@@ -83,8 +83,8 @@ def test_info_shows_the_metadata(wire: Wire, run: Run, name: str) -> None:
 
 def test_info_as_json(wire: Wire, run: Run) -> None:
     wire.will(200, Content_Type="text/plain", Stream_Next_Offset="7", Stream_Closed="true")
-    told = json.loads(run("info", "s", "--json").stdout)
-    assert (told["next_offset"], told["closed"], told["ttl"]) == ("7", True, None)
+    output = json.loads(run("info", "s", "--json").stdout)
+    assert (output["next_offset"], output["closed"], output["ttl"]) == ("7", True, None)
 
 
 def test_close_sends_no_body(wire: Wire, run: Run) -> None:
@@ -98,26 +98,26 @@ def test_rm(wire: Wire, run: Run) -> None:
     wire.will(204).will(204)
     assert run("rm", "s").stdout == "deleted s\n"
     assert json.loads(run("rm", "s", "--json").stdout)["deleted"] is True
-    assert wire.asked == [("DELETE", "/v1/stream/s")] * 2
+    assert wire.targets == [("DELETE", "/v1/stream/s")] * 2
 
 
 def test_fork_names_its_source_by_encoded_path(wire: Wire, run: Run) -> None:
     wire.will(201, Content_Type="text/plain")
     assert run("fork", "a b", "c", "--at", "3_4", "--sub-offset", "2").exit_code == 0
     headers = wire.requests[0].headers
-    assert wire.asked == [("PUT", "/v1/stream/c")]
+    assert wire.targets == [("PUT", "/v1/stream/c")]
     assert headers["Stream-Forked-From"] == "/v1/stream/a%20b"
     assert (headers["Stream-Fork-Offset"], headers["Stream-Fork-Sub-Offset"]) == ("3_4", "2")
 
 
-def test_a_missing_source_is_what_is_missing(wire: Wire, run: Run) -> None:
+def test_missing_source_is_reported(wire: Wire, run: Run) -> None:
     wire.will(404)
     result = run("fork", "from", "to")
     assert result.exit_code == 3
     assert "no stream at 'from'" in result.stderr
 
 
-def test_a_fork_stays_on_its_server(wire: Wire, run: Run) -> None:
+def test_fork_on_another_server_is_refused(wire: Wire, run: Run) -> None:
     assert run("fork", "http://elsewhere/v1/stream/a", "b").exit_code == 2
     assert wire.requests == []
 
@@ -161,7 +161,7 @@ def test_ls_as_json_is_a_line_per_stream(wire: Wire, run: Run) -> None:
 def test_ls_encodes_the_prefix_as_paths_are_listed(wire: Wire, run: Run) -> None:
     wire.will(200, page())
     run("ls", "my room/ü:")
-    assert wire.asked == [("GET", "/v1/streams?limit=1000&prefix=my%2520room%2F%25C3%25BC%3A")]
+    assert wire.targets == [("GET", "/v1/streams?limit=1000&prefix=my%2520room%2F%25C3%25BC%3A")]
 
 
 def test_ls_of_nothing_prints_nothing_to_stdout(wire: Wire, run: Run) -> None:
@@ -174,8 +174,8 @@ def test_ls_of_nothing_prints_nothing_to_stdout(wire: Wire, run: Run) -> None:
 @pytest.mark.parametrize(
     "body", [b"<html>", b"[]", b"{}", b'{"streams":[]}', b'{"streams":[1],"next":null}']
 )
-def test_what_is_no_list_is_said_to_be_none(wire: Wire, run: Run, body: bytes) -> None:
+def test_malformed_listing_is_reported(wire: Wire, run: Run, body: bytes) -> None:
     wire.will(200, body)
     result = run("ls")
     assert result.exit_code == 1
-    assert "did not answer with a list of streams" in result.stderr
+    assert "did not return a list of streams" in result.stderr

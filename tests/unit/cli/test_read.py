@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.cli.reading import last_lines
+from tailrace.cli.reading import take_last_lines
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Run, Wire
@@ -39,7 +39,7 @@ def process(*args: str) -> subprocess.Popen[bytes]:
     )
 
 
-def test_chunks_are_followed_and_printed_byte_for_byte(wire: Wire, run: Run) -> None:
+def test_chunks_are_read_and_printed_byte_for_byte(wire: Wire, run: Run) -> None:
     wire.will(200, b"\x00a\r\n", Stream_Next_Offset="1_4", **BYTES)
     wire.will(200, b"\xff", Stream_Next_Offset="2_5", **END, **BYTES)
     assert run("read", "s").stdout_bytes == b"\x00a\r\n\xff"
@@ -78,8 +78,8 @@ def test_json_output_of_bytes(
     wire: Wire, run: Run, headers: dict[str, str], body: bytes, content: dict[str, str]
 ) -> None:
     wire.will(200, body, Stream_Next_Offset="1", **END, **headers)
-    told = json.loads(run("read", "s", "--json").stdout)
-    assert told == {"next_offset": "1", "up_to_date": True, "closed": False, **content}
+    output = json.loads(run("read", "s", "--json").stdout)
+    assert output == {"next_offset": "1", "up_to_date": True, "closed": False, **content}
 
 
 def test_a_server_that_makes_no_progress_ends_the_read(wire: Wire, run: Run) -> None:
@@ -125,11 +125,11 @@ def test_tail_prints_the_last_messages_first(wire: Wire, run: Run) -> None:
         (b"a\n\n", 1, b"\n"),
     ],
 )
-def test_last_lines(text: bytes, count: int, last: bytes) -> None:
-    assert last_lines(text, count) == last
+def test_take_last_lines(text: bytes, count: int, last: bytes) -> None:
+    assert take_last_lines(text, count) == last
 
 
-def test_tail_reconnects_from_where_it_was(wire: Wire, run: Run, waits: list[float]) -> None:
+def test_tail_reconnects_and_continues(wire: Wire, run: Run, waits: list[float]) -> None:
     wire.will(200, b"", Stream_Next_Offset="3", **END, **TEXT)
     for _ in range(6):
         wire.will_drop().will(503)
@@ -155,14 +155,14 @@ def test_tail_does_not_spin_when_the_server_does_not_wait(
     assert waits == [1.0]
 
 
-def test_json_tail_tells_the_start_and_the_end(wire: Wire, run: Run) -> None:
+def test_json_tail_prints_the_start_and_the_end(wire: Wire, run: Run) -> None:
     wire.will(200, b"[]", Stream_Next_Offset="3", **END, **JSON)
     wire.will(204, Stream_Next_Offset="3", **CLOSED)
-    told = [json.loads(line) for line in run("tail", "s", "--json").stdout.splitlines()]
-    assert [(line["messages"], line["closed"]) for line in told] == [([], False), ([], True)]
+    output = [json.loads(line) for line in run("tail", "s", "--json").stdout.splitlines()]
+    assert [(line["messages"], line["closed"]) for line in output] == [([], False), ([], True)]
 
 
-def test_a_reader_that_leaves_ends_the_read_quietly(wire: Wire) -> None:
+def test_closed_pipe_ends_the_read_quietly(wire: Wire) -> None:
     for _ in range(20):
         wire.will(200, b"x" * (1 << 20), Stream_Next_Offset=str(time.monotonic()), **BYTES)
     reading = process("read", "s", "--url", wire.url)

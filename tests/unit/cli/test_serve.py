@@ -52,7 +52,7 @@ def test_no_flags_are_the_defaults(served: list[Settings]) -> None:
     assert served == [Settings()]
 
 
-def test_a_flag_beats_the_environment(served: list[Settings]) -> None:
+def test_flag_overrides_the_environment(served: list[Settings]) -> None:
     result = invoke("--port", "1", TAILRACE_PORT="2", TAILRACE_HOST="::1")
     assert result.exit_code == 0
     assert served == [Settings(port=1, host="::1")]

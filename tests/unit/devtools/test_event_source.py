@@ -36,6 +36,6 @@ def test_a_record_passes_where_every_key_of_the_pattern_does(
     assert matches(pattern, RECORD) is passes
 
 
-def test_a_rule_that_is_not_known_is_no_silent_yes() -> None:
+def test_unknown_filter_rules_are_refused() -> None:
     with pytest.raises(NotImplementedError):
         matches({"eventName": [{"numeric": [">", 1]}]}, RECORD)

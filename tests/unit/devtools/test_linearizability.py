@@ -89,7 +89,7 @@ def spoil(
     final: Final = FINAL,
     incarnations: Mapping[Incarnation, Final] | None = None,
 ) -> str:
-    """What the check says of the good history with events replaced, left out and added."""
+    """The verdict on the good history with events replaced, left out and added."""
     changes = changes or {}
     events = [kept for e in GOOD if (kept := changes.get(e, e)) is not None]
     return complaint([*events, *more], incarnations or {Incarnation(S): final})
@@ -108,11 +108,11 @@ def content(*bodies: bytes, closed: bool = True) -> Final:
 # Right ones
 
 
-def test_nothing_passes() -> None:
+def test_an_empty_history_is_valid() -> None:
     check(History(), {})
 
 
-def test_the_good_history_passes() -> None:
+def test_a_correct_history_is_valid() -> None:
     check(History(GOOD), {Incarnation(S): FINAL})
 
 
@@ -120,7 +120,7 @@ def test_the_order_of_recording_does_not_matter() -> None:
     check(History(reversed(GOOD)), {Incarnation(S): FINAL})
 
 
-def test_what_is_unknown_may_be_there_or_not() -> None:
+def test_appends_with_unknown_outcome_may_be_stored_or_not() -> None:
     lost = replace(P1, outcome=Unknown())
     for bodies in (BODIES, (*BODIES, b"<lost>"), BODIES[:3], (*BODIES[:2], b"<lost>")):
         check(History([A, P0, LOST, BB, lost]), {Incarnation(S): content(*bodies, closed=False)})
@@ -200,52 +200,52 @@ def test_a_delete_that_is_not_done_may_be_at_any_time() -> None:
 # Every rule
 
 
-def test_a_lost_append_is_caught() -> None:
+def test_a_lost_append_is_detected() -> None:
     said = spoil(final=content(*BODIES[:3]))
     assert "acknowledged, but not in Incarnation(stream='s', id=0)" in said
     assert str(P1) in said
 
 
-def test_a_lost_append_that_was_acknowledged_as_a_duplicate_is_caught() -> None:
+def test_a_lost_append_that_was_acknowledged_as_a_duplicate_is_detected() -> None:
     said = spoil({P0_LOST: None}, final=content(b"<a>", b"<bb>", b"<p1>"))
     assert f"acknowledged, but not in Incarnation(stream='s', id=0)\n    {P0}" in said
 
 
 @pytest.mark.parametrize("body", [b"<a>", b"<lost>"])
-def test_an_append_that_is_there_twice_is_caught(body: bytes) -> None:
+def test_an_append_that_is_there_twice_is_detected(body: bytes) -> None:
     sent = A if body == b"<a>" else LOST
     said = spoil(final=content(*BODIES, body, body))
     assert "stored in slots" in said
     assert str(sent) in said
 
 
-def test_a_body_that_nobody_sent_is_caught() -> None:
+def test_a_body_that_was_never_sent_is_detected() -> None:
     assert "slot 4 of Incarnation(stream='s', id=0) holds what nobody sent to it: b'<x>'" in spoil(
         final=content(*BODIES, b"<x>")
     )
 
 
-def test_a_torn_body_is_caught() -> None:
+def test_a_torn_body_is_detected() -> None:
     assert "a part of an append: b'<la'" in spoil(final=Final(CONTENT + b"<la", at(*BODIES), True))
 
 
-def test_an_end_that_is_not_the_contents_is_caught() -> None:
+def test_an_end_that_is_not_the_contents_is_detected() -> None:
     assert "but says" in spoil(final=Final(CONTENT, at(*BODIES[:3]), True))
 
 
-def test_a_rejected_append_that_was_stored_is_caught() -> None:
+def test_a_rejected_append_that_was_stored_is_detected() -> None:
     said = spoil(final=content(*BODIES, b"<late>"))
     assert f"rejected, but stored in slot 4\n    {TOO_LATE}" in said
 
 
-def test_an_acknowledgement_with_a_wrong_offset_is_caught() -> None:
+def test_an_acknowledgement_with_a_wrong_offset_is_detected() -> None:
     for wrong in (at(), at(b"<p0>", b"<a>"), "0000000000000001_0000000000000004"):
         spoiled = replace(A, outcome=Acknowledged(wrong))
         assert f"the append ends at {at(b'<a>')}\n    {spoiled}" in spoil({A: spoiled})
 
 
 @pytest.mark.parametrize("wrong", [at(b"<a>"), at(*BODIES, b"<x>")])
-def test_a_duplicate_with_an_offset_that_never_was_is_caught(wrong: str) -> None:
+def test_a_duplicate_with_an_offset_that_never_was_is_detected(wrong: str) -> None:
     spoiled = replace(P0, outcome=Duplicate(wrong))
     assert f"the append ends at {at(*BODIES[:2])}\n    {spoiled}" in spoil({P0: spoiled})
 
@@ -262,7 +262,7 @@ def test_a_duplicate_with_an_offset_that_never_was_is_caught(wrong: str) -> None
         [(0, 0), (1, 0), (0, 1)],
     ],
 )
-def test_a_producer_out_of_sequence_is_caught(order: list[tuple[int, int]]) -> None:
+def test_a_producer_out_of_sequence_is_detected(order: list[tuple[int, int]]) -> None:
     sent: list[Event] = [
         append(b"<%d>" % n, (0, 9), Unknown(), producer=Producer("p", *who))
         for n, who in enumerate(order)
@@ -273,7 +273,7 @@ def test_a_producer_out_of_sequence_is_caught(order: list[tuple[int, int]]) -> N
     assert str(sent[-1]) in said
 
 
-def test_an_order_against_time_is_caught() -> None:
+def test_an_order_against_time_is_detected() -> None:
     first = append(b"<1>", (1, 2), Acknowledged(at(b"<2>", b"<1>")))
     between = append(b"<u>", (1, 2), Unknown())
     second = append(b"<2>", (3, 4), Acknowledged(at(b"<2>")))
@@ -295,71 +295,71 @@ def test_an_order_against_time_is_caught() -> None:
         (b"<p0>",),
     ],
 )
-def test_a_read_of_what_is_not_there_is_caught(bodies: tuple[bytes, ...]) -> None:
+def test_a_read_of_missing_content_is_detected(bodies: tuple[bytes, ...]) -> None:
     spoiled = read(*bodies, times=(6, 10), up_to_date=False)
     said = spoil({EARLY: spoiled})
     assert f"saw what is not there in Incarnation(stream='s', id=0)\n    {spoiled}" in said
 
 
-def test_a_read_with_a_wrong_next_offset_is_caught() -> None:
+def test_a_read_with_a_wrong_next_offset_is_detected() -> None:
     for wrong in (at(b"<a>"), at(*BODIES), "0000000000000002_0000000000000006"):
         spoiled = replace(EARLY, next_offset=wrong)
         assert f"what was seen ends at {at(*BODIES[:2])}\n    {spoiled}" in spoil({EARLY: spoiled})
 
 
-def test_a_read_that_skips_is_caught() -> None:
+def test_a_read_that_skips_is_detected() -> None:
     spoiled = replace(NOT_YET, bodies=())
     assert f"went on without having seen anything\n    {spoiled}" in spoil({NOT_YET: spoiled})
 
 
-def test_a_read_that_gets_nowhere_is_caught() -> None:
+def test_a_read_that_gets_nowhere_is_detected() -> None:
     spoiled = replace(NOT_YET, bodies=(), next_offset=START)
     said = spoil({NOT_YET: spoiled})
     assert f"saw nothing, but was told that there is more\n    {spoiled}" in said
 
 
-def test_a_read_up_to_date_that_lacks_an_acknowledged_append_is_caught() -> None:
+def test_an_up_to_date_read_that_lacks_an_acknowledged_append_is_detected() -> None:
     stale = read(b"<a>", b"<p0>", b"<bb>", times=(15.5, 17))
     assert f"up to date, but lacks what was known\n    {stale}\n    {P1}" in spoil({}, stale)
 
 
-def test_a_read_up_to_date_that_lacks_what_another_read_saw_is_caught() -> None:
+def test_an_up_to_date_read_that_lacks_data_of_an_earlier_read_is_detected() -> None:
     seen = read(*BODIES[:3], times=(12, 13.5))
     stale = read(b"<a>", b"<p0>", times=(14, 15))
     said = spoil({}, seen, stale)
     assert f"up to date, but lacks what was known\n    {stale}\n    {seen}" in said
 
 
-def test_an_append_after_a_close_is_caught() -> None:
+def test_an_append_after_a_close_is_detected() -> None:
     after = append(b"<x>", (21, 24), Unknown())
     said = spoil({LATE: None}, after, final=content(*BODIES, b"<x>"))
     assert f"stored after the close\n    {after}\n    {CLOSE}" in said
 
 
-def test_an_append_after_an_append_that_closed_is_caught() -> None:
+def test_an_append_after_an_append_that_closed_is_detected() -> None:
     closing = replace(P1, close=True)
     after = append(b"<x>", (16, 18), Unknown())
     said = spoil({P1: closing, CLOSE: None, LATE: None}, after, final=content(*BODIES, b"<x>"))
     assert f"stored after the close\n    {after}\n    {closing}" in said
 
 
-def test_a_close_that_is_not_at_the_end_is_caught() -> None:
+def test_a_close_that_is_not_at_the_end_is_detected() -> None:
     said = spoil({LATE: None}, final=content(*BODIES, b"<lost>"))
     assert "closed, but Incarnation(stream='s', id=0) ends at" in said
     assert str(CLOSE) in said
 
 
-def test_a_close_that_is_lost_is_caught() -> None:
+def test_a_close_that_is_lost_is_detected() -> None:
     said = spoil({LATE: None, TOO_LATE: None}, final=content(*BODIES, closed=False))
     assert f"acknowledged, but Incarnation(stream='s', id=0) is open\n    {CLOSE}" in said
 
 
-def test_a_close_by_nobody_is_caught() -> None:
+def test_a_close_that_was_never_sent_is_detected() -> None:
     said = spoil({CLOSE: None, LATE: None, TOO_LATE: None})
     assert "Incarnation(stream='s', id=0) is closed, but nobody closed it" in said
 
 
-def test_a_read_that_says_closed_of_an_open_stream_is_caught() -> None:
+def test_a_read_that_reports_an_open_stream_as_closed_is_detected() -> None:
     lost = replace(CLOSE, outcome=Unknown())
     said = spoil({CLOSE: lost, TOO_LATE: None}, final=content(*BODIES, closed=False))
     assert f"said closed, but Incarnation(stream='s', id=0) is open\n    {LATE}" in said
@@ -373,43 +373,43 @@ def test_a_read_that_says_closed_of_an_open_stream_is_caught() -> None:
     ],
     ids=["offset", "up to date"],
 )
-def test_a_read_that_says_closed_before_the_end_is_caught(early: Read) -> None:
+def test_a_read_that_reports_a_close_before_the_end_is_detected(early: Read) -> None:
     said = spoil({}, early)
     assert f"said closed, but Incarnation(stream='s', id=0) ends at {at(*BODIES)}" in said
     assert str(early) in said
 
 
-def test_a_read_that_says_closed_before_anybody_closed_is_caught() -> None:
+def test_a_read_that_reports_a_close_before_any_close_is_detected() -> None:
     early = read(*BODIES, times=(14, 15), closed=True)
     assert f"said closed before anybody closed\n    {early}" in spoil({}, early)
 
 
-def test_a_read_that_does_not_say_closed_is_caught() -> None:
+def test_a_read_that_does_not_report_a_close_is_detected() -> None:
     spoiled = replace(LATE, closed=False)
     said = spoil({LATE: spoiled})
     assert f"at the end, but not told that it is closed\n    {spoiled}\n    {CLOSE}" in said
 
 
-def test_a_rejection_as_closed_of_an_open_stream_is_caught() -> None:
+def test_a_rejection_as_closed_of_an_open_stream_is_detected() -> None:
     spoiled = replace(TOO_LATE, invoked=14, returned=15)
     said = spoil({TOO_LATE: spoiled})
     assert f"rejected as closed, but nobody closed\n    {spoiled}" in said
 
 
-def test_a_rejection_for_a_gap_that_is_not_there_is_caught() -> None:
+def test_a_rejection_for_a_gap_that_is_not_there_is_detected() -> None:
     spoiled = replace(P1, outcome=Rejected("PRODUCER_GAP"))
     said = spoil({P1: spoiled}, final=content(*BODIES[:3]))
     assert f"rejected for a gap that is not there\n    {spoiled}\n    {P0}" in said
 
 
-def test_a_rejection_as_fenced_by_nobody_is_caught() -> None:
+def test_a_rejection_as_fenced_without_a_newer_epoch_is_detected() -> None:
     spoiled = replace(P1, outcome=Rejected("PRODUCER_FENCED"))
     newer = append(b"<n>", (16, 17), Unknown(), producer=Producer("p", 1, 0))
     said = spoil({P1: spoiled}, newer, final=content(*BODIES[:3]))
     assert f"rejected as fenced, but nobody took over\n    {spoiled}" in said
 
 
-def test_a_rejection_as_missing_of_a_stream_that_is_there_is_caught() -> None:
+def test_a_rejection_as_missing_of_a_stream_that_is_there_is_detected() -> None:
     for told in (
         append(b"<x>", (14, 15), Rejected("STREAM_NOT_FOUND")),
         append(b"<x>", (14, 15), Rejected("STREAM_GONE")),
@@ -421,19 +421,19 @@ def test_a_rejection_as_missing_of_a_stream_that_is_there_is_caught() -> None:
         assert f"{why}\n    {told}" in said
 
 
-def test_a_stream_that_is_gone_though_nobody_deleted_it_is_caught() -> None:
+def test_a_stream_that_vanished_without_a_delete_is_detected() -> None:
     said = complaint([CREATE], {})
     assert "Incarnation(stream='s', id=0) is not there in the end, but nobody deleted it" in said
 
 
-def test_an_append_to_a_deleted_stream_is_caught() -> None:
+def test_an_append_to_a_deleted_stream_is_detected() -> None:
     delete = event(Delete, (30, 31))
     after = append(b"<x>", (32, 33), Acknowledged(at(*BODIES, b"<x>")))
     said = spoil({}, delete, after)
     assert f"acknowledged, but there was no such stream\n    {after}\n    {delete}" in said
 
 
-def test_an_append_to_a_deleted_stream_that_was_stored_is_caught() -> None:
+def test_an_append_to_a_deleted_stream_that_was_stored_is_detected() -> None:
     after = append(b"<x>", (32, 33), Unknown())
     said = spoil(
         {CLOSE: None, LATE: None, TOO_LATE: None},
@@ -444,14 +444,14 @@ def test_an_append_to_a_deleted_stream_that_was_stored_is_caught() -> None:
     assert "slot 4 of Incarnation(stream='s', id=0) holds what nobody sent to it: b'<x>'" in said
 
 
-def test_a_read_of_a_deleted_incarnation_is_caught() -> None:
+def test_a_read_of_a_deleted_incarnation_is_detected() -> None:
     delete = event(Delete, (30, 31))
     after = read(*BODIES, times=(32, 33), closed=True)
     said = spoil({}, delete, after)
     assert f"saw what had been deleted\n    {after}\n    {delete}" in said
 
 
-def test_data_of_the_incarnation_before_is_caught() -> None:
+def test_data_of_the_incarnation_before_is_detected() -> None:
     more = (event(Delete, (30, 31)), event(Create, (32, 33), incarnation=1))
     said = spoil(
         {},
@@ -464,13 +464,13 @@ def test_data_of_the_incarnation_before_is_caught() -> None:
     assert "slot 0 of Incarnation(stream='s', id=1) holds what nobody sent to it: b'<a>'" in said
 
 
-def test_two_creations_of_one_incarnation_are_caught() -> None:
+def test_two_creations_of_one_incarnation_are_detected() -> None:
     again = event(Create, (2, 3))
     said = spoil({}, again)
     assert f"Incarnation(stream='s', id=0) was created twice\n    {CREATE}\n    {again}" in said
 
 
-def test_a_creation_while_another_incarnation_is_there_is_caught() -> None:
+def test_a_creation_while_another_incarnation_is_there_is_detected() -> None:
     again = event(Create, (2, 3), incarnation=1)
     said = spoil(
         {}, again, incarnations={Incarnation(S): FINAL, Incarnation(S, 1): content(closed=False)}
@@ -481,7 +481,7 @@ def test_a_creation_while_another_incarnation_is_there_is_caught() -> None:
 # The checker itself
 
 
-def test_streams_are_checked_apart() -> None:
+def test_streams_are_checked_independently() -> None:
     other = [replace(e, stream="t") for e in GOOD]
     finals = {Incarnation(S): FINAL, Incarnation("t"): content(*BODIES[:3])}
     said = complaint([*GOOD, *other], finals)
@@ -496,6 +496,6 @@ def test_only_the_first_violations_are_listed() -> None:
     assert said.endswith("... and 88 more")
 
 
-def test_a_large_body_is_shown_short() -> None:
+def test_large_bodies_are_abbreviated() -> None:
     large = append(b"<%s>" % (b"x" * 10_000), (1, 2), Acknowledged(START))
     assert len(complaint([large], {Incarnation(S): content(closed=False)})) < 500

@@ -21,7 +21,7 @@ def event_of(
     return to_call(request, DOMAIN).event
 
 
-def test_path_and_query_stay_as_they_came() -> None:
+def test_path_and_query_are_not_changed() -> None:
     event = event_of("/v1/stream/a%2Fb%20c?offset=1&x=%20&offset=2")
     assert event["rawPath"] == "/v1/stream/a%2Fb%20c"
     assert event["requestContext"]["http"]["path"] == "/v1/stream/a%2Fb%20c"
@@ -39,7 +39,7 @@ def test_headers_are_lower_case_and_joined_and_cookies_are_apart() -> None:
     assert "te" not in event["headers"]
 
 
-def test_the_url_says_who_is_asking_and_under_which_name() -> None:
+def test_the_event_has_the_client_address_and_the_host() -> None:
     event = event_of("/", ("Host", "edge:1"), ("X-Forwarded-For", "1.2.3.4"), ("User-Agent", "me"))
     assert event["headers"]["host"] == DOMAIN
     assert event["headers"]["x-forwarded-for"] == "1.2.3.4, 10.0.0.9"
@@ -62,7 +62,7 @@ def test_the_url_says_who_is_asking_and_under_which_name() -> None:
     assert (context["routeKey"], context["stage"]) == ("$default", "$default")
 
 
-def test_without_a_body_there_is_none_in_the_event() -> None:
+def test_an_event_without_a_body() -> None:
     event = event_of(method="POST")
     assert "body" not in event
     assert event["isBase64Encoded"] is False
@@ -81,16 +81,14 @@ def test_without_a_body_there_is_none_in_the_event() -> None:
         ("text/plain", b"\xff", False),
     ],
 )
-def test_a_body_is_text_only_where_its_type_says_so(
-    content_type: str, body: bytes, is_text: bool
-) -> None:
+def test_a_body_is_text_only_for_text_types(content_type: str, body: bytes, is_text: bool) -> None:
     event = event_of("/", ("Content-Type", content_type), body=body, method="POST")
     assert event["isBase64Encoded"] is not is_text
     given = event["body"].encode() if is_text else base64.b64decode(event["body"])
     assert given == body
 
 
-def test_a_result_with_a_status_is_the_answer() -> None:
+def test_a_result_with_a_status_is_the_response() -> None:
     result = {
         "statusCode": 201,
         "headers": {"X-A": "b", "X-N": 7, "Content-Type": "text/plain", "Connection": "close"},
@@ -113,13 +111,13 @@ def test_a_result_with_a_status_is_the_answer() -> None:
 @pytest.mark.parametrize(
     ("payload", "body"), [(b'{"a": 1}', b'{"a": 1}'), (b'"hello"', b"hello"), (b"null", b"null")]
 )
-def test_a_bare_value_is_a_json_answer(payload: bytes, body: bytes) -> None:
+def test_a_bare_value_becomes_a_json_response(payload: bytes, body: bytes) -> None:
     reply = from_result(payload)
     assert (reply.status, reply.body) == (200, body)
     assert reply.headers == [("content-type", "application/json")]
 
 
-def test_what_the_url_says_itself_is_remapped() -> None:
+def test_headers_of_the_function_url_are_remapped() -> None:
     reply = from_prelude(b'{"statusCode":200,"headers":{"Content-Length":"3","Date":"now"}}')
     assert ("x-amzn-remapped-content-length", "3") in reply.headers
     assert ("x-amzn-remapped-date", "now") in reply.headers
@@ -135,12 +133,12 @@ def test_what_the_url_says_itself_is_remapped() -> None:
         {"statusCode": 200, "body": "*", "isBase64Encoded": True},
     ],
 )
-def test_a_malformed_result_is_no_answer(result: dict[str, Any]) -> None:
+def test_malformed_results_are_refused(result: dict[str, Any]) -> None:
     with pytest.raises(Malformed):
         from_result(json.dumps(result).encode())
 
 
 @pytest.mark.parametrize("prelude", [b"", b"[]", b"{", b'{"statusCode":"x"}'])
-def test_a_malformed_prelude_is_no_answer(prelude: bytes) -> None:
+def test_malformed_preludes_are_refused(prelude: bytes) -> None:
     with pytest.raises(Malformed):
         from_prelude(prelude)

@@ -28,7 +28,7 @@ def test_an_object_is_there_until_it_is_deleted() -> None:
     run(1, main)
 
 
-def test_a_range_of_an_object_is_what_lies_in_it() -> None:
+def test_ranges_of_objects_are_read() -> None:
     async def main() -> None:
         bucket = MemoryBucket(random.Random(1))
         await bucket.put("a", b"012345")
@@ -43,7 +43,7 @@ def test_a_range_of_an_object_is_what_lies_in_it() -> None:
     run(1, main)
 
 
-def test_a_lost_answer_is_unclear_but_done() -> None:
+def test_a_call_with_a_lost_response_takes_effect() -> None:
     async def main() -> None:
         bucket = MemoryBucket(random.Random(1), faults=Faults(lost_answer=1))
         with pytest.raises(StoreUnavailable):
@@ -54,7 +54,7 @@ def test_a_lost_answer_is_unclear_but_done() -> None:
     run(1, main)
 
 
-def test_a_killed_process_may_have_put_its_object_and_never_hears() -> None:
+def test_a_put_of_a_killed_process_may_take_effect() -> None:
     async def main(seed: int) -> tuple[bool, int]:
         bucket = MemoryBucket(random.Random(seed))
         handle = bucket.connect()

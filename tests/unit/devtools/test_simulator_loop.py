@@ -31,17 +31,17 @@ async def jostle() -> list[str]:
     return trace
 
 
-def test_one_seed_is_one_run() -> None:
+def test_a_seed_reproduces_its_run() -> None:
     for seed in range(20):
         assert run(seed, jostle) == run(seed, jostle)
 
 
-def test_other_seeds_are_other_runs() -> None:
+def test_different_seeds_give_different_runs() -> None:
     orders = {tuple(step.split()[0] for step in run(seed, jostle)) for seed in range(50)}
     assert len(orders) > 45
 
 
-def test_timers_due_at_once_go_in_any_order() -> None:
+def test_simultaneous_timers_fire_in_any_order() -> None:
     async def main() -> str:
         order: list[str] = []
         for name in "abc":
@@ -52,7 +52,7 @@ def test_timers_due_at_once_go_in_any_order() -> None:
     assert len({run(seed, main) for seed in range(60)}) == 6
 
 
-def test_what_is_called_soon_goes_in_order() -> None:
+def test_callbacks_run_in_order() -> None:
     async def main() -> str:
         order: list[str] = []
         for name in "abcdef":
@@ -76,7 +76,7 @@ def test_a_timer_may_come_in_between_the_steps_of_a_task() -> None:
     assert len({run(seed, main) for seed in range(50)}) > 10
 
 
-def test_an_hour_of_virtual_time_is_not_slept() -> None:
+def test_virtual_time_passes_without_waiting() -> None:
     async def main() -> float:
         await asyncio.sleep(3600)
         return asyncio.get_running_loop().time()
@@ -109,7 +109,7 @@ def test_secrets_are_the_seeds_and_real_again_afterwards() -> None:
     assert secrets.token_hex(8) != secrets.token_hex(8)
 
 
-def test_a_deadlock_names_who_waits() -> None:
+def test_a_deadlock_names_the_waiting_tasks() -> None:
     async def stuck() -> None:
         await asyncio.Event().wait()
 
@@ -151,7 +151,7 @@ def test_timeouts_work() -> None:
     assert run(1, main) == "in time"
 
 
-def test_a_lock_lets_in_one_at_a_time_in_order() -> None:
+def test_a_lock_is_acquired_in_order() -> None:
     async def main() -> list[int]:
         lock = asyncio.Lock()
         inside: list[int] = []
@@ -205,7 +205,7 @@ def test_an_error_in_a_group_ends_the_others() -> None:
         run(1, main, seconds=10)
 
 
-def test_what_is_left_at_the_end_is_cancelled_in_order() -> None:
+def test_remaining_tasks_are_cancelled_in_order() -> None:
     ended: list[int] = []
 
     async def linger(number: int) -> None:
@@ -225,7 +225,7 @@ def test_what_is_left_at_the_end_is_cancelled_in_order() -> None:
     assert sorted(ended) == [0, 1, 2]
 
 
-def test_a_gather_that_nobody_awaits_may_be_left_behind() -> None:
+def test_a_gather_may_be_left_unawaited() -> None:
     async def main() -> None:
         asyncio.gather(asyncio.Event().wait(), asyncio.sleep(10))
         await asyncio.sleep(1)
@@ -233,7 +233,7 @@ def test_a_gather_that_nobody_awaits_may_be_left_behind() -> None:
     run(1, main)
 
 
-def test_a_task_that_will_not_end_is_an_error() -> None:
+def test_a_task_that_suppresses_its_cancellation_is_an_error() -> None:
     async def stubborn() -> None:
         while True:
             try:
@@ -255,7 +255,7 @@ def test_a_task_that_will_not_end_is_an_error() -> None:
     tasks[0]._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-def test_an_error_that_nobody_awaits_fails_the_run() -> None:
+def test_an_error_in_a_task_that_is_never_awaited_fails_the_run() -> None:
     async def fail() -> None:
         raise ValueError("on purpose")
 

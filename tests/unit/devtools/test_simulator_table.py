@@ -71,7 +71,7 @@ async def race(table: MemoryTable) -> list[str]:
     return winners
 
 
-def test_one_seed_is_one_story() -> None:
+def test_a_seed_reproduces_its_trace() -> None:
     async def story(table: MemoryTable) -> str:
         await race(table)
         return table.story()
@@ -84,7 +84,7 @@ def test_one_seed_is_one_story() -> None:
     assert "lost_answer" in stories[0]
 
 
-def test_a_slot_has_one_winner_whatever_happens() -> None:
+def test_a_slot_has_one_winner_under_all_faults() -> None:
     async def story(table: MemoryTable) -> set[str]:
         winners = await race(table)
         table.faults = CALM
@@ -149,7 +149,7 @@ def test_a_deleted_item_may_be_read_for_so_long() -> None:
     assert {play(seed, story) for seed in range(50)} == {True, False}
 
 
-def test_each_item_comes_to_the_index_in_its_own_time() -> None:
+def test_each_item_has_its_own_index_lag() -> None:
     async def story(table: MemoryTable) -> str:
         for name in ("a", "b"):
             await put(table, name, g="x", d=1)
@@ -177,7 +177,7 @@ def test_a_query_may_see_a_transaction_half_done_until_it_is_answered() -> None:
     assert {"", "a", "b"} <= halves
 
 
-def test_what_was_read_once_is_seen_by_every_query_after() -> None:
+def test_queries_see_everything_that_was_read_before() -> None:
     async def story(table: MemoryTable) -> None:
         actions = [action("Put", "a"), action("Put", "b")]
         writing = asyncio.create_task(table.call("TransactWriteItems", {"TransactItems": actions}))
@@ -205,7 +205,7 @@ def test_pages_can_be_tiny() -> None:
 # Faults
 
 
-def test_a_lost_request_does_nothing_and_ends_unclear() -> None:
+def test_a_lost_request_has_no_effect_and_an_unknown_outcome() -> None:
     async def story(table: MemoryTable) -> None:
         with pytest.raises(Unavailable) as caught:
             await put(table, "a")
@@ -231,7 +231,7 @@ def test_a_lost_answer_makes_a_claim_collide_with_itself() -> None:
     assert outcomes == {"done", "collided with me", "unclear: True, stored: 1"}
 
 
-def test_a_repeated_transaction_knows_itself() -> None:
+def test_a_repeated_transaction_is_recognised() -> None:
     async def story(table: MemoryTable) -> int:
         give = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": values(n=1)}
         request = {"TransactItems": [action("Update", "a", **give)]}
@@ -246,7 +246,7 @@ def test_a_repeated_transaction_knows_itself() -> None:
     assert max(play(seed, story, faults=faults) for seed in range(50)) > 4
 
 
-def test_a_late_request_takes_effect_after_the_client_went_on() -> None:
+def test_a_late_request_takes_effect_after_the_timeout_of_its_client() -> None:
     async def story(table: MemoryTable) -> str:
         with suppress(Unavailable):
             await put(table, "a", n=1)
@@ -259,7 +259,7 @@ def test_a_late_request_takes_effect_after_the_client_went_on() -> None:
     assert {"12", "121"} <= stories
 
 
-def test_who_is_throttled_to_the_end_knows_that_nothing_was_done() -> None:
+def test_a_call_throttled_in_all_attempts_has_no_effect() -> None:
     async def story(table: MemoryTable) -> bool:
         with pytest.raises(Throttled) as caught:
             await put(table, "a")
@@ -278,7 +278,7 @@ def test_without_a_connection_it_is_clear_that_nothing_was_done() -> None:
     play(1, story, faults=Faults(unreachable=1))
 
 
-def test_most_faults_are_healed_by_trying_again() -> None:
+def test_retries_recover_from_most_faults() -> None:
     async def story(table: MemoryTable) -> None:
         for number in range(20):
             await put(table, f"{number}")
@@ -289,7 +289,7 @@ def test_most_faults_are_healed_by_trying_again() -> None:
         play(seed, story, faults=faults)
 
 
-def test_a_batch_may_leave_some_for_later() -> None:
+def test_a_batch_may_return_unprocessed_writes() -> None:
     entries = [{"PutRequest": {"Item": key(f"{number}")}} for number in range(10)]
 
     async def story(table: MemoryTable) -> int:
@@ -377,7 +377,7 @@ def test_a_cancelled_call_may_have_been_sent() -> None:
     assert {play(seed, story) for seed in range(50)} == {True, False}
 
 
-def test_a_closed_client_is_closed() -> None:
+def test_a_closed_client_refuses_calls() -> None:
     async def story(table: MemoryTable) -> None:
         await table.close()
         with pytest.raises(RuntimeError, match="closed"):
@@ -386,7 +386,7 @@ def test_a_closed_client_is_closed() -> None:
     play(1, story)
 
 
-def test_another_table_is_not_there() -> None:
+def test_requests_for_other_tables_are_refused() -> None:
     async def story(table: MemoryTable) -> None:
         await put(table, "a")
         with pytest.raises(Refused, match="ResourceNotFoundException"):

@@ -1,4 +1,4 @@
-"""What a POST may do. The order of the checks and the closing matrix are the protocol's."""
+"""The rules of POST. The order of the checks and the closing matrix are the protocol's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tailrace.errors import (
     StreamClosed,
     TailraceError,
 )
-from tailrace.limits import PRODUCER_BUDGET
+from tailrace.limits import PRODUCER_STATE_BYTES
 from tailrace.log.append import Accepted, Append, decide, tombstone
 from tailrace.log.state import Config, Entry, Producer, State
 
@@ -94,7 +94,7 @@ def test_time_never_runs_backwards(now: int, at: int) -> None:
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "TEXT/PLAIN", "text/plain; charset=x"])
-def test_the_type_matches_whatever_its_case_and_parameters(content_type: str) -> None:
+def test_the_type_matches_regardless_of_case_and_parameters(content_type: str) -> None:
     assert decide(TEXT, OPEN, Append(b"x", content_type), NOW).entry is not None
 
 
@@ -200,7 +200,7 @@ def test_a_plain_append_has_no_producer_seq() -> None:
 @pytest.mark.parametrize(
     ("seq", "outcome"), [(4, "accepted"), (3, "duplicate"), (0, "duplicate"), (5, "gap")]
 )
-def test_what_was_spilled_counts_as_known(seq: int, outcome: str) -> None:
+def test_a_spilled_producer_is_known(seq: int, outcome: str) -> None:
     state = OPEN._replace(spilled=1)
     request = text(producer=Producer("cold", 1, seq))
     if outcome == "gap":
@@ -237,7 +237,7 @@ def test_spilling_is_part_of_the_entry_and_marks_the_state() -> None:
         f"{sent - 1:080d}",
     }
     assert not before.spilled
-    assert sum(len(name) for name in state.producers) <= PRODUCER_BUDGET
+    assert sum(len(name) for name in state.producers) <= PRODUCER_STATE_BYTES
     # Later entries spill nothing, and the mark stays.
     later = decide(TEXT, state, text(), NOW)
     assert later.entry is not None
@@ -246,7 +246,7 @@ def test_spilling_is_part_of_the_entry_and_marks_the_state() -> None:
 
 
 def test_every_spill_is_counted() -> None:
-    """Who looked up what was spilled can tell whether it may have changed meanwhile."""
+    """A caller that looked up a spilled producer can tell whether it may have changed meanwhile."""
     state = State(0, 0, 0, 0)
     spills = 0
     for number in range(300):

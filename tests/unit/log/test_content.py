@@ -4,7 +4,15 @@ import pytest
 
 from tailrace.errors import BadHeader
 from tailrace.limits import CONTENT_TYPE_BYTES
-from tailrace.log.content import DEFAULT_TYPE, Mode, checked, joined, length, media_type, mode
+from tailrace.log.content import (
+    DEFAULT_TYPE,
+    Mode,
+    check_type,
+    join_bodies,
+    length,
+    media_type,
+    mode,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +29,7 @@ from tailrace.log.content import DEFAULT_TYPE, Mode, checked, joined, length, me
         "text/plain;",
     ],
 )
-def test_types_are_equal_whatever_their_case_and_parameters(same: str) -> None:
+def test_types_are_equal_regardless_of_case_and_parameters(same: str) -> None:
     assert media_type(same) == media_type("text/plain")
 
 
@@ -73,8 +81,8 @@ def test_the_default_is_plain_bytes() -> None:
         "*/*",
     ],
 )
-def test_a_media_type_is_kept_as_given(content_type: str) -> None:
-    assert checked(content_type) == content_type
+def test_a_media_type_is_kept_unchanged(content_type: str) -> None:
+    assert check_type(content_type) == content_type
 
 
 @pytest.mark.parametrize(
@@ -105,16 +113,16 @@ def test_a_media_type_is_kept_as_given(content_type: str) -> None:
         "(text)/plain",
     ],
 )
-def test_what_is_no_media_type_is_refused(content_type: str) -> None:
+def test_an_invalid_media_type_is_rejected(content_type: str) -> None:
     with pytest.raises(BadHeader):
-        checked(content_type)
+        check_type(content_type)
 
 
 def test_a_type_may_be_as_long_as_the_limit_and_no_longer() -> None:
     longest = "text/" + "x" * (CONTENT_TYPE_BYTES - 5)
-    assert checked(longest) == longest
+    assert check_type(longest) == longest
     with pytest.raises(BadHeader):
-        checked(longest + "x")
+        check_type(longest + "x")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +142,7 @@ def test_a_type_may_be_as_long_as_the_limit_and_no_longer() -> None:
 def test_stored_bodies_join_into_one_response(
     kind: Mode, bodies: list[bytes], expected: bytes
 ) -> None:
-    assert joined(kind, bodies) == expected
+    assert join_bodies(kind, bodies) == expected
 
 
 @pytest.mark.parametrize(

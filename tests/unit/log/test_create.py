@@ -1,4 +1,4 @@
-"""What a PUT may do: the equality of configurations, and the rules of forks."""
+"""The rules of PUT: the equality of configurations, and the rules of forks."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ PLAIN = Config("text/plain", 0)
 # A stream that is not a fork
 
 
-def test_what_the_request_leaves_out_gets_its_default() -> None:
+def test_missing_fields_get_their_defaults() -> None:
     assert new_config(Create(), NOW) == Config("application/octet-stream", NOW)
 
 
-def test_the_configuration_is_what_was_asked_for() -> None:
+def test_the_configuration_is_that_of_the_request() -> None:
     assert new_config(Create(content_type="Text/Plain; a=b", ttl=60), NOW) == Config(
         "Text/Plain; a=b", NOW, ttl=60
     )
@@ -400,7 +400,7 @@ def test_a_fork_inherits_the_expiry_it_does_not_name(
 
 
 def test_creating_a_fork_twice_is_the_same_request() -> None:
-    """Whatever a request leaves open, the same request again asks for what it got."""
+    """A repeated request matches the stream it created, whatever it left open."""
     for content_type, ttl, expires_at, closed in product(
         (None, "text/plain"), (None, 60, 61), (None, 9_000), (False, True)
     ):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.log.cursor import next_cursor
+from tailrace.protocols.durable_streams.caching import next_cursor
 
 EPOCH = 1_728_432_000_000
 """2024-10-09T00:00:00Z, in milliseconds."""
@@ -53,7 +53,7 @@ def test_intervals_of_20_seconds_since_the_epoch(now: int, cursor: int) -> None:
         "9" * 5000,
     ],
 )
-def test_what_is_no_cursor_of_ours_gets_the_current_one(held: str | None) -> None:
+def test_an_invalid_cursor_is_answered_with_the_current_one(held: str | None) -> None:
     assert next_cursor(held, NOW) == 1000
 
 
@@ -71,7 +71,7 @@ def test_a_current_or_later_cursor_gets_a_strictly_later_one(held: int) -> None:
 
 @bounded
 @given(st.integers(1000, 10**15))
-def test_who_holds_the_same_cursor_goes_on_with_the_same(held: int) -> None:
+def test_readers_with_the_same_cursor_get_the_same_next_one(held: int) -> None:
     assert next_cursor(str(held), NOW) == next_cursor(str(held), NOW + 19_999)
 
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from tailrace.log.etag import etag, matches
+from tailrace.protocols.durable_streams.caching import etag, matches
 
 TAG = etag(0xABC, 0, 7, tail=True, closed=False)
 

@@ -149,7 +149,7 @@ def test_an_instant_is_rfc_3339_to_the_millisecond(text: str, instant: int) -> N
         "٢٠٣٠-01-01T12:00:00Z",
     ],
 )
-def test_what_is_no_rfc_3339_is_refused(text: str) -> None:
+def test_a_time_that_is_not_rfc_3339_is_rejected(text: str) -> None:
     with pytest.raises(BadHeader):
         parse_instant(text)
 
@@ -174,7 +174,7 @@ def test_what_is_no_rfc_3339_is_refused(text: str) -> None:
         "2030-01-01T12:00:00+00:99",
     ],
 )
-def test_what_is_no_moment_is_refused(text: str) -> None:
+def test_a_time_that_does_not_exist_is_rejected(text: str) -> None:
     with pytest.raises(BadHeader):
         parse_instant(text)
 
@@ -209,7 +209,7 @@ def test_an_instant_that_is_shown_reads_back(moment: datetime) -> None:
     ],
 )
 def test_an_instant_that_is_accepted_can_be_shown(text: str) -> None:
-    """What cannot be shown would fail every HEAD of the stream; then rather refuse it."""
+    """A time that cannot be formatted would fail every HEAD of the stream, so it is refused."""
     try:
         instant = parse_instant(text)
     except BadHeader:

@@ -34,7 +34,7 @@ SMALL_BUDGET = 130
 
 @contextmanager
 def small_budget() -> Iterator[None]:
-    with patch.object(producers, "PRODUCER_BUDGET", SMALL_BUDGET):
+    with patch.object(producers, "PRODUCER_STATE_BYTES", SMALL_BUDGET):
         yield
 
 
@@ -46,7 +46,7 @@ class Sender:
     epoch: int = 0
     seq: int = 0
     batch: Append | None = None
-    """What is sent under this epoch and sequence: the same again with every retry."""
+    """The request under this epoch and sequence: the same again with every retry."""
 
     def next_batch(self, *, close: bool, body: bool) -> Append:
         if self.batch is None:
@@ -101,7 +101,7 @@ class World:
         return self.slots[len(self.slots) - 1][0].state if self.slots else TEXT.initial_state()
 
     def put(self, entry: Entry, request: Request) -> tuple[Entry, int]:
-        """What is in the slot now: the entry, or the one that was there before."""
+        """The entry in the slot now: the entry, or the one that was there before."""
         if entry.slot not in self.slots:
             self.slots[entry.slot] = (entry, request.number)
             self.spilled.update(entry.spill)

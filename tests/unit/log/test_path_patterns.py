@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import BadPath
-from tailrace.log.path_patterns import compiled, fits, spelled
+from tailrace.log.path_patterns import compile_pattern, encode_name, fits
 from tailrace.log.paths import canonical
 
 bounded = settings(max_examples=100, deadline=None, derandomize=True)
@@ -42,7 +42,7 @@ def matches(pattern: str, path: str) -> bool:
 @given(pattern=st.text("ab/**", max_size=10), path=st.text("ab/", max_size=10))
 def test_a_pattern_matches_what_its_definition_says(pattern: str, path: str) -> None:
     assert fits(pattern, path) is matches(pattern, path)
-    assert bool(compiled(pattern).fullmatch(path)) is matches(pattern, path)
+    assert bool(compile_pattern(pattern).fullmatch(path)) is matches(pattern, path)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_examples(pattern: str, path: str, fit: bool) -> None:
     "pattern", ["комната/*", "%D0%BA%D0%BE%D0%BC%D0%BD%D0%B0%D1%82%D0%B0/*",
                 "%d0%ba%d0%be%d0%bc%d0%bd%d0%b0%d1%82%d0%b0/*"],
 )  # fmt: skip
-def test_what_a_url_encodes_may_stand_as_it_reads(pattern: str) -> None:
+def test_characters_that_urls_encode_may_stand_unencoded(pattern: str) -> None:
     assert fits(pattern, canonical("%D0%BA%D0%BE%D0%BC%D0%BD%D0%B0%D1%82%D0%B0/1"))
 
 
@@ -124,13 +124,13 @@ def test_a_name_is_spelled_as_the_server_spells_its_path(name: str) -> None:
         path = canonical(quote(name))
     except BadPath:  # a segment of dots
         return
-    assert spelled(name) == path
+    assert encode_name(name) == path
 
 
 @bounded
 @given(name=names)
 def test_a_path_is_a_pattern_of_itself_alone(name: str) -> None:
-    path = spelled(name)
+    path = encode_name(name)
     literal = path.replace("*", "%2A")
     assert fits(literal, path)
     assert not fits(literal, path + "x")
@@ -146,7 +146,7 @@ def test_a_path_is_a_pattern_of_itself_alone(name: str) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["a" * 1024, "ab" * 512, "a/" * 512])
 def test_no_pattern_takes_long(pattern: str, path: str) -> None:
-    compiled(pattern)
+    compile_pattern(pattern)
     begun = time.process_time()
     fits(pattern, path)
     assert time.process_time() - begun < 0.5

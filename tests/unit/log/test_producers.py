@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import NewEpochNotAtZero, ProducerFenced, ProducerGap
-from tailrace.limits import MAX_INTEGER, PRODUCER_BUDGET, PRODUCER_ID_BYTES
+from tailrace.limits import MAX_INTEGER, PRODUCER_ID_BYTES, PRODUCER_STATE_BYTES
 from tailrace.log.producers import Duplicate, admit, advance
 from tailrace.log.state import NO_PRODUCERS, Producer, Producers
 
@@ -51,7 +51,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("known", "sent", "outcome"), TABLE, ids=lambda value: str(value)[:40])
-def test_what_a_producer_may_send(
+def test_a_producers_request_is_admitted_or_rejected(
     known: tuple[int, int] | None, sent: tuple[int, int], outcome: Duplicate | Exception | None
 ) -> None:
     request = Producer("p", *sent)
@@ -105,7 +105,7 @@ def weight(producers: Producers) -> int:
 
 def test_within_the_budget_nothing_is_spilled() -> None:
     producers = filled()
-    assert PRODUCER_BUDGET - 100 < weight(producers) <= PRODUCER_BUDGET
+    assert PRODUCER_STATE_BYTES - 100 < weight(producers) <= PRODUCER_STATE_BYTES
 
 
 def test_beyond_the_budget_the_coldest_half_leaves_at_once() -> None:
@@ -114,7 +114,7 @@ def test_beyond_the_budget_the_coldest_half_leaves_at_once() -> None:
     kept, spilled = advance(producers, Producer(new, 0, 0))
     assert {**spilled, **kept} == {**producers, new: (0, 0)}
     assert [*spilled, *kept] == [*producers, new]
-    assert PRODUCER_BUDGET // 2 - 100 < weight(kept) <= PRODUCER_BUDGET // 2
+    assert PRODUCER_STATE_BYTES // 2 - 100 < weight(kept) <= PRODUCER_STATE_BYTES // 2
 
 
 def test_a_known_producer_at_the_limit_spills_nothing() -> None:
@@ -138,7 +138,7 @@ def test_the_budget_counts_bytes_not_characters() -> None:
     producers: Producers = NO_PRODUCERS
     for number in range(200):
         producers, _ = advance(producers, Producer(f"{number:03d}" + "ä" * 100, 0, 0))
-        assert weight(producers) <= PRODUCER_BUDGET
+        assert weight(producers) <= PRODUCER_STATE_BYTES
 
 
 names = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=256)
@@ -156,5 +156,5 @@ def test_no_producer_is_ever_forgotten_and_the_budget_holds(sent: list[tuple[str
         stored.update(spilled)
         latest[name] = (0, seq)
         assert {**stored, **producers} == latest
-        assert weight(producers) <= PRODUCER_BUDGET or len(producers) == 1
+        assert weight(producers) <= PRODUCER_STATE_BYTES or len(producers) == 1
         assert list(producers)[-1] == name

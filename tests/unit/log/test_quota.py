@@ -11,7 +11,7 @@ from tailrace.app import choose_store
 from tailrace.clock import system_clock
 from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting, TooManyStreams
-from tailrace.limits import LIST_PAGE, QUOTA_STREAMS
+from tailrace.limits import LIST_PAGE_STREAMS, QUOTA_STREAMS
 from tailrace.log.create import Create
 from tailrace.log.quota import Quota
 from tailrace.log.state import Listed
@@ -55,7 +55,7 @@ def test_the_first_rule_that_a_path_is_below_decides(
     ["chat", "chat/", "chat=5", "=5", "chat/=", "chat/=0", "chat/=-1", "chat/=1.5", "chat/=many",
      "**/=5", "a/**/=5", "chat/=٣", f"chat/={QUOTA_STREAMS + 1}", "chat/=99999999999"],
 )  # fmt: skip
-def test_what_is_no_rule_is_refused(rule: str) -> None:
+def test_an_invalid_rule_is_rejected(rule: str) -> None:
     with pytest.raises(BadSetting, match=r"^TAILRACE_STREAMS_PER_PREFIX .* such as users/\*/=100$"):
         load_settings({"TAILRACE_STREAMS_PER_PREFIX": f"ok/=1;{rule}"})
 
@@ -81,7 +81,7 @@ async def test_no_more_streams_than_there_may_be(streams: Streams) -> None:
     await quota.check("news", streams.list)
 
 
-async def test_what_is_there_may_be_created_again(streams: Streams) -> None:
+async def test_an_existing_stream_may_be_created_again(streams: Streams) -> None:
     quota = Quota.parse("a/=2")
     for path in ("a/b", "a/bc"):
         await streams.create(path, CREATE)
@@ -110,8 +110,12 @@ async def test_counting_goes_page_by_page_and_no_further_than_it_has_to(streams:
     await streams.create("x", CREATE)
     (entry,) = await streams.list("x", "", 1)
     with pytest.raises(TooManyStreams):
-        await Quota.parse(f"a/={LIST_PAGE + 10}").check("a/new", listed)
-    assert asked == [("a/", "", LIST_PAGE), ("a/", f"a/{LIST_PAGE}", 10), ("a/new", "", 1)]
+        await Quota.parse(f"a/={LIST_PAGE_STREAMS + 10}").check("a/new", listed)
+    assert asked == [
+        ("a/", "", LIST_PAGE_STREAMS),
+        ("a/", f"a/{LIST_PAGE_STREAMS}", 10),
+        ("a/new", "", 1),
+    ]
 
 
 async def test_without_a_rule_nothing_is_counted() -> None:

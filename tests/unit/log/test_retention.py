@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting
-from tailrace.log.retention import Keep, Piece, Retention, earliest, first_kept, lets_go
+from tailrace.log.retention import Keep, Piece, Retention, earliest, first_kept, may_remove
 from tailrace.log.state import Config, State
 
 NOW = 1_700_000_000_000
@@ -108,7 +108,7 @@ def after(n: int, size: int) -> State:
     return State(n, size, size, NOW)
 
 
-def test_what_is_older_than_the_age_goes_and_the_rest_stays() -> None:
+def test_entries_older_than_the_age_are_removed() -> None:
     pieces = [Piece(10, NOW - 3 * DAY, 1), Piece(20, NOW - 2 * DAY, 2), Piece(30, NOW - DAY, 3)]
     assert first_kept(Keep(2 * DAY, None), after(40, 4), 0, pieces, NOW) == 20
     assert first_kept(Keep(2 * DAY + 1, None), after(40, 4), 0, pieces, NOW) == 10
@@ -125,15 +125,15 @@ def test_as_many_bytes_stay_as_the_size_says_and_no_piece_is_cut() -> None:
 
 def test_of_two_limits_the_one_that_is_reached_first_counts() -> None:
     old, large = Piece(1, NOW - DAY, 1), Piece(1, NOW, 1)
-    assert lets_go(Keep(DAY, 100), after(3, 10), old, NOW)
-    assert lets_go(Keep(DAY, 9), after(3, 10), large, NOW)
-    assert not lets_go(Keep(DAY, 10), after(3, 10), large, NOW)
+    assert may_remove(Keep(DAY, 100), after(3, 10), old, NOW)
+    assert may_remove(Keep(DAY, 9), after(3, 10), large, NOW)
+    assert not may_remove(Keep(DAY, 10), after(3, 10), large, NOW)
 
 
 def test_the_last_entry_stays_however_old_it_is() -> None:
     pieces = [Piece(n + 1, 0, n + 1) for n in range(5)]
     assert first_kept(Keep(1, 1), after(5, 5), 0, pieces, NOW) == 4
-    assert not lets_go(Keep(1, 1), after(5, 5), Piece(5, 0, 5), NOW)
+    assert not may_remove(Keep(1, 1), after(5, 5), Piece(5, 0, 5), NOW)
 
 
 def test_a_segment_that_holds_the_last_entry_stays_whole() -> None:
@@ -143,8 +143,8 @@ def test_a_segment_that_holds_the_last_entry_stays_whole() -> None:
 def test_nothing_that_is_younger_than_the_grace_period_goes() -> None:
     piece = Piece(1, NOW - 600 * SECOND, 1)
     for keep in (Keep(1, None), Keep(None, 1)):
-        assert lets_go(keep, after(3, 10), piece, NOW, grace=600)
-        assert not lets_go(keep, after(3, 10), piece, NOW, grace=601)
+        assert may_remove(keep, after(3, 10), piece, NOW, grace=600)
+        assert not may_remove(keep, after(3, 10), piece, NOW, grace=601)
 
 
 def test_a_stream_without_pieces_keeps_its_beginning() -> None:
@@ -162,7 +162,7 @@ limits = st.one_of(st.none(), st.integers(1, 50))
     size=limits,
     cuts=st.sets(st.integers(1, 29)),
 )
-def test_what_goes_is_too_old_or_too_far_back_and_what_stays_is_not(
+def test_exactly_the_entries_too_old_or_too_far_back_are_removed(
     entries: list[tuple[int, int]], age: int | None, size: int | None, cuts: set[int]
 ) -> None:
     """Of entries one by one exactly; of any pieces of them never more."""
@@ -173,7 +173,7 @@ def test_what_goes_is_too_old_or_too_far_back_and_what_stays_is_not(
     keep, state, now = Keep(age, size), after(len(entries), total), at + 5
     first = first_kept(keep, state, 0, pieces, now)
     for piece in pieces[:-1]:
-        old = age is not None and piece.at + age <= now
+        old = age is not None and piece.written_at + age <= now
         far = size is not None and total - piece.size >= size
         assert (piece.stop <= first) == (old or far)
     assert first < len(entries)

@@ -20,7 +20,7 @@ from tailrace.log.state import Config, Producer, State
     ],
     ids=["empty", "open", "closed", "closed with data", "closed empty", "closed by a producer"],
 )
-def test_where_a_reader_who_has_everything_stands(
+def test_the_tail_is_where_a_reader_with_everything_goes_on(
     state: State, closed: bool, tail: int, next_offset: str
 ) -> None:
     assert state.closed is closed

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.limits import MAX_INTEGER
-from tailrace.log.content import Mode, joined
+from tailrace.log.content import Mode, join_bodies
 from tailrace.log.state import Producer
 from tailrace.segments.format import (
     TRAILER_BYTES,
@@ -77,7 +77,7 @@ def test_the_bytes_of_a_segment_are_these() -> None:
     whole = by_hand(b"onetwo!", about, [3, 4], [3, 4], [1_700_000_007_000, 1000])
     found = opened(whole)
     assert (found.chain, found.mode, found.first, found.stop) == (CHAIN, Mode.TEXT, 7, 9)
-    assert [found.position(n) for n in (7, 8, 9)] == [(100, 100), (103, 103), (107, 107)]
+    assert [found.start_of(n) for n in (7, 8, 9)] == [(100, 100), (103, 103), (107, 107)]
     assert [found.time(n) for n in (7, 8)] == [1_700_000_007_000, 1_700_000_008_000]
     assert [*unpack(whole).producers()] == [None, None]
     made = records(b"one", b"two!", n=7, offset=100, size=100)
@@ -98,7 +98,7 @@ def test_the_bytes_of_a_segment_with_producers_are_these() -> None:
     assert [*parts.bodies()] == [b"1,2", b"3", b"{}", b"4"]
     assert (parts.stop, parts.end) == (11, (105, 97))
     index = opened(whole)
-    assert [index.position(n) for n in range(7, 12)] == [
+    assert [index.start_of(n) for n in range(7, 12)] == [
         (100, 90), (102, 93), (103, 94), (104, 96), (105, 97),
     ]  # fmt: skip
     now = 1_700_000_000_000
@@ -141,7 +141,7 @@ def test_from_every_slot_the_bytes_are_those_of_its_bodies(
     found = index.range(n, stop, boundary)
     held = made[n - first : found.slot - first]
     assert index.split(n, found.slot, segment[found.begin : found.end]) == [r.body for r in held]
-    served = joined(mode, [record.body for record in held])
+    served = join_bodies(mode, [record.body for record in held])
     raw = segment[found.begin : found.end]
     assert served == (b"[%b]" % raw if mode is Mode.JSON else raw)
     assert (found.offset, found.size) == (held[-1].offset, held[-1].size)
@@ -157,9 +157,9 @@ def test_positions_and_times_are_kept(contents: list[bytes]) -> None:
     index = opened(seal(CHAIN, Mode.BYTES, (50, 50), made))
     assert [index.time(record.slot) for record in made] == [record.written_at for record in made]
     for one, two in pairwise(made):
-        assert index.position(two.slot) == (one.offset, one.size)
-    assert index.position(made[0].slot) == (50, 50)
-    assert index.position(index.stop) == (made[-1].offset, made[-1].size)
+        assert index.start_of(two.slot) == (one.offset, one.size)
+    assert index.start_of(made[0].slot) == (50, 50)
+    assert index.start_of(index.stop) == (made[-1].offset, made[-1].size)
 
 
 producers = st.none() | st.builds(
@@ -169,7 +169,7 @@ producers = st.none() | st.builds(
 
 @bounded
 @given(modes, bodies, st.integers(0, 1 << 40), st.data())
-def test_whatever_is_sealed_can_be_taken_apart_and_put_together(
+def test_a_sealed_segment_unpacks_and_packs_to_the_same_bytes(
     mode: Mode, contents: list[bytes], first: int, data: st.DataObject
 ) -> None:
     authors = data.draw(st.lists(producers, min_size=len(contents), max_size=len(contents)))
@@ -225,7 +225,7 @@ def test_every_damaged_byte_is_noticed(by: Producer | None) -> None:
     assert [*unpack(segment).bodies()] == [b"some", b"text", b"more"]
 
 
-def test_a_damaged_index_is_noticed_by_who_reads_only_that() -> None:
+def test_a_damaged_index_is_noticed_without_the_data() -> None:
     segment = seal(CHAIN, Mode.TEXT, (0, 0), records(b"some", b"text"))
     trailer = Trailer.read(segment)
     packed = segment[trailer.data_bytes : -TRAILER_BYTES]
@@ -281,7 +281,7 @@ def test_half_a_number_in_an_index_is_noticed() -> None:
         (b"\0" * 20 + b"\x02tailrace-1\n", "version is 2"),
     ],
 )
-def test_what_is_no_segment_is_told_so(tail: bytes, said: str) -> None:
+def test_an_object_that_is_no_segment_is_rejected(tail: bytes, said: str) -> None:
     with pytest.raises(BadSegment, match=said):
         Trailer.read(tail)
 

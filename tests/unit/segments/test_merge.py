@@ -57,7 +57,7 @@ def one(segments: Sequence[bytes]) -> bytes:
 
 @bounded
 @given(cut_up())
-def test_what_is_merged_is_as_if_it_had_been_sealed_at_once(
+def test_a_merged_segment_equals_one_sealed_at_once(
     cut: tuple[Mode, tuple[int, int], list[Record], list[int]],
 ) -> None:
     mode, start, made, cuts = cut
@@ -94,7 +94,7 @@ TWO = records(b"two", n=1, offset=3, size=3)
     ],
     ids=["a hole", "twice", "another chain", "another mode", "an offset", "a size", "a time"],
 )
-def test_what_does_not_follow_is_not_merged(second: Callable[[], bytes]) -> None:
+def test_segments_with_a_gap_are_not_merged(second: Callable[[], bytes]) -> None:
     first = seal(CHAIN, Mode.TEXT, (0, 0), ONE)
     with pytest.raises(BadSegment, match="does not follow"):
         one([first, second()])
@@ -145,7 +145,7 @@ def planned(manifests: Sequence[Manifest], grid: Grid) -> list[tuple[int, int]]:
 
 
 def carried_out(manifests: Sequence[Manifest], grid: Grid) -> list[Manifest]:
-    """What is there after all that is planned was done."""
+    """The segments after all that is planned was done."""
     left = {each.first: each for each in manifests}
     for olds in merges(manifests, grid):
         assert all(one.stop == two.first for one, two in pairwise(olds))
@@ -159,7 +159,7 @@ def carried_out(manifests: Sequence[Manifest], grid: Grid) -> list[Manifest]:
 
 
 def committed(manifests: Sequence[Manifest], grid: Grid) -> list[Manifest]:
-    """What is there when nothing is left to do."""
+    """The segments when nothing is left to do."""
     for _ in range(20):
         after = carried_out(manifests, grid)
         if after == manifests:
@@ -184,7 +184,7 @@ def test_neighbours_of_one_level_wait_until_they_are_enough() -> None:
     assert planned(row(*ones, (1, 1)), WIDE) == [(0, 8 * MERGE_SEGMENTS)]
 
 
-def test_a_full_cell_becomes_one_segment_whatever_the_levels() -> None:
+def test_a_full_cell_becomes_one_segment_regardless_of_levels() -> None:
     full = row((6, 60, 2), (3, 30, 1), (1, 5), (1, 5))
     assert planned(full, Grid(100, 1 << 40)) == [(0, 11)]
     assert planned(full, Grid(101, 1 << 40)) == [], "a byte is left"
@@ -203,7 +203,7 @@ def test_a_chain_that_begins_within_a_cell_keeps_to_the_lines() -> None:
     assert planned(row((1, 20), (1, 20), (1, 20), size=160), Grid(100, 1 << 40)) == [(0, 2)]
 
 
-def test_what_was_seen_while_others_merge_is_left_to_them() -> None:
+def test_segments_read_during_another_merge_are_left_alone() -> None:
     many = row(*[(1, 1)] * (2 * MERGE_SEGMENTS))
     assert planned([*many[:3], *many[5:]], WIDE) == [], "a hole"
     merged = many[0]._replace(stop=8, size=8)

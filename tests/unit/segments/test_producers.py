@@ -1,4 +1,4 @@
-"""Who wrote an entry is known from its segment, long after the entry has left the table."""
+"""The author of an entry is known from its segment, long after the entry has left the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored as JSON: it comes back as it was, and what older versions wrote is understood."""
+"""Parts stored as JSON: it comes back as it was, and what older versions wrote is understood."""
 
 from __future__ import annotations
 

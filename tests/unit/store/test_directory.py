@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import StoreUnavailable, UnreadableData
-from tailrace.limits import ORPHAN_SECONDS
+from tailrace.limits import ORPHAN_FILE_SECONDS
 from tailrace.settings import Settings
 from tailrace.store.sqlite import schema
 from tailrace.store.sqlite.directory import MARKER
@@ -30,7 +30,7 @@ LARGE = b"x" * 2_000
 CONTENTS = [LARGE, b"1", b"2", LARGE, LARGE, b"5"]
 """They fill two segments, and a large body stays in a file of its own."""
 
-DAY = ORPHAN_SECONDS * 1000
+DAY = ORPHAN_FILE_SECONDS * 1000
 
 
 @asynccontextmanager
@@ -58,7 +58,7 @@ async def assert_whole(data: Path, path: str = "a") -> None:
 
 
 async def refusal(data: Path) -> str:
-    """What the operator is told; the directory stays as it is, and is not left locked."""
+    """The message to the operator; the directory stays as it is, and is not left locked."""
     before = listing(data)
     for _ in range(2):
         with pytest.raises(UnreadableData, match=str(data)) as raised:
@@ -174,7 +174,7 @@ async def test_the_log_of_a_lost_database_is_kept(
         assert await bodies(store, await find(store, "a")) == [b"one"]
 
 
-async def test_a_directory_whose_data_is_given_up_starts_anew(data: Path, tmp_path: Path) -> None:
+async def test_a_directory_without_its_old_data_starts_empty(data: Path, tmp_path: Path) -> None:
     await fill(data)
     (data / schema.FILE_NAME).unlink()
     for name in ("bodies", "segments", MARKER):
@@ -350,7 +350,7 @@ async def test_a_damaged_database_does_not_tell_orphans(
 
 
 @pytest.mark.parametrize(("kind", "missing"), [("bodies", 1), ("segments", 2)])
-async def test_missing_files_are_told_at_the_start(
+async def test_missing_files_are_logged_at_the_start(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, missing: int
 ) -> None:
     await fill(data)
@@ -476,7 +476,7 @@ async def test_access_of_others_is_taken_away(data: Path, caplog: pytest.LogCapt
     assert all(f"'{path}'" in line for path in ours)
 
 
-async def test_access_of_others_that_cannot_be_taken_away_is_told(
+async def test_access_of_others_that_cannot_be_removed_is_logged(
     made: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Any, *_: Any, **__: Any) -> None:
@@ -501,7 +501,7 @@ async def test_a_directory_with_other_files_stays_open_to_others(
 # Messages
 
 
-async def test_a_client_is_told_no_paths(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_sees_no_paths(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(data) as store:
         tail = await create(store, "a", b"before")
         shutil.rmtree(data / "bodies")
@@ -516,9 +516,7 @@ async def test_a_client_is_told_no_paths(data: Path, caplog: pytest.LogCaptureFi
         assert caplog.records[-1].getMessage() == "the store commits again"
 
 
-async def test_a_client_is_told_nothing_of_a_bug(
-    data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_client_sees_nothing_of_a_bug(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(data) as store:
         await create(store, "a")
 
@@ -526,7 +524,7 @@ async def test_a_client_is_told_nothing_of_a_bug(
             raise RuntimeError("/etc/secret")
 
         with pytest.raises(StoreUnavailable, match="the log of the server says why") as raised:
-            await store._write(fail)
+            await store._database.write(fail)
         assert "secret" not in str(raised.value)
         assert caplog.records[0].exc_info is not None
 

@@ -1,4 +1,4 @@
-"""What is particular to the embedded store: group commit, crashes, files, limited memory."""
+"""Particular to the embedded store: group commit, crashes, files, limited memory."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from tailrace.errors import DataDirectoryInUse, SlotTrimmed, StoreUnavailable, U
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.state import Config
 from tailrace.settings import Settings
-from tailrace.store.base import Tail
 from tailrace.store.sqlite import queries, schema
-from tailrace.store.sqlite.chain import Chain
+from tailrace.store.sqlite.hot import Chain
 from tailrace.store.sqlite.store import SqliteStore
 from tests.support.orphans import sweep_for_days
 from tests.support.store_contract import (
@@ -95,7 +94,7 @@ class Disk:
         )
 
     def also(self, pragma: str) -> None:
-        """What the writer executes before its next transaction."""
+        """The statements that the writer executes before its next transaction."""
         self._pragmas.append(pragma)
 
     @contextmanager
@@ -146,7 +145,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return disk
 
 
-def begun(store: SqliteStore, tail: Tail, body: bytes | None, **after: Any) -> asyncio.Task[bool]:
+def begun(store: SqliteStore, tail: Chain, body: bytes | None, **after: Any) -> asyncio.Task[bool]:
     """A put; it takes its slot with the next turn of the loop."""
     return asyncio.ensure_future(store.put(tail, entry(tail.state, body, **after)))
 
@@ -157,13 +156,13 @@ async def started(*tasks: asyncio.Task[bool]) -> None:
 
 
 async def outcomes(*tasks: asyncio.Task[Any]) -> list[object]:
-    """What became of each: its result, or the kind of its error."""
+    """The outcome of each: its result, or the kind of its error."""
     results = await asyncio.gather(*tasks, return_exceptions=True)
     return [type(result) if isinstance(result, BaseException) else result for result in results]
 
 
 def crash_image(data: Path, image: Path) -> Path:
-    """What is on disk at this moment, as the next start would find it after a crash."""
+    """The files on disk at this moment, as the next start would find it after a crash."""
     ignored = shutil.ignore_patterns("*-shm", "*.lock")
     return Path(shutil.copytree(data, image, ignore=ignored))
 
@@ -279,8 +278,8 @@ async def test_writers_build_on_each_other_before_the_commit(
     assert await bodies(store, tail) == [b"1", b"2", b"3"]
 
 
-async def test_settling_waits_for_the_commit(disk: Disk, store: SqliteStore) -> None:
-    """What a duplicate is answered with has to be true after a crash."""
+async def test_confirm_waits_for_the_commit(disk: Disk, store: SqliteStore) -> None:
+    """The answer to a duplicate has to be true after a crash."""
     tail = await create(store, "a")
     await store.confirm(tail)
     with disk.held():
@@ -294,7 +293,7 @@ async def test_settling_waits_for_the_commit(disk: Disk, store: SqliteStore) -> 
     assert await put
 
 
-async def test_settling_fails_with_the_commit(disk: Disk, store: SqliteStore) -> None:
+async def test_confirm_fails_with_the_commit(disk: Disk, store: SqliteStore) -> None:
     tail = await create(store, "a")
     disk.fail()
     with disk.held():
@@ -349,9 +348,7 @@ async def test_a_spilled_producer_is_known_before_its_commit(
     assert await put
 
 
-async def test_who_does_not_wait_any_more_does_not_undo_the_write(
-    disk: Disk, store: SqliteStore
-) -> None:
+async def test_a_cancelled_caller_does_not_undo_its_write(disk: Disk, store: SqliteStore) -> None:
     tail = await create(store, "a")
     with disk.held():
         put, creating = (
@@ -406,9 +403,7 @@ async def test_a_failed_commit_fails_all_that_waits_and_stores_nothing(
         assert await bodies(store, await find(store, "b")) == [b"after"]
 
 
-async def test_what_waits_behind_a_failed_commit_fails_with_it(
-    disk: Disk, store: SqliteStore
-) -> None:
+async def test_writes_behind_a_failed_commit_fail_with_it(disk: Disk, store: SqliteStore) -> None:
     """It was decided on top of what is now undone."""
     tail, other = await create(store, "a", b"before"), await create(store, "b")
     disk.fail()
@@ -796,7 +791,7 @@ async def test_a_long_stream_is_erased_bit_by_bit(
         assert await bodies(store, other) == [b"kept"]
 
 
-async def test_what_a_crash_left_of_a_sweep_is_swept_later(data: Path) -> None:
+async def test_a_sweep_completes_one_that_a_crash_interrupted(data: Path) -> None:
     async with opened(data, inline_bytes=1024) as store:
         tail = await create(store, "a", b"x", b"y" * 2000)
         assert await store.drop(tail)
@@ -821,7 +816,7 @@ async def test_a_read_of_what_is_erased_has_an_error_with_a_name(data: Path) -> 
 # Memory
 
 
-async def test_reads_are_the_same_whatever_is_in_memory(tmp_path: Path) -> None:
+async def test_reads_do_not_depend_on_what_is_in_memory(tmp_path: Path) -> None:
     """From memory, from the file, and from memory that reaches only part of the way back."""
     chance = random.Random(11)
     contents = [chance.randbytes(chance.choice([1, 50, 300, 2_000])) for _ in range(30)]
@@ -913,7 +908,7 @@ async def test_the_name_of_a_forgotten_stream_is_taken(data: Path) -> None:
         assert await bodies(store, await find(store, "a")) == [b"mine"]
 
 
-async def test_a_claim_of_a_taken_name_harms_no_other_write(data: Path) -> None:
+async def test_creating_a_taken_name_harms_no_other_write(data: Path) -> None:
     async with opened(data, open_streams=1) as store:
         await create(store, "a", b"mine")
         tail = await create(store, "b")
@@ -968,7 +963,7 @@ async def test_after_a_rush_memory_forgets_down_to_its_limit(disk: Disk, data: P
 async def test_a_stream_that_is_opened_while_its_last_fork_goes_is_gone(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read from the file before a commit must not be taken for the truth after it."""
+    """Data read from the file before a commit is outdated after it."""
     async with opened(data) as store:
         source = await create(store, "a", b"x")
         await fork(store, "f", source)

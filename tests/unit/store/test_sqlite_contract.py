@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.log.state import Entry, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import Tail
+from tailrace.store.sqlite.hot import Chain
 from tailrace.store.sqlite.store import SqliteStore
 from tests.support.store_contract import Make, StoreContract
 
@@ -31,12 +31,12 @@ class TestSqliteStoreWithoutMemory(StoreContract):
 class CompactingStore(SqliteStore):
     """Compacts after every write."""
 
-    async def create(self, stream: Stream, entries: Sequence[Entry]) -> Tail | None:
+    async def create(self, stream: Stream, entries: Sequence[Entry]) -> Chain | None:
         created = await super().create(stream, entries)
         assert not (await self.compact()).failed
         return created
 
-    async def put(self, tail: Tail, entry: Entry) -> bool:
+    async def put(self, tail: Chain, entry: Entry) -> bool:
         done = await super().put(tail, entry)
         assert not (await self.compact()).failed
         return done

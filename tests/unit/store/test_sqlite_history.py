@@ -22,7 +22,7 @@ from tailrace.log.create import Create, ForkFrom
 from tailrace.log.state import Config
 from tailrace.segments.format import BadSegment, Trailer
 from tailrace.settings import Settings
-from tailrace.store.base import Compacted, Tail
+from tailrace.store.base import Compacted
 from tailrace.store.sqlite import compaction, queries, schema
 from tailrace.store.sqlite.directory import DataDirectory
 from tailrace.store.sqlite.files import ChainFiles
@@ -182,7 +182,7 @@ async def test_more_streams_than_a_page_are_all_compacted(
         assert await bodies(store, tail) == [b"%d" % n] * (n % 5)
 
 
-async def test_progress_is_told_after_each_segment(store: SqliteStore) -> None:
+async def test_progress_is_reported_after_each_segment(store: SqliteStore) -> None:
     await create(store, "a", *[b"x"] * 7)
     seen: list[tuple[int, int]] = []
     await store.compact(lambda done: seen.append((done.streams, done.segments)))
@@ -236,7 +236,7 @@ async def test_a_reader_whose_file_goes_finds_it_in_the_segment(
 
     async def compact() -> None:
         compacted.append(await store.compact())
-        await store.remove_replaced()
+        await store.maintenance.remove_replaced()
 
     def late(self: ChainFiles, chain: int, name: str) -> bytes:
         monkeypatch.setattr(ChainFiles, "read", read)
@@ -248,7 +248,7 @@ async def test_a_reader_whose_file_goes_finds_it_in_the_segment(
     assert compacted[0].segments == 1
 
 
-async def test_a_lost_file_is_no_reason_to_look_for_ever(store: SqliteStore, data: Path) -> None:
+async def test_reading_a_lost_file_ends_with_an_error(store: SqliteStore, data: Path) -> None:
     tail = await create(store, "a", LARGE)
     for file in files(data, "bodies"):
         file.unlink()
@@ -285,7 +285,7 @@ async def test_readers_see_no_gap_while_entries_move(data: Path) -> None:
                     seen += chunk.bodies
                     n = chunk.slot
                     if n < stop:
-                        offset, _ = await store.position(tail.stream.id, n)
+                        offset, _ = await store.start_of(tail.stream.id, n)
                         assert offset == sum(map(len, seen))
                 assert seen == contents[:stop]
                 rounds += 1
@@ -307,15 +307,15 @@ async def test_a_chunk_is_read_at_one_moment(
     await store.compact()
     for content in contents[4:]:
         await append(store, tail, content)
-    loop, position = asyncio.get_running_loop(), store._archive.position
+    loop, start_of = asyncio.get_running_loop(), store._archive.start_of
 
     def late(*args: Any) -> tuple[int, int] | None:
-        found = position(*args)
+        start = start_of(*args)
         monkeypatch.undo()
         assert asyncio.run_coroutine_threadsafe(store.compact(), loop).result(60).segments
-        return found
+        return start
 
-    monkeypatch.setattr(store._archive, "position", late)
+    monkeypatch.setattr(store._archive, "start_of", late)
     assert await bodies(store, tail) == contents
 
 
@@ -373,7 +373,7 @@ async def play(streams: Streams, mode: str, steps: list[tuple[str, int, Any]]) -
 
 
 async def seen(streams: Streams, paths: list[str]) -> dict[tuple[str, int], object]:
-    """What every reader gets, from every slot of every stream."""
+    """The data that every reader gets, from every slot of every stream."""
     found: dict[tuple[str, int], object] = {}
     for path in paths:
         tail = (await streams.find(path)).committed.tail
@@ -466,7 +466,7 @@ async def test_deletion_removes_segments_and_their_files(data: Path) -> None:
         with pytest.raises(SlotTrimmed):
             await store.read(tail.stream.id, 0, 9, PLENTY)
         with pytest.raises(SlotTrimmed):
-            await store.position(tail.stream.id, 3)
+            await store.start_of(tail.stream.id, 3)
         await store.compact()
         assert await bodies(store, kept) == [b"x"] * 9
         assert_files_are_named(data)
@@ -510,7 +510,7 @@ async def test_a_stream_that_is_deleted_while_it_moves_is_not_brought_back(
 
 async def compact_all(store: SqliteStore) -> None:
     await store.compact()
-    await store.remove_replaced()
+    await store.maintenance.remove_replaced()
 
 
 class Crash(Exception):
@@ -710,12 +710,14 @@ async def test_offsets_and_sizes_may_differ(data: Path) -> None:
     """JSON counts messages."""
     async with opened(data) as store:
         made = stream("a", Config("application/json", NOW))
-        tail: Tail | None = await store.create(made, [])
+        tail = await store.create(made, [])
         assert tail is not None
         for number in range(7):
             state = tail.state
-            await store.put(tail, entry(state, b"1,2,3", offset=state.offset + 3, at=NOW + number))
+            await store.put(
+                tail, entry(state, b"1,2,3", offset=state.offset + 3, written_at=NOW + number)
+            )
         await store.compact()
         assert await bodies(store, tail) == [b"1,2,3"] * 7
         for n in range(1, 8):
-            assert tuple(await store.position(made.id, n)) == (3 * n, 5 * n)
+            assert tuple(await store.start_of(made.id, n)) == (3 * n, 5 * n)

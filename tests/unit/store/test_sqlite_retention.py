@@ -99,7 +99,7 @@ def files(data: Path) -> list[Path]:
 
 
 async def trimmed(client: Client, path: str, position: int) -> str:
-    """What a reader is told who asks for what is gone."""
+    """The answer to a read of what retention has removed."""
     with pytest.raises(OffsetTrimmed) as refused:
         await client.streams.view(path, position)
     return str(refused.value)
@@ -198,7 +198,7 @@ async def test_a_large_body_goes_with_its_entry(client: Client, data: Path, cloc
     assert len(files(data)) == 2
     clock.pass_s(2 * HOUR)
     await sweep(client)
-    await store_of(client).remove_replaced()
+    await store_of(client).maintenance.remove_replaced()
     assert files(data) == []
 
 
@@ -213,7 +213,7 @@ async def test_more_than_one_commit_removes_goes_all_the_same(
     assert slots(data) == [9]
 
 
-async def test_one_sweep_looks_at_some_streams_and_the_next_at_others(
+async def test_each_sweep_continues_with_the_next_streams(
     client: Client, data: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "PAGE", 2)
@@ -226,10 +226,10 @@ async def test_one_sweep_looks_at_some_streams_and_the_next_at_others(
         assert len(slots(data)) == left
     await client.append("a", b"three")
     clock.pass_s(2 * HOUR)
-    assert await store_of(client).retain() == 1
+    assert await store_of(client).maintenance.retain() == 1
 
 
-async def test_what_a_fork_needs_stays(client: Client, clock: Clock) -> None:
+async def test_slots_that_a_fork_needs_stay(client: Client, clock: Clock) -> None:
     await client.create("a")
     await client.append("a", *NUMBERS)
     await compact(client)
@@ -246,7 +246,9 @@ async def test_what_a_fork_needs_stays(client: Client, clock: Clock) -> None:
         await client.streams.view("a", BEGINNING)
 
 
-async def test_a_stream_whose_fork_is_gone_is_like_any_other(client: Client, clock: Clock) -> None:
+async def test_retention_applies_again_once_the_fork_is_deleted(
+    client: Client, clock: Clock
+) -> None:
     await client.create("a")
     await client.append("a", b"one", b"two")
     await client.fork("b", "a", 1)
@@ -297,7 +299,7 @@ async def test_a_fork_begins_where_its_source_does(data: Path, clock: Clock, aga
             assert token(5, 5) in await trimmed(client, path, 0)
 
 
-async def test_a_fork_that_comes_too_late_is_told(
+async def test_a_fork_after_retention_gets_the_earliest_offset(
     client: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retention commits after the fork has looked at its source, and before it is there."""
@@ -321,7 +323,7 @@ async def test_a_fork_that_comes_too_late_is_told(
     assert await client.read("a", BEGINNING) == b"56789"
 
 
-async def test_what_was_let_go_is_gone_after_a_restart(data: Path, clock: Clock) -> None:
+async def test_removed_slots_stay_removed_after_a_restart(data: Path, clock: Clock) -> None:
     async with serving(data, clock) as client:
         await client.create("a")
         await fill(client, "a", *NUMBERS, clock=clock)
@@ -344,7 +346,7 @@ async def test_a_segment_that_cannot_be_read_stops_nothing_else(
     file.write_bytes(b"x" * file.stat().st_size)
     await client.create("b")
     await client.append("b", b"one", b"two")
-    store_of(client)._archive._indexes._indexes.clear()
+    store_of(client)._archive._reader._indexes._indexes.clear()
     clock.pass_s(2 * HOUR)
     await sweep(client)
     assert await client.read("b", BEGINNING) == b"two"
@@ -352,7 +354,7 @@ async def test_a_segment_that_cannot_be_read_stops_nothing_else(
     assert "retention leaves 'a' as it is: its index is damaged" in caplog.text
 
 
-async def test_over_http_what_is_gone_is_410_and_minus_one_begins_with_what_is_left(
+async def test_over_http_removed_slots_are_410_and_minus_one_begins_at_the_rest(
     data: Path, clock: Clock
 ) -> None:
     settings = Settings(
@@ -393,7 +395,7 @@ async def test_over_http_what_is_gone_is_410_and_minus_one_begins_with_what_is_l
     await application.stop()
 
 
-def test_the_command_compact_lets_go_too(data: Path) -> None:
+def test_the_compact_command_applies_retention(data: Path) -> None:
     async def made() -> None:
         async with serving(data, Clock(), retention="") as client:
             await client.create("a")
@@ -402,6 +404,6 @@ def test_the_command_compact_lets_go_too(data: Path) -> None:
     asyncio.run(made())
     env = {"TAILRACE_SEGMENT_MAX_MESSAGES": "2", "TAILRACE_RETENTION": "**=1h"}
     run = CliRunner(env=env).invoke(main, ["compact", "--data", str(data)], catch_exceptions=False)
-    assert run.stderr == "let go of 10 entries by TAILRACE_RETENTION\n"
+    assert run.stderr == "removed 10 entries that TAILRACE_RETENTION does not keep\n"
     assert run.stdout == "nothing to move\n"
     assert (slots(data), files(data)) == ([10], [])

@@ -68,7 +68,9 @@ RENEWING: dict[str, Act] = {
 
 
 @pytest.mark.parametrize("act", RENEWING.values(), ids=RENEWING.keys())
-async def test_every_access_begins_the_window_anew(client: Client, clock: Clock, act: Act) -> None:
+async def test_every_access_restarts_the_idle_window(
+    client: Client, clock: Clock, act: Act
+) -> None:
     await client.create("a", ttl=2)
     await client.produce("a", "p", 0, 0)
     clock.pass_ms(1_500)

@@ -194,7 +194,7 @@ async def test_a_whole_append_may_be_taken(client: Client) -> None:
 # What is not inherited
 
 
-async def test_a_forks_producers_begin_anew(client: Client) -> None:
+async def test_a_fork_does_not_inherit_producers(client: Client) -> None:
     await client.create("source")
     for seq in range(3):
         await client.produce("source", "p", 5, seq)
@@ -204,7 +204,7 @@ async def test_a_forks_producers_begin_anew(client: Client) -> None:
     assert await client.read("fork") == b"p.5.0;p.5.1;p.5.2;p.0.0;"
 
 
-async def test_a_forks_stream_seq_begins_anew(client: Client) -> None:
+async def test_a_fork_does_not_inherit_stream_seq(client: Client) -> None:
     await client.create("source")
     await client.append("source", b"x", seq="9")
     await client.fork("fork", "source")
@@ -395,7 +395,7 @@ async def test_a_source_with_forks_is_gone_but_readable_through_them(client: Cli
     assert await client.read("third") == b"one "
 
 
-async def test_a_reader_of_a_source_is_told_when_it_is_gone(client: Client) -> None:
+async def test_a_reader_of_a_deleted_source_gets_gone(client: Client) -> None:
     await client.create("source", b"one")
     await client.fork("fork", "source")
     reading = await begun(client.streams.follow(await client.streams.access("source"), 1, 30))

@@ -104,7 +104,7 @@ async def test_a_missing_stream(client: Client) -> None:
     ids=["text", "json"],
 )
 @pytest.mark.parametrize("kept", [1, 2, 3])
-async def test_a_reader_of_what_is_no_longer_kept_is_told_where_the_rest_begins(
+async def test_a_read_of_removed_entries_names_the_earliest_offset(
     data: Path,
     clock: Clock,
     content_type: str,

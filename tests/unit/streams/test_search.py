@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.log.append import Append
 from tailrace.log.create import Create
-from tailrace.log.slots import SlotInfo
+from tailrace.log.state import SlotInfo
 from tailrace.streams import Streams
 from tests.support.streams import Client, Clock, serving
 
@@ -69,7 +69,7 @@ async def test_every_offset_and_every_time_is_found(
         assert await streams.slot_after(tail, 10**6) == 30
 
 
-async def test_what_a_fork_inherits_is_found_as_well(streams: Streams, clock: Clock) -> None:
+async def test_the_search_finds_inherited_slots(streams: Streams, clock: Clock) -> None:
     client = Client(streams)
     await fill(streams, clock, "a", [1, 2, 3])
     await client.fork("b", "a")
@@ -83,7 +83,7 @@ async def test_what_a_fork_inherits_is_found_as_well(streams: Streams, clock: Cl
     assert await streams.slot_since(await streams.find("c"), clock.now) == 2
 
 
-async def test_where_each_append_is_one_message_two_looks_are_enough(
+async def test_with_one_message_per_append_two_reads_are_enough(
     streams: Streams, clock: Clock
 ) -> None:
     await fill(streams, clock, "a", [1] * 100)
@@ -95,7 +95,7 @@ async def test_where_each_append_is_one_message_two_looks_are_enough(
         assert counting.asked <= 2
 
 
-async def test_what_is_new_is_found_without_many_looks(streams: Streams, clock: Clock) -> None:
+async def test_the_search_finds_new_slots_in_few_reads(streams: Streams, clock: Clock) -> None:
     await fill(streams, clock, "a", [1] * 500)
     tail = await streams.find("a")
     counting = Counting(streams)
@@ -108,13 +108,13 @@ async def test_what_is_new_is_found_without_many_looks(streams: Streams, clock: 
     assert counting.asked <= 20
 
 
-async def test_what_retention_has_let_go_is_not_looked_for(tmp_path: Path, clock: Clock) -> None:
+async def test_the_search_skips_slots_that_retention_removed(tmp_path: Path, clock: Clock) -> None:
     settings = {"segment_max_messages": 10, "retention": "**=20B"}
     async with serving(tmp_path, clock, **settings) as streams:
         await fill(streams, clock, "a", [1] * 50)
         store: Any = streams.store
         await store.compact()
-        await store.retain()
+        await store.maintenance.retain()
         tail = await streams.find("a")
         assert 0 < tail.earliest < 40
         assert await streams.slot_after(tail, 0) == tail.earliest
@@ -129,7 +129,7 @@ async def test_an_empty_stream_has_nothing_to_find(streams: Streams, clock: Cloc
     assert await streams.slot_since(tail, 0) == 0
 
 
-async def test_who_watches_a_path_is_told_of_each_creation(streams: Streams, clock: Clock) -> None:
+async def test_a_watcher_of_a_path_notices_each_creation(streams: Streams, clock: Clock) -> None:
     with streams.watching("a") as created, streams.watching("a") as again:
         assert not created.is_set()
         await fill(streams, clock, "b", [])

@@ -22,7 +22,7 @@ from tailrace.errors import (
     StreamNotFound,
     TailraceError,
 )
-from tailrace.limits import JSON_LOOP_BYTES, PRODUCER_BUDGET
+from tailrace.limits import JSON_EVENT_LOOP_BYTES, PRODUCER_STATE_BYTES
 from tailrace.log import json_mode
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
@@ -99,7 +99,7 @@ async def test_a_json_stream_may_begin_empty(client: Client, body: bytes) -> Non
     assert await client.read("a") == b"[]"
 
 
-async def test_of_many_who_create_a_stream_one_does(client: Client) -> None:
+async def test_one_of_many_concurrent_creations_creates_the_stream(client: Client) -> None:
     created = await asyncio.gather(*(client.create("a", b"%d" % n) for n in range(30)))
     assert [each.new for each in created].count(True) == 1
     assert len({each.stream.id for each in created}) == 1
@@ -109,7 +109,7 @@ async def test_of_many_who_create_a_stream_one_does(client: Client) -> None:
         assert each.state.next_offset == token(1, len(b"%d" % winner))
 
 
-async def test_of_many_who_create_different_streams_the_others_conflict(client: Client) -> None:
+async def test_concurrent_creations_of_different_streams_conflict(client: Client) -> None:
     results = await asyncio.gather(
         *(client.create("a", content_type=f"text/x-{n}") for n in range(10)),
         return_exceptions=True,
@@ -250,7 +250,7 @@ async def test_a_zombie_is_fenced_off(client: Client) -> None:
     assert raised.value.epoch == 1
 
 
-MANY = PRODUCER_BUDGET // 100
+MANY = PRODUCER_STATE_BYTES // 100
 
 
 async def test_more_producers_than_a_state_holds_are_all_known(data: Path, clock: Clock) -> None:
@@ -350,7 +350,7 @@ async def test_a_duplicate_is_answered_after_the_original_is_committed(
     assert (await ended(retry)).entry is None
 
 
-async def test_a_refusal_is_given_after_its_reason_is_committed(
+async def test_a_rejection_waits_until_its_reason_is_committed(
     client: Client, commits: Commits
 ) -> None:
     await client.create("a")
@@ -459,7 +459,7 @@ async def test_a_path_created_again_starts_clean(client: Client) -> None:
     assert await client.read("a") == b"[1,2]"
 
 
-async def test_a_reader_of_the_old_stream_is_told_that_it_is_gone(client: Client) -> None:
+async def test_a_reader_of_a_replaced_stream_gets_not_found(client: Client) -> None:
     await client.create("a", b"old")
     tail = await client.streams.access("a")
     reading = await begun(client.streams.follow(tail, 1, 10_000))
@@ -481,7 +481,7 @@ async def test_a_reader_that_was_not_waiting_when_its_stream_was_replaced(client
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_appends_deletions_and_creations_at_once(client: Client, seed: int) -> None:
-    """Whatever is acknowledged belongs to one incarnation, gap-free, and only the last is read."""
+    """All acknowledged appends belong to one incarnation, gap-free, and only the last is read."""
     chance = random.Random(seed)
     acknowledged: dict[int, list[bytes]] = {}
 
@@ -596,7 +596,7 @@ class Helper:
             return error
 
 
-LARGE = b'["' + b"a" * JSON_LOOP_BYTES + b'",2]'
+LARGE = b'["' + b"a" * JSON_EVENT_LOOP_BYTES + b'",2]'
 
 
 async def test_large_json_is_checked_by_the_helper(streams: Streams) -> None:

@@ -1,4 +1,4 @@
-"""The application as any ASGI server or adapter would call it, without our own server."""
+"""The application called through ASGI, without our own server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.settings import Settings
 
 
 class Call:
-    """One ASGI request: the body in pieces, and what the application sends."""
+    """One ASGI request, with its body in pieces, and the messages that the application sends."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class Call:
         self.sent.append(message)
         self._news.set()
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         self._messages.put_nowait({"type": "http.disconnect"})
 
-    def cut(self) -> None:
-        """Leave before the last piece of the body."""
+    def disconnect_early(self) -> None:
+        """Disconnect before the last piece of the body."""
         first = self._messages.get_nowait()
         self._messages.get_nowait()
         self._messages.put_nowait(first)
-        self.leave()
+        self.disconnect()
 
     async def ended(self) -> Call:
         await asyncio.wait_for(self.task, 120)
@@ -116,9 +116,11 @@ async def test_a_body_that_is_too_large_is_read_and_refused(application: Applica
     assert (await Call(application, "GET", "/v1/stream/a").ended()).body == b""
 
 
-async def test_who_leaves_in_the_middle_of_a_body_appends_nothing(application: Application) -> None:
+async def test_a_client_that_disconnects_within_its_body_appends_nothing(
+    application: Application,
+) -> None:
     post = Call(application, "POST", "/v1/stream/a", b"half", b"", headers=TEXT)
-    post.cut()
+    post.disconnect_early()
     assert (await post.ended()).sent == []
     assert (await Call(application, "GET", "/v1/stream/a").ended()).body == b""
 
@@ -128,7 +130,7 @@ async def test_a_long_poll_waits(application: Application) -> None:
     assert poll.status == 204
 
 
-async def test_events_arrive_as_they_come_and_end_with_the_stream(application: Application) -> None:
+async def test_events_are_sent_at_once_and_end_with_the_stream(application: Application) -> None:
     events = Call(application, "GET", "/v1/stream/a?offset=-1&live=sse")
     await events.has(b'"upToDate":true')
     await Call(application, "POST", "/v1/stream/a", b"one", headers=TEXT).ended()
@@ -142,17 +144,17 @@ async def test_events_arrive_as_they_come_and_end_with_the_stream(application: A
     assert events.sent[-1] == {"type": "http.response.body", "body": b""}
 
 
-async def test_a_reader_who_leaves_is_let_go(application: Application) -> None:
+async def test_a_reader_that_disconnects_is_no_longer_watched(application: Application) -> None:
     events = Call(application, "GET", "/v1/stream/a?offset=-1&live=sse")
     await events.has(b'"upToDate":true')
-    events.leave()
+    events.disconnect()
     await events.ended()
     tail = await application.streams.find("a")
     await asyncio.sleep(0)
     assert not tail.watched
 
 
-async def test_a_server_that_stops_ends_its_events(application: Application) -> None:
+async def test_a_stopping_server_ends_event_streams(application: Application) -> None:
     events = Call(application, "GET", "/v1/stream/a?offset=-1&live=sse")
     await events.has(b'"upToDate":true')
     application.streams.drain()
@@ -160,13 +162,13 @@ async def test_a_server_that_stops_ends_its_events(application: Application) -> 
     assert events.sent[-1] == {"type": "http.response.body", "body": b""}
 
 
-async def test_everything_else_is_fastapi(application: Application) -> None:
+async def test_other_paths_are_served_by_fastapi(application: Application) -> None:
     health = await Call(application, "GET", "/health").ended()
     assert (health.status, b'"ok"' in health.body) == (200, True)
 
 
-async def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
-    """The lifespan protocol: what a server does before the first and after the last request."""
+async def test_a_failed_start_is_reported(tmp_path: Path) -> None:
+    """The lifespan protocol starts the application before the first request, and stops it."""
     said: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -191,14 +193,14 @@ async def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
     assert str(tmp_path) in said[-1]["message"]
 
 
-async def test_a_location_has_the_scheme_that_the_client_used(application: Application) -> None:
+async def test_location_has_the_scheme_of_the_request(application: Application) -> None:
     put = Call(application, "PUT", "/v1/stream/b", headers={"host": "streams.example.com"})
     put._scope["scheme"] = "https"
     assert (await put.ended()).headers[b"location"] == b"https://streams.example.com/v1/stream/b"
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST", "DELETE"])
-async def test_a_server_that_only_reads_refuses_writes(
+async def test_a_read_only_server_refuses_writes(
     application: Application, tmp_path: Path, method: str
 ) -> None:
     await application.stop()

@@ -1,4 +1,4 @@
-"""What the server does by itself while it serves."""
+"""Periodic tasks of the server, such as compaction."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ async def fill(application: Application, path: str, entries: int) -> None:
         await application.streams.append(path, Append(b"x", "text/plain"))
 
 
-async def eventually(true: Callable[[], object]) -> None:
-    await asyncio.to_thread(wire.eventually, lambda: bool(true()))
+async def eventually(check: Callable[[], object]) -> None:
+    await asyncio.to_thread(wire.eventually, lambda: bool(check()))
 
 
 def segments(data: Path) -> list[Path]:
     return list(data.glob("segments/*/*"))
 
 
-async def test_older_entries_move_while_the_server_runs(tmp_path: Path) -> None:
+async def test_older_entries_are_compacted_while_the_server_runs(tmp_path: Path) -> None:
     async with started(tmp_path, compact_interval=0.01) as application:
         await fill(application, "a", 5)
         await eventually(lambda: len(segments(tmp_path)) == 2)
@@ -51,7 +51,9 @@ async def test_older_entries_move_while_the_server_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("still", [{"compact_interval": 0}, {"read_only": True}])
-async def test_nothing_moves_where_it_must_not(tmp_path: Path, still: dict[str, Any]) -> None:
+async def test_nothing_is_compacted_if_switched_off_or_read_only(
+    tmp_path: Path, still: dict[str, Any]
+) -> None:
     async with started(tmp_path, compact_interval=0) as application:
         await fill(application, "a", 5)
     async with started(tmp_path, **{"compact_interval": 0.01, **still}):
@@ -59,7 +61,7 @@ async def test_nothing_moves_where_it_must_not(tmp_path: Path, still: dict[str, 
     assert segments(tmp_path) == []
 
 
-async def test_the_log_names_a_stream_that_cannot_move(
+async def test_the_log_names_a_stream_that_cannot_be_compacted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with started(tmp_path, compact_interval=0) as application:

@@ -1,4 +1,4 @@
-"""The helper process that checks large JSON bodies: its verdicts, its end, and its limits."""
+"""The helper process that checks large JSON bodies: its verdicts, lifetime and limits."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 
 from devtools.processes import ROOT
 from tailrace.errors import BodyTooLarge, CheckUnavailable, InvalidJson
-from tailrace.limits import JSON_LOOP_BYTES
+from tailrace.limits import JSON_EVENT_LOOP_BYTES
 from tailrace.web import json_checker
 from tailrace.web.json_checker import JsonChecker
 
-LARGE = b"[" + b'{"a":[1,"[,"]}, ' * (JSON_LOOP_BYTES // 8) + b"2 ]"
+LARGE = b"[" + b'{"a":[1,"[,"]}, ' * (JSON_EVENT_LOOP_BYTES // 8) + b"2 ]"
 
 
 def helper(code: str) -> tuple[str, ...]:
-    """A helper that does something before it answers."""
+    """The command of a helper that runs some code first."""
     return (
         sys.executable,
         "-c",
@@ -30,20 +30,20 @@ def helper(code: str) -> tuple[str, ...]:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a child has ended and was reaped."""
+    """Whether a child process has ended and was reaped."""
     return not Path(f"/proc/{pid}").exists()
 
 
 async def until_gone(pid: int) -> None:
     async with asyncio.timeout(120):
-        while not is_gone(pid):  # noqa: ASYNC110 - nothing tells of it
+        while not is_gone(pid):  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.005)
 
 
-async def test_verdicts_are_those_of_the_rules() -> None:
+async def test_the_verdict_is_that_of_the_rules() -> None:
     async with JsonChecker() as checker:
         flat = await checker.flatten(LARGE)
-        assert flat == (LARGE[1:-2], JSON_LOOP_BYTES // 8 + 1)
+        assert flat == (LARGE[1:-2], JSON_EVENT_LOOP_BYTES // 8 + 1)
         assert await checker.flatten(b" {} ") == (b"{}", 1)
         refusal = await checker.flatten(LARGE + b"]")
         assert isinstance(refusal, InvalidJson)
@@ -72,7 +72,7 @@ async def test_a_helper_that_dies_is_replaced() -> None:
         assert checker.pid != first
 
 
-async def test_a_helper_that_is_stuck_is_replaced() -> None:
+async def test_a_helper_that_hangs_is_replaced() -> None:
     async with JsonChecker(helper("time.sleep(1000)"), wait=0.01) as checker:
         for _ in range(2):
             with pytest.raises(CheckUnavailable, match="took too long"):
@@ -80,11 +80,11 @@ async def test_a_helper_that_is_stuck_is_replaced() -> None:
             assert checker.pid is None
 
 
-async def test_a_check_that_takes_too_much_cpu_time_is_refused() -> None:
+async def test_a_body_that_takes_too_much_cpu_time_is_refused() -> None:
     code = (
         "from tailrace.web import json_checker\n"
-        "json_checker._judged = lambda _: all(iter(lambda: True, None))\n"
-        "json_checker.JSON_CHECK_SECONDS = 0\n"
+        "json_checker._check = lambda _: all(iter(lambda: True, None))\n"
+        "json_checker.JSON_CHECK_CPU_SECONDS = 0\n"
         "json_checker.main()\n"
     )
     async with JsonChecker((sys.executable, "-c", code)) as checker:
@@ -92,7 +92,7 @@ async def test_a_check_that_takes_too_much_cpu_time_is_refused() -> None:
             await checker.flatten(LARGE)
 
 
-async def test_a_helper_without_work_ends() -> None:
+async def test_an_idle_helper_ends() -> None:
     async with JsonChecker(idle=0.01) as checker:
         await checker.flatten(b"1")
         pid = checker.pid
@@ -102,10 +102,10 @@ async def test_a_helper_without_work_ends() -> None:
         assert await checker.flatten(b"[]") == (b"", 0)
 
 
-async def test_a_check_under_way_ends_with_the_server() -> None:
+async def test_a_running_check_ends_with_the_server() -> None:
     async with JsonChecker(helper("time.sleep(1000)")) as checker:
         checks = [asyncio.create_task(checker.flatten(LARGE)) for _ in range(2)]
-        while (pid := checker.pid) is None:  # noqa: ASYNC110 - nothing tells of it
+        while (pid := checker.pid) is None:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
     for check in checks:
         with pytest.raises(CheckUnavailable):
@@ -113,10 +113,10 @@ async def test_a_check_under_way_ends_with_the_server() -> None:
     assert is_gone(pid)
 
 
-async def test_a_caller_that_leaves_does_not_leave_its_verdict_to_the_next() -> None:
+async def test_a_cancelled_check_does_not_leave_its_verdict_to_the_next_one() -> None:
     async with JsonChecker() as checker:
         check = asyncio.create_task(checker.flatten(LARGE))
-        while checker.pid is None:  # noqa: ASYNC110 - nothing tells of it
+        while checker.pid is None:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
         check.cancel()
         assert await checker.flatten(b"[1,2,3]") == (b"1,2,3", 3)

@@ -1,4 +1,4 @@
-"""The limiter: buckets, live reads and spinning clients, by a clock that only the test moves."""
+"""The limiter: appends, live reads and spinning clients, by a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tailrace.errors import TooManyRequests
 from tailrace.limits import (
     BURST_SECONDS,
-    KNOWN_CLIENTS,
+    CLOSED_POLL_REQUESTS,
+    CLOSED_POLL_SECONDS,
     LIVE_RETRY_SECONDS,
-    SPIN_REQUESTS,
-    SPIN_SECONDS,
+    RATE_LIMITED_CLIENTS,
 )
 from tailrace.web.limiter import Limiter, Recent, client_key
 from tailrace.web.statuses import error_response
@@ -36,7 +36,7 @@ def clock() -> Clock:
 
 
 def accepted(limiter: Limiter, client: str, tries: int) -> int:
-    """How many of some appends at once a client may do."""
+    """Count how many of several appends at once are accepted."""
     return sum(not _refused(limiter, client) for _ in range(tries))
 
 
@@ -72,7 +72,7 @@ def test_after_a_burst_appends_come_back_at_the_rate(clock: Clock, rate: int) ->
     assert accepted(limiter, ADA, 2500) == rate * BURST_SECONDS
 
 
-def test_who_keeps_to_the_rate_is_never_refused(clock: Clock) -> None:
+def test_a_client_that_keeps_to_the_rate_is_never_refused(clock: Clock) -> None:
     limiter = Limiter(7, clock=clock)
     accepted(limiter, ADA, 100)
     for _ in range(1_000):
@@ -89,14 +89,14 @@ def test_a_rate_below_one_is_an_append_every_few_seconds(clock: Clock) -> None:
     limiter = Limiter(0.1, clock=clock)
     assert accepted(limiter, ADA, 10) == 1
     clock.now += 9
-    with pytest.raises(TooManyRequests) as refused:
+    with pytest.raises(TooManyRequests) as error:
         limiter.append(ADA)
-    assert refused.value.retry_after == 1
+    assert error.value.retry_after == 1
     clock.now += 1
     limiter.append(ADA)
-    with pytest.raises(TooManyRequests) as refused:
+    with pytest.raises(TooManyRequests) as error:
         limiter.append(ADA)
-    assert refused.value.retry_after == 10
+    assert error.value.retry_after == 10
 
 
 def test_a_refused_append_costs_nothing(clock: Clock) -> None:
@@ -111,7 +111,9 @@ def test_a_refused_append_costs_nothing(clock: Clock) -> None:
     rate=st.sampled_from([0.2, 1, 4, 30]),
     pauses=st.lists(st.sampled_from([0, 0, 0, 0.01, 0.3, 1, 1.9, 2, 5, 40]), max_size=200),
 )
-def test_no_span_of_time_has_more_than_its_share(rate: float, pauses: list[float]) -> None:
+def test_no_interval_has_more_appends_than_rate_and_burst_allow(
+    rate: float, pauses: list[float]
+) -> None:
     clock = Clock()
     limiter = Limiter(rate, clock=clock)
     done: list[float] = []
@@ -119,9 +121,9 @@ def test_no_span_of_time_has_more_than_its_share(rate: float, pauses: list[float
         clock.now += pause
         try:
             limiter.append(ADA)
-        except TooManyRequests as refused:
-            # The seconds that were named are enough.
-            clock.now += refused.retry_after
+        except TooManyRequests as error:
+            # Retry-After is long enough.
+            clock.now += error.retry_after
             limiter.append(ADA)
         done.append(clock.now)
     burst = max(1, rate * BURST_SECONDS)
@@ -130,12 +132,12 @@ def test_no_span_of_time_has_more_than_its_share(rate: float, pauses: list[float
             assert last - first + 1 <= burst + (end - start) * rate + 0.01
 
 
-def test_the_answer_says_when_to_come_back(clock: Clock) -> None:
+def test_429_has_retry_after(clock: Clock) -> None:
     limiter = Limiter(0.25, clock=clock)
     limiter.append(ADA)
-    with pytest.raises(TooManyRequests) as refused:
+    with pytest.raises(TooManyRequests) as error:
         limiter.append(ADA)
-    answer = error_response(refused.value)
+    answer = error_response(error.value)
     assert answer.status == 429
     assert (b"retry-after", b"4") in answer.headers
     assert b"0.25 times a second" in answer.body
@@ -144,24 +146,24 @@ def test_the_answer_says_when_to_come_back(clock: Clock) -> None:
 # Live reads
 
 
-def test_a_client_has_as_many_live_reads_as_it_may(clock: Clock) -> None:
+def test_live_reads_of_a_client_are_limited(clock: Clock) -> None:
     limiter = Limiter(live_connections=2, clock=clock)
     limiter.admit(ADA)
     with limiter.live(ADA), limiter.live(ADA):
-        with pytest.raises(TooManyRequests) as refused:
+        with pytest.raises(TooManyRequests) as error:
             limiter.admit(ADA)
-        assert refused.value.retry_after == LIVE_RETRY_SECONDS
+        assert error.value.retry_after == LIVE_RETRY_SECONDS
         limiter.admit(BOB)
     limiter.admit(ADA)
 
 
-def test_without_a_setting_any_number_of_live_reads(clock: Clock) -> None:
+def test_without_the_setting_live_reads_are_unlimited(clock: Clock) -> None:
     limiter = Limiter(clock=clock)
     with limiter.live(ADA), limiter.live(ADA):
         limiter.admit(ADA)
 
 
-async def test_a_live_read_ends_however_it_ends(clock: Clock) -> None:
+async def test_cancelled_and_failed_live_reads_are_no_longer_counted(clock: Clock) -> None:
     limiter = Limiter(live_connections=1, clock=clock)
 
     async def read() -> None:
@@ -190,47 +192,47 @@ def spun(limiter: Limiter, client: str, path: str, tries: int) -> int:
     count = 0
     for _ in range(tries):
         try:
-            limiter.ended(client, path)
+            limiter.check_closed_poll(client, path)
         except TooManyRequests:
             continue
         count += 1
     return count
 
 
-def test_who_spins_at_the_end_of_a_closed_stream_is_told_to_wait(clock: Clock) -> None:
+def test_a_client_that_spins_at_the_end_of_a_closed_stream_gets_429(clock: Clock) -> None:
     limiter = Limiter(clock=clock)
-    assert spun(limiter, ADA, "done", 1_000) == SPIN_REQUESTS
-    clock.now += SPIN_SECONDS - 2.5
-    with pytest.raises(TooManyRequests, match="'done' is closed") as refused:
-        limiter.ended(ADA, "done")
-    assert refused.value.retry_after == 3
+    assert spun(limiter, ADA, "done", 1_000) == CLOSED_POLL_REQUESTS
+    clock.now += CLOSED_POLL_SECONDS - 2.5
+    with pytest.raises(TooManyRequests, match="'done' is closed") as error:
+        limiter.check_closed_poll(ADA, "done")
+    assert error.value.retry_after == 3
     clock.now += 3
-    assert spun(limiter, ADA, "done", 1_000) == SPIN_REQUESTS
+    assert spun(limiter, ADA, "done", 1_000) == CLOSED_POLL_REQUESTS
 
 
-def test_who_spins_may_read_other_streams_and_others_may_read_this_one(clock: Clock) -> None:
+def test_spinning_is_counted_per_client_and_stream(clock: Clock) -> None:
     limiter = Limiter(clock=clock)
     spun(limiter, ADA, "done", 1_000)
-    limiter.ended(ADA, "other")
-    limiter.ended(BOB, "done")
+    limiter.check_closed_poll(ADA, "other")
+    limiter.check_closed_poll(BOB, "done")
 
 
-def test_who_asks_every_second_does_not_spin(clock: Clock) -> None:
+def test_one_poll_a_second_is_no_spinning(clock: Clock) -> None:
     limiter = Limiter(clock=clock)
     for _ in range(1_000):
-        limiter.ended(ADA, "done")
+        limiter.check_closed_poll(ADA, "done")
         clock.now += 1
 
 
-# Who is one client
+# Keys of clients
 
 
-def test_a_client_is_whom_its_token_names_wherever_it_is() -> None:
+def test_a_token_names_the_client_at_any_address() -> None:
     assert client_key("ada", "10.0.0.1") == client_key("ada", "10.0.0.2")
     assert client_key("ada", "10.0.0.1") != client_key("bob", "10.0.0.1")
 
 
-def test_nobody_gets_the_name_of_an_address() -> None:
+def test_a_subject_that_looks_like_an_address_is_another_client() -> None:
     assert client_key("10.0.0.1", "") != client_key(None, "10.0.0.1")
     assert client_key("peer 10.0.0.1", "") != client_key(None, "10.0.0.1")
 
@@ -256,36 +258,36 @@ def test_without_a_token_a_client_is_its_address(one: str, other: str, same: boo
 # Memory
 
 
-def test_clients_who_stay_away_are_forgotten(clock: Clock) -> None:
+def test_inactive_clients_are_forgotten(clock: Clock) -> None:
     limiter = Limiter(5, clock=clock)
     for n in range(1_000):
         limiter.append(f"peer {n}")
-        limiter.ended(f"peer {n}", "done")
-    clock.now += 2 * SPIN_SECONDS
+        limiter.check_closed_poll(f"peer {n}", "done")
+    clock.now += 2 * CLOSED_POLL_SECONDS
     limiter.append(ADA)
-    limiter.ended(ADA, "done")
+    limiter.check_closed_poll(ADA, "done")
     assert len(limiter._used_until) == len(limiter._spins) == 1
 
 
-def test_no_more_clients_are_kept_than_there_may_be(clock: Clock) -> None:
+def test_the_number_of_remembered_clients_is_bounded(clock: Clock) -> None:
     limiter = Limiter(5, live_connections=5, clock=clock)
-    for n in range(2 * KNOWN_CLIENTS + 2):
+    for n in range(2 * RATE_LIMITED_CLIENTS + 2):
         client = f"peer {n}"
         limiter.append(client)
-        limiter.ended(client, "done")
+        limiter.check_closed_poll(client, "done")
         limiter.admit(client)
         with limiter.live(client):
             pass
         clock.now += 0.00001
-    assert len(limiter._used_until) <= 2 * KNOWN_CLIENTS
-    assert len(limiter._spins) <= 2 * KNOWN_CLIENTS
+    assert len(limiter._used_until) <= 2 * RATE_LIMITED_CLIENTS
+    assert len(limiter._spins) <= 2 * RATE_LIMITED_CLIENTS
     assert not limiter._live
 
 
-def test_a_busy_client_is_remembered_however_many_others_come(clock: Clock) -> None:
+def test_an_active_client_is_remembered_among_many_others(clock: Clock) -> None:
     limiter = Limiter(1, clock=clock)
     done = 0
-    for n in range(3 * KNOWN_CLIENTS):
+    for n in range(3 * RATE_LIMITED_CLIENTS):
         limiter.append(f"peer {n}")
         if n % 1_000 == 0:
             done += accepted(limiter, ADA, 1)
@@ -298,14 +300,14 @@ def test_a_busy_client_is_remembered_however_many_others_come(clock: Clock) -> N
         st.tuples(st.sampled_from("abc"), st.sampled_from([0, 0, 1, 3, 5, 9, 25])), max_size=60
     )
 )
-def test_what_was_put_is_known_for_its_time(steps: list[tuple[str, int]]) -> None:
+def test_entries_are_kept_for_their_time(steps: list[tuple[str, int]]) -> None:
     recent: Recent[str, int] = Recent(10)
     put_at: dict[str, int] = {}
     now = 0
     for key, pause in steps:
         now += pause
-        for known, at in put_at.items():
-            found = recent.get(known, now)
-            assert found == at or (found is None and now - at >= 10)
+        for name, written_at in put_at.items():
+            value = recent.get(name, now)
+            assert value == written_at or (value is None and now - written_at >= 10)
         recent.put(key, now, now)
         put_at[key] = now

@@ -9,19 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 import schemathesis
+import yaml
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
-from tailrace import errors
+from scripts.openapi import PRODUCT, SOURCES, TARGET, join
+from tailrace import docs, errors, limits
 from tailrace.app import Application
 from tailrace.errors import TailraceError
+from tailrace.log.offsets import token
+from tailrace.log.paths import PREFIXES
 from tailrace.protocols.durable_streams import routes
-from tailrace.protocols.durable_streams.openapi.failures import known_errors
-from tailrace.protocols.durable_streams.openapi.guide import EXAMPLE_URL
 from tailrace.settings import Settings
 from tailrace.web import messages
-from tailrace.web.paths import PREFIXES
-from tailrace.web.statuses import status_of
+from tailrace.web.statuses import error_response
+
+REQUEST_ID = "5f2d8a0c91e7b364"
+"""Of every example."""
 
 NOT_FOR_HTTP = {
     errors.BadSetting,
@@ -32,8 +39,22 @@ NOT_FOR_HTTP = {
     errors.UnreadableData,
     errors.CannotSign,
 }
-"""What goes wrong before there is a server to ask, is said another way to its clients, or is said
+"""Errors before there is a server to ask, is said another way to its clients, or is said
 only to those who go around the edge."""
+
+SAMPLES: tuple[TailraceError, ...] = (
+    errors.MethodNotAllowed("PATCH", messages.METHODS),
+    errors.TooManyRequests("a client may append 10 times a second; wait", 1),
+    errors.StreamNotFound("chat/room-1"),
+    errors.StreamGone("chat/room-1"),
+    errors.OffsetTrimmed(token(128, 90210)),
+    errors.ContentTypeConflict("application/json", "text/plain"),
+    errors.StreamClosed(token(3, 51)),
+    errors.SequenceConflict("0009", "0008"),
+    errors.ProducerFenced(4),
+    errors.ProducerGap(5, 7),
+)
+"""The errors of the examples, where an error makes its message itself."""
 
 IGNORED_AS_PARAMETERS = {"Content-Type", "Authorization"}
 """OpenAPI has other places for these."""
@@ -44,8 +65,7 @@ NO_OPERATION = {"METHOD_NOT_ALLOWED"}
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    document: dict[str, Any] = Application(Settings()).api.openapi()  # type: ignore[attr-defined]
-    return document
+    return docs.describe(Settings(events_path="/events"))
 
 
 @pytest.fixture
@@ -63,13 +83,25 @@ def test_it_is_valid(document: dict[str, Any]) -> None:
     schemathesis.openapi.from_dict(document).validate()
 
 
-def test_what_it_refers_to_is_there(document: dict[str, Any]) -> None:
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.parent.name)
+def test_its_sources_are_valid(source: Path) -> None:
+    """Each by itself, with references to the others."""
+    text = source.read_text("utf-8")
+    schemathesis.openapi.from_dict(yaml.safe_load(text)).validate()
+    for file in set(re.findall(r"'([^'#]+)#/", text)):
+        assert (source.parent / file).resolve() in SOURCES
+
+
+def test_it_is_up_to_date() -> None:
+    """When this fails: `make openapi`."""
+    assert orjson.loads(TARGET.read_bytes()) == join()
+
+
+def test_its_references_lead_somewhere(document: dict[str, Any]) -> None:
     references = {value for key, value in _items(document) if key == "$ref"}
     assert references
     for reference in references:
-        found = document
-        for key in reference.removeprefix("#/").split("/"):
-            found = found[key]
+        assert _resolve(document, {"$ref": reference})
 
 
 def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
@@ -82,13 +114,39 @@ def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
         for link in value.values()
     }
     assert linked <= set(names)
+    tags = {tag["name"] for tag in document["tags"]}
+    assert {tag for _, operation in _operations(document) for tag in operation["tags"]} == tags
 
 
-def test_every_method_of_a_stream_is_described(document: dict[str, Any]) -> None:
-    for prefix in PREFIXES:
-        item = document["paths"][f"{prefix}{{path}}"]
-        described = {method.upper() for method in item if method != "parameters"}
+def test_every_route_is_described(document: dict[str, Any]) -> None:
+    api = Application(Settings()).api
+    assert isinstance(api, FastAPI)
+    served = {
+        route.path
+        for route in api.routes
+        if isinstance(route, APIRoute) and route.include_in_schema
+    }
+    assert served == {"/", "/docs", "/health", "/openapi.json", "/v1/streams"}
+    streams = {f"{prefix}{{path}}" for prefix in PREFIXES}
+    assert set(document["paths"]) == served | streams | {"/_broadcast", "/events"}
+    for path in streams:
+        described = {method.upper() for method in document["paths"][path]} - {"PARAMETERS"}
         assert described == set(messages.METHODS.split(", "))
+
+
+def test_both_prefixes_have_the_same_operations(document: dict[str, Any]) -> None:
+    main, short = (dict(document["paths"][f"{prefix}{{path}}"]) for prefix in PREFIXES)
+    for item in (main, short):
+        for method in set(item) - {"parameters"}:
+            item[method] = {**item[method], "operationId": "", "tags": []}
+    assert main == short
+
+
+def test_paths_are_those_of_the_settings() -> None:
+    settings = Settings(broadcast_path="/cast", events_path="/sse")
+    assert {"/cast", "/sse"} < set(docs.describe(settings)["paths"])
+    read_only = docs.describe(Settings(broadcast_path="/cast", read_only=True))["paths"]
+    assert not {"/cast", "/_broadcast", "/events"} & set(read_only)
 
 
 def test_every_request_header_is_described(document: dict[str, Any]) -> None:
@@ -104,20 +162,16 @@ def test_every_request_header_is_described(document: dict[str, Any]) -> None:
 
 
 def test_every_response_header_is_described(document: dict[str, Any]) -> None:
-    responses = document["components"]["responses"].values()
-    described = {name for response in responses for name in response["headers"]}
+    described = {name for response in _responses(document) for name in response["headers"]}
     assert set(messages.RESPONSE_HEADERS) <= described
 
 
 def test_every_common_header_is_on_every_response(document: dict[str, Any]) -> None:
-    common = {name.decode() for name, _ in messages.COMMON_HEADERS}
-    for response in document["components"]["responses"].values():
-        always = {
-            name.lower()
-            for name, header in response["headers"].items()
-            if header["$ref"].endswith(".always")
-        }
-        assert always >= common
+    common = {name.decode() for name, _ in messages.COMMON_HEADERS} | {"x-request-id"}
+    cors = {name.decode() for name, _ in messages.ANY_ORIGIN}
+    for response in _responses(document):
+        assert {name.lower() for name in response["headers"]} >= common | cors
+        assert {name.lower() for name in _required(document, response)} >= common
 
 
 def test_every_query_parameter_is_described(document: dict[str, Any]) -> None:
@@ -127,49 +181,117 @@ def test_every_query_parameter_is_described(document: dict[str, Any]) -> None:
 
 
 def test_every_error_is_described(document: dict[str, Any]) -> None:
-    """When this fails: see `known_errors` and `OWN_ERRORS` in `openapi.failures`."""
-    known = {type(error.sample): error for error in known_errors(Settings())}
-    assert set(known) == {TailraceError, *_kinds(TailraceError)} - NOT_FOR_HTTP
-    codes = document["components"]["schemas"]["Error"]["properties"]["error"]["properties"]["code"]
-    assert codes["enum"] == [kind.code for kind in known]
-    assert set(document["components"]["examples"]) == set(codes["enum"])
-    for kind, error in known.items():
-        assert document["components"]["examples"][kind.code]["x-status"] == status_of(error.sample)
+    codes = {kind.code for kind in _kinds(TailraceError) - NOT_FOR_HTTP}
+    error = document["components"]["schemas"]["Error"]["properties"]["error"]
+    assert sorted(error["properties"]["code"]["enum"]) == sorted(codes)
+    assert set(document["components"]["examples"]) == codes
+    components = document["components"]["responses"].values()
+    assert sorted(code for response in components for code in _codes(response)) == sorted(codes)
+
+
+def test_errors_are_answered_as_described(document: dict[str, Any]) -> None:
+    """Status, headers and body of each example are those of the error that it is about."""
+    statuses = {"MethodNotAllowed": 405}
+    for _, operation in _operations(document):
+        for status, response in operation["responses"].items():
+            if "$ref" in response:
+                statuses.setdefault(response["$ref"].rpartition("/")[2], int(status))
+                assert statuses[response["$ref"].rpartition("/")[2]] == int(status)
+    own = {type(error): error for error in SAMPLES}
+    common = {*(name for name, _ in messages.COMMON_HEADERS), b"cache-control", b"x-request-id"}
+    common |= {name for name, _ in messages.ANY_ORIGIN}
+    for name, response in document["components"]["responses"].items():
+        described = {header.lower().encode() for header in response["headers"]} - common
+        required = {header.lower().encode() for header in _required(document, response)} - common
+        answered = set()
+        for code in _codes(response):
+            example = document["components"]["examples"][code]["value"]
+            kind = next(kind for kind in _kinds(TailraceError) if kind.code == code)
+            answer = error_response(
+                own.get(kind) or kind(example["error"]["message"]), example["error"]["request_id"]
+            )
+            assert answer.status == statuses[name]
+            assert orjson.loads(answer.body) == example
+            assert example["error"]["request_id"] == REQUEST_ID
+            headers = {header for header, _ in answer.headers} - common - {b"content-type"}
+            assert required <= headers <= described
+            answered |= headers
+        assert answered == described
 
 
 def test_every_error_belongs_to_an_operation(document: dict[str, Any]) -> None:
-    answered: dict[str, set[int]] = {}
-    for name, response in document["components"]["responses"].items():
-        for code in response.get("content", {}).get("application/json", {}).get("examples", {}):
-            answered.setdefault(code, set()).add(int(name.rpartition(".")[2]))
-    known = {error.sample.code: {error.answer.status} for error in known_errors(Settings())}
-    assert answered == {code: status for code, status in known.items() if code not in NO_OPERATION}
+    answered = set()
+    for _, operation in _operations(document):
+        for response in operation["responses"].values():
+            if "$ref" in response:
+                codes = re.findall(r"`(\w+)`", response["description"])
+                assert set(codes) <= set(_codes(_resolve(document, response)))
+                answered |= set(codes)
+    assert answered == set(document["components"]["examples"]) - NO_OPERATION
 
 
 def test_fastapi_leaves_no_errors_of_its_own(document: dict[str, Any]) -> None:
-    assert not [name for name in document["components"]["responses"] if name.endswith(".422")]
+    assert not [each for _, each in _operations(document) if "422" in each["responses"]]
     assert not [name for name in document["components"]["schemas"] if "Validation" in name]
 
 
-def test_limits_are_those_of_the_server() -> None:
-    application = Application(Settings(max_body_bytes=4321, long_poll_timeout=7, sse_lifetime=11))
-    text = str(application.api.openapi())  # type: ignore[attr-defined]
-    assert "4,321 bytes" in text
-    assert "after 7 seconds" in text
-    assert "after 11 seconds" in text
+def test_limits_are_those_of_the_server(document: dict[str, Any]) -> None:
+    components, text = document["components"], " ".join(str(document).split())
+    parameters = {name: each["schema"] for name, each in components["parameters"].items()}
+    assert parameters["path"]["maxLength"] == limits.PATH_BYTES
+    assert parameters["Stream-Seq"]["maxLength"] == limits.STREAM_SEQ_BYTES
+    assert parameters["Producer-Id"]["maxLength"] == limits.PRODUCER_ID_BYTES
+    assert components["schemas"]["Counter"]["maximum"] == limits.MAX_INTEGER
+    assert f"At most {limits.PATH_BYTES:,} bytes, percent-encoded" in text
+    assert f"`Content-Type` becomes the stream's, at most {limits.CONTENT_TYPE_BYTES} by" in text
+    assert f"nested deeper than {limits.JSON_DEPTH} levels" in text
+    assert f"forks of forks are nested deeper than {limits.FORK_DEPTH}." in text
+    assert f"took longer than {limits.HEADER_SECONDS} seconds to arrive" in text
+    assert f"the body longer than {limits.BODY_SECONDS} seconds" in text
+    assert f"one more for each {limits.BODY_BYTES_PER_SECOND:,} bytes" in text
+    assert f"{limits.HEADER_COUNT} header fields, or more than {limits.HEADER_BYTES:,} by" in text
+    assert f"one in each line, at most {limits.CABLE_FRAME_BYTES // 1024} KiB" in text
 
 
-def test_examples_call_the_public_url() -> None:
+def test_defaults_are_those_of_the_settings(document: dict[str, Any]) -> None:
+    settings, text = Settings(), " ".join(document["info"]["description"].split())
+    text += str(document)
+    for name in re.findall(r"`TAILRACE_(\w+)`", text):
+        assert hasattr(settings, name.lower()), name
+    for shown in (
+        f"`TAILRACE_LONG_POLL_TIMEOUT` seconds ({settings.long_poll_timeout:g} by default)",
+        f"`TAILRACE_LONG_POLL_TIMEOUT` seconds: {settings.long_poll_timeout:g} by default",
+        f"`TAILRACE_CHUNK_BYTES` ({settings.chunk_bytes >> 20} MiB by default)",
+        f"`TAILRACE_MAX_BODY_BYTES` allows ({settings.max_body_bytes >> 20} MiB by default)",
+        f"`TAILRACE_COMPRESS_BYTES` ({settings.compress_bytes:,} by default)",
+    ):
+        assert shown in text.replace("\\n", " "), shown
+    assert f"`TAILRACE_SSE_LIFETIME` seconds ({settings.sse_lifetime:g} by default)" in text
+    assert settings.cold_max_age == 24 * 60 * 60
+
+
+async def test_examples_call_the_public_url() -> None:
     application = Application(Settings(public_url="https://streams.example/"))
-    document = application.api.openapi()  # type: ignore[attr-defined]
-    assert document["servers"] == [{"url": "https://streams.example"}]
-    assert EXAMPLE_URL not in str(document)
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+        text = (await client.get("/openapi.json")).text
+    assert orjson.loads(text)["servers"] == [{"url": "https://streams.example"}]
+    assert "https://streams.example/v1/stream/chat/room-1" in text
+    assert docs.EXAMPLE_URL not in text
 
 
-async def test_it_is_served(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
+async def test_it_is_served(client: httpx.AsyncClient) -> None:
     answer = await client.get("/openapi.json")
     assert answer.headers["content-type"] == "application/json"
-    assert answer.json() == document
+    text = answer.text.replace("http://here", docs.EXAMPLE_URL)
+    assert orjson.loads(text) == docs.describe(Settings())
+
+
+def test_the_product_holds_every_source() -> None:
+    assert set(PRODUCT.rglob("openapi.yaml")) == {
+        *SOURCES,
+        PRODUCT / "protocols" / "aviso" / "openapi.yaml",
+    }
 
 
 async def test_a_bad_parameter_is_our_error(client: httpx.AsyncClient) -> None:
@@ -273,15 +395,39 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
                 yield f"{method.upper()} {path}", operation
 
 
+def _resolve(document: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in node:
+        target: Any = document
+        for key in node["$ref"].removeprefix("#/").split("/"):
+            target = target[key]
+        node = target
+    return node
+
+
+def _responses(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for _, operation in _operations(document):
+        for response in operation["responses"].values():
+            yield _resolve(document, response)
+
+
+def _required(document: dict[str, Any], response: dict[str, Any]) -> set[str]:
+    """The headers that a response always has."""
+    headers = response["headers"].items()
+    return {name for name, each in headers if _resolve(document, each).get("required")}
+
+
+def _codes(response: dict[str, Any]) -> list[str]:
+    """The errors that a response is described with."""
+    return [*response["content"]["application/json"]["examples"]]
+
+
 def _parameters(document: dict[str, Any], place: str) -> set[str]:
     """The parameters that some operation has."""
-    referred = [value for key, value in _items(document["paths"]) if key == "$ref"]
-    parameters = document["components"]["parameters"].items()
-    return {
-        parameter["name"]
-        for name, parameter in parameters
-        if parameter["in"] == place and f"#/components/parameters/{name}" in referred
-    }
+    items = document["paths"].values()
+    found = [each for item in items for each in item.get("parameters", [])]
+    found += [e for _, operation in _operations(document) for e in operation.get("parameters", [])]
+    parameters = [_resolve(document, parameter) for parameter in found]
+    return {parameter["name"] for parameter in parameters if parameter["in"] == place}
 
 
 def _items(node: Any) -> Iterator[tuple[str, Any]]:
@@ -295,5 +441,6 @@ def _items(node: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _kinds(kind: type[TailraceError]) -> set[type[TailraceError]]:
-    found = {each for each in kind.__subclasses__() if each.__module__ == errors.__name__}
-    return found.union(*map(_kinds, found))
+    """An error of `tailrace.errors` and all that are derived from it."""
+    derived = {each for each in kind.__subclasses__() if each.__module__ == errors.__name__}
+    return {kind}.union(*map(_kinds, derived))

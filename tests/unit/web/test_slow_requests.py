@@ -1,4 +1,4 @@
-"""Requests that take too long to arrive: real connections, and time that only the test moves."""
+"""Requests that take too long to arrive: real connections, and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import websockets
 from uvicorn.server import ServerState
 
 from tailrace.app import Application
-from tailrace.limits import BODY_RATE, BODY_SECONDS, HEAD_SECONDS
+from tailrace.limits import BODY_BYTES_PER_SECOND, BODY_SECONDS, HEADER_SECONDS
 from tailrace.settings import Settings
 from tailrace.web.asgi import Receive, Scope, Send
 from tailrace.web.uvicorn.protocol import StreamProtocol, stream_protocol
@@ -25,7 +25,7 @@ from tests.support.wire import TEXT, Answer, chunked, request, target
 PATIENCE = 120
 """Seconds after which a test gives up; nothing depends on their number."""
 
-MAX_BODY = 2 * BODY_RATE
+MAX_BODY = 2 * BODY_BYTES_PER_SECOND
 KEEP_ALIVE = 5
 PATH = target("slow")
 
@@ -43,7 +43,7 @@ class Timer:
 
 
 class Time:
-    """The event loop as connections see it: the running one, but for what time it is."""
+    """The event loop for connections: the running one with the clock of the test."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class Time:
 
 
 class Client:
-    """A connection, and what the server's side of it has received."""
+    """A connection, and the server's side of it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -88,7 +88,7 @@ class Client:
         return port
 
     async def send(self, data: bytes) -> None:
-        """Returns when the server has it all."""
+        """Send data, and wait until the server has received all of it."""
         self._writer.write(data)
         self._sent += len(data)
         async with asyncio.timeout(PATIENCE):
@@ -110,7 +110,7 @@ class Client:
         return Answer(int(head[0].split(b" ")[1]), headers, body)
 
     async def rest(self) -> bytes:
-        """All there is until the server hangs up."""
+        """Read until the server closes the connection."""
         return await asyncio.wait_for(self._reader.read(), PATIENCE)
 
     async def close(self) -> None:
@@ -123,7 +123,7 @@ Connect = Callable[[], Awaitable[Client]]
 
 
 async def beside(scope: Scope, receive: Receive, send: Send) -> None:
-    """An application beside the streams: it reads all of a body, or speaks over a WebSocket."""
+    """An application beside the streams that reads bodies and accepts WebSockets."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept"})
@@ -142,7 +142,7 @@ async def beside(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.fixture
 def keep_alive() -> int:
-    """Much longer than a request may take, so that no look for idle connections finds it."""
+    """Much longer than a request may take, so that no request meets this time-out."""
     return 600
 
 
@@ -153,7 +153,7 @@ async def time() -> Time:
 
 @pytest.fixture
 def clients() -> dict[int, Client]:
-    """By the port that they connect from."""
+    """Clients by their own port."""
     return {}
 
 
@@ -164,7 +164,7 @@ async def port(
     settings = Settings(data=str(tmp_path), long_poll_timeout=1000.0, max_body_bytes=MAX_BODY)
     application = Application(settings)
     await application.start()
-    bound: Any = stream_protocol(application.routes)
+    bound: Any = stream_protocol(application.fast_lane())
 
     class Counting(bound):  # type: ignore[misc]
         def data_received(self, data: bytes) -> None:
@@ -223,7 +223,7 @@ async def content(connect: Connect) -> bytes:
 
 
 async def assert_too_slow(client: Client, time: Time, after: float) -> None:
-    """It is refused then, and not a moment earlier."""
+    """Assert that the request is refused after this time, and not before."""
     time.pass_(after - 0.01)
     assert not client.refused
     time.pass_(0.02)
@@ -241,31 +241,33 @@ async def assert_refused(client: Client) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"G", b"GET /v1/str", request("GET", PATH)[:-2]])
-async def test_a_head_that_is_not_finished(connect: Connect, time: Time, sent: bytes) -> None:
+async def test_an_incomplete_head_is_refused_in_time(
+    connect: Connect, time: Time, sent: bytes
+) -> None:
     client = await connect()
     await client.send(sent)
-    await assert_too_slow(client, time, HEAD_SECONDS)
+    await assert_too_slow(client, time, HEADER_SECONDS)
 
 
-async def test_a_head_that_goes_on_and_on(connect: Connect, time: Time) -> None:
+async def test_an_endless_head_is_refused_in_time(connect: Connect, time: Time) -> None:
     client = await connect()
     await client.send(b"GET / HTTP/1.1\r\n")
-    for _ in range(HEAD_SECONDS - 1):
+    for _ in range(HEADER_SECONDS - 1):
         time.pass_(1)
         await client.send(b"x: y\r\n")
     await assert_too_slow(client, time, 1)
 
 
-async def test_a_later_head_on_a_connection(client: Client, time: Time) -> None:
+async def test_a_later_head_of_a_connection_has_its_own_time(client: Client, time: Time) -> None:
     await client.send(request("GET", PATH) + b"GET /v1")
     assert (await client.answer()).status == 200
-    await assert_too_slow(client, time, HEAD_SECONDS)
+    await assert_too_slow(client, time, HEADER_SECONDS)
 
 
-async def test_a_head_in_pieces_that_is_quick_enough(client: Client, time: Time) -> None:
+async def test_a_head_in_pieces_within_the_time_is_served(client: Client, time: Time) -> None:
     for piece in (b"GET ", PATH.encode(), b" HTTP/1.1\r\n", b"host: a\r\n", b"\r\n"):
         await client.send(piece)
-        time.pass_((HEAD_SECONDS - 1) / 4)
+        time.pass_((HEADER_SECONDS - 1) / 4)
     assert (await client.answer()).status == 200
 
 
@@ -274,19 +276,19 @@ async def test_a_head_in_pieces_that_is_quick_enough(client: Client, time: Time)
 
 @pytest.mark.parametrize("where", [PATH, "/beside"])
 @pytest.mark.parametrize("sent", [b"", b"some"])
-async def test_a_body_that_does_not_arrive(
+async def test_a_missing_body_is_refused_in_time(
     client: Client, connect: Connect, time: Time, where: str, sent: bytes
 ) -> None:
     await client.send(request("POST", where, TEXT | {"content-length": "500"}) + sent)
-    await assert_too_slow(client, time, BODY_SECONDS + len(sent) / BODY_RATE)
+    await assert_too_slow(client, time, BODY_SECONDS + len(sent) / BODY_BYTES_PER_SECOND)
     assert await content(connect) == b""
 
 
 @pytest.mark.parametrize("where", [PATH, "/beside"])
-async def test_a_body_that_trickles(
+async def test_a_trickling_body_is_refused_in_time(
     client: Client, connect: Connect, time: Time, where: str
 ) -> None:
-    """Something keeps arriving, but far below the least rate."""
+    """Data keeps arriving, but far below the required rate."""
     await client.send(request("POST", where, TEXT | {"content-length": "500"}))
     for _ in range(BODY_SECONDS - 1):
         time.pass_(1)
@@ -296,33 +298,39 @@ async def test_a_body_that_trickles(
 
 
 @pytest.mark.parametrize("where", [PATH, "/beside"])
-async def test_what_has_arrived_of_a_body_buys_time(client: Client, time: Time, where: str) -> None:
-    length = {"content-length": str(BODY_RATE + 1)}
-    await client.send(request("POST", where, TEXT | length) + b"x" * BODY_RATE)
+async def test_the_time_for_a_body_grows_with_the_bytes_received(
+    client: Client, time: Time, where: str
+) -> None:
+    length = {"content-length": str(BODY_BYTES_PER_SECOND + 1)}
+    await client.send(request("POST", where, TEXT | length) + b"x" * BODY_BYTES_PER_SECOND)
     time.pass_(BODY_SECONDS + 0.99)
     await client.send(b"x")
     assert (await client.answer()).status in (200, 204)
 
 
-async def test_a_fast_body_without_an_end(client: Client, connect: Connect, time: Time) -> None:
-    """What is beyond the largest body buys no time."""
+async def test_a_fast_endless_body_is_refused_in_time(
+    client: Client, connect: Connect, time: Time
+) -> None:
+    """Bytes beyond the largest body give no more time."""
     await client.send(request("POST", "/beside", TEXT | {"transfer-encoding": "chunked"}))
-    seconds = BODY_SECONDS + MAX_BODY // BODY_RATE
+    seconds = BODY_SECONDS + MAX_BODY // BODY_BYTES_PER_SECOND
     for _ in range(seconds - 1):
-        await client.send(chunked(b"x" * BODY_RATE).removesuffix(b"0\r\n\r\n"))
+        await client.send(chunked(b"x" * BODY_BYTES_PER_SECOND).removesuffix(b"0\r\n\r\n"))
         time.pass_(1)
     await assert_too_slow(client, time, 1)
     assert await content(connect) == b""
 
 
-async def test_a_client_that_asks_first_and_then_says_nothing(client: Client, time: Time) -> None:
+async def test_a_body_that_is_missing_after_100_continue_is_refused_in_time(
+    client: Client, time: Time
+) -> None:
     expects = TEXT | {"expect": "100-continue", "content-length": "5"}
     await client.send(request("POST", PATH, expects))
     assert (await client.answer()).status == 100
     await assert_too_slow(client, time, BODY_SECONDS)
 
 
-async def test_a_request_that_was_answered_early_gets_no_second_answer(
+async def test_a_request_that_was_answered_before_its_body_gets_no_second_answer(
     connect: Connect, time: Time
 ) -> None:
     client = await connect()
@@ -334,12 +342,12 @@ async def test_a_request_that_was_answered_early_gets_no_second_answer(
     assert await client.rest() == b""
 
 
-# What is not slow
+# Requests that are not slow
 
 
 @pytest.fixture
 async def waiting(client: Client) -> Client:
-    """A connection whose first request waits for news of the stream."""
+    """A connection whose first request is a long-poll that waits."""
     await client.send(request("GET", target("slow", live="long-poll", offset="-1")))
     return client
 
@@ -350,7 +358,7 @@ async def publish(connect: Connect) -> None:
     assert (await writer.answer()).status == 204
 
 
-async def test_a_client_that_waits_for_an_answer_is_not_slow(
+async def test_waiting_for_an_answer_is_not_slow(
     waiting: Client, connect: Connect, time: Time
 ) -> None:
     time.pass_(3600)
@@ -361,10 +369,10 @@ async def test_a_client_that_waits_for_an_answer_is_not_slow(
 
 
 @pytest.mark.parametrize("where", [PATH, "/beside"])
-async def test_a_body_behind_a_wait_has_time_when_it_is_read(
+async def test_the_time_for_a_pipelined_body_begins_when_it_is_read(
     client: Client, connect: Connect, time: Time, where: str
 ) -> None:
-    """While the answer before it is waited for, nothing is read."""
+    """Nothing is read before the answer to the long-poll is sent."""
     await client.send(
         request("GET", target("slow", live="long-poll", offset="-1"))
         + request("POST", where, TEXT | {"content-length": "4"}, b"da")
@@ -377,19 +385,19 @@ async def test_a_body_behind_a_wait_has_time_when_it_is_read(
     assert (await client.answer()).status in (200, 204)
 
 
-async def test_a_slow_head_behind_a_wait_does_not_overtake_the_answer(
+async def test_a_slow_pipelined_head_is_refused_after_the_answer_before_it(
     client: Client, connect: Connect, time: Time
 ) -> None:
     await client.send(request("GET", target("slow", live="long-poll", offset="-1")) + b"GET /")
     time.pass_(3600)
     await publish(connect)
     assert (await client.answer()).body == b"news"
-    time.pass_(HEAD_SECONDS)
+    time.pass_(HEADER_SECONDS)
     await assert_refused(client)
 
 
 @soon_idle
-async def test_an_upgraded_connection_is_not_watched(port: int, time: Time) -> None:
+async def test_an_upgraded_connection_has_no_time_out(port: int, time: Time) -> None:
     async with websockets.connect(
         f"ws://127.0.0.1:{port}/socket", proxy=None, open_timeout=None
     ) as socket:
@@ -403,7 +411,7 @@ async def test_an_upgraded_connection_is_not_watched(port: int, time: Time) -> N
 
 @soon_idle
 @pytest.mark.parametrize("sent", [b"\r\n", request("GET", "/beside")])
-async def test_an_idle_connection_ends_without_an_answer(
+async def test_an_idle_connection_is_closed_without_an_answer(
     connect: Connect, time: Time, sent: bytes
 ) -> None:
     client = await connect()
@@ -417,7 +425,7 @@ async def test_an_idle_connection_ends_without_an_answer(
 
 
 @soon_idle
-async def test_empty_lines_do_not_keep_a_connection(connect: Connect, time: Time) -> None:
+async def test_empty_lines_do_not_keep_an_idle_connection(connect: Connect, time: Time) -> None:
     client = await connect()
     for _ in range(KEEP_ALIVE):
         await client.send(b"\r\n")
@@ -431,5 +439,5 @@ async def test_requests_set_no_timers_of_their_own(client: Client, time: Time) -
         await client.send(raw[:-10])
         await client.send(raw[-10:])
         assert (await client.answer()).status == 204
-    # One for the connection; the first unfinished body brings it forward.
+    # One for the connection, which the first incomplete body replaces.
     assert time.timers_set == 2

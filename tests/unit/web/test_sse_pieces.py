@@ -1,4 +1,4 @@
-"""Events of large bodies are the same bytes as those of small ones, made in pieces."""
+"""Server-sent events that are encoded in pieces equal those encoded at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAYLOADS = st.lists(st.sampled_from([b"\r", b"\n", b" ", b"a", "ä".encode()]), 
 )
 
 
-def plainly(payload: bytes) -> bytes:
+def encode_at_once(payload: bytes) -> bytes:
     lines = re.split(rb"\r\n|\r|\n", payload)
     spaced = [b" " + line if line.startswith(b" ") else line for line in lines]
     return b"event: data\n%b\n" % b"".join(b"data:%b\n" % line for line in spaced)
@@ -25,15 +25,15 @@ def plainly(payload: bytes) -> bytes:
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(PAYLOADS, st.integers(1, 9))
-def test_pieces_of_text_are_one_event(payload: bytes, size: int) -> None:
+def test_text_in_pieces_is_one_event(payload: bytes, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sse, "EVENT_PIECE_BYTES", size)
-        assert b"".join(sse.data_event(Mode.TEXT, payload)) == plainly(payload)
+        patch.setattr(sse, "EVENT_STEP_BYTES", size)
+        assert b"".join(sse.data_event(Mode.TEXT, payload)) == encode_at_once(payload)
 
 
-def test_pieces_of_bytes_are_one_base64(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_in_pieces_are_one_base64_text(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (3, 4, 5, 300):
-        monkeypatch.setattr(sse, "EVENT_PIECE_BYTES", size)
+        monkeypatch.setattr(sse, "EVENT_STEP_BYTES", size)
         for length in (0, 1, 2, 3, 4, 255):
             payload = bytes(range(length))
             expected = b"event: data\ndata:%b\n\n" % base64.b64encode(payload)

@@ -1,4 +1,4 @@
-"""A world of each test's own."""
+"""A table, fake gateway and functions for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Something that happens in the middle of something else."""
+"""Runs a step of a test in the middle of another operation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def nothing() -> None:
 def once(
     patch: pytest.MonkeyPatch, owner: type, name: str, before: Step = nothing, after: Step = nothing
 ) -> None:
-    """The next time that a method is called, something happens just before it, or after."""
+    """Run a step before or after the next call of a method."""
     method = getattr(owner, name)
     due = True
 

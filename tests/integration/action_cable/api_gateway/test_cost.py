@@ -1,4 +1,4 @@
-"""What a cable costs: the exact calls to DynamoDB, and the capacity that they consumed.
+"""The cost of cables: the exact calls to DynamoDB, and the capacity that they consume.
 
 The observed number stands beside each bound.
 """
@@ -14,7 +14,7 @@ from tests.support.cable import pubsub
 
 
 def spent(world: World) -> tuple[Counter[str], float, float]:
-    """Calls, write units and read units since this was last asked."""
+    """Calls, write units and read units since the last call of this function."""
     calls = Counter(call.operation for call in world.calls)
     written = sum(call.write_units for call in world.calls)
     read = sum(call.read_units for call in world.calls)
@@ -24,7 +24,7 @@ def spent(world: World) -> tuple[Counter[str], float, float]:
 
 @pytest.fixture
 async def crowd(world: World) -> World:
-    """Ten listen to a stream of one message."""
+    """Ten subscribers of a stream with one message."""
     await world.create("a", b"1")
     await world.dispatch()
     for i in range(10):
@@ -38,11 +38,11 @@ async def test_connecting(world: World) -> None:
     spent(world)
     await world.connect("one")
     assert spent(world) == ({"PutItem": 2}, 2, 0)
-    await world.connect("two", '{"user":1}', expires=world.clock() + 1000)
+    await world.connect("two", '{"user":1}', expires_at=world.clock() + 1000)
     assert spent(world) == ({"PutItem": 2}, 2, 0), "when its token ends costs nothing"
 
 
-async def test_subscribing_to_a_stream_that_others_listen_to(crowd: World) -> None:
+async def test_subscribing_to_a_stream_with_subscribers(crowd: World) -> None:
     await crowd.connect("one")
     spent(crowd)
     await crowd.subscribe("one", "a")
@@ -53,7 +53,7 @@ async def test_subscribing_to_a_stream_that_others_listen_to(crowd: World) -> No
     )
 
 
-async def test_subscribing_as_the_first(world: World) -> None:
+async def test_subscribing_first(world: World) -> None:
     await world.create("a", b"1")
     await world.connect("one")
     spent(world)
@@ -71,10 +71,10 @@ async def test_a_small_message_to_ten(crowd: World) -> None:
     spent(crowd)
     assert await crowd.deliver(*records) == {}
     assert spent(crowd) == ({"GetItem": 1, "Query": 1, "UpdateItem": 2}, 2, 2)
-    assert crowd.wires.counts["posts"] == 20
+    assert crowd.gateway_api.counts["posts"] == 20
 
 
-async def test_messages_that_come_together_to_ten(crowd: World) -> None:
+async def test_a_batch_of_messages_to_ten(crowd: World) -> None:
     await crowd.append("a", *(b"%d" % i for i in range(20)))
     records = [record for some in (await crowd.news()).values() for record in some]
     spent(crowd)
@@ -82,7 +82,7 @@ async def test_messages_that_come_together_to_ten(crowd: World) -> None:
     assert spent(crowd) == ({"GetItem": 1, "Query": 1, "UpdateItem": 2}, 2, 2)
 
 
-async def test_a_message_that_nobody_listens_to(world: World) -> None:
+async def test_a_message_without_subscribers(world: World) -> None:
     await world.create("a", b"1")
     await world.append("a", b"2")
     records = [record for some in (await world.news()).values() for record in some]
@@ -108,9 +108,9 @@ async def test_joining(crowd: World) -> None:
 
 async def test_dropping(crowd: World) -> None:
     async with crowd.function() as function:
-        await function.broadcaster.connections.drop("client0")
+        await function.broadcaster.connections.disconnect("client0")
         assert spent(crowd) == ({"UpdateItem": 1, "Query": 1, "BatchWriteItem": 1}, 3, 1)
-        await function.broadcaster.connections.drop("client0")
+        await function.broadcaster.connections.disconnect("client0")
         assert spent(crowd)[0] == {"UpdateItem": 1}
 
 

@@ -1,4 +1,4 @@
-"""Whatever the order in which functions run: nothing is lost, repeated or out of order."""
+"""No message is lost, repeated or reordered, in whatever order functions run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.integration.action_cable.api_gateway.world import World
 LAST = 30
 
 
-async def test_a_listener_hears_what_comes_after_it(world: World) -> None:
+async def test_a_subscriber_gets_what_is_appended_later(world: World) -> None:
     await world.create("a", b"[1,2]")
     await world.connect("one")
     await world.subscribe("one", "a")
@@ -23,7 +23,7 @@ async def test_a_listener_hears_what_comes_after_it(world: World) -> None:
     assert [each["offset"] for each in world.heard("one")[1:]] == [3, 4, 5]
 
 
-async def test_history_and_what_comes_meet_without_a_gap(world: World) -> None:
+async def test_history_and_new_messages_meet_without_a_gap(world: World) -> None:
     await world.create("a", b"[1,2]")
     await world.append("a", b"3")
     await world.connect("one")
@@ -34,7 +34,7 @@ async def test_history_and_what_comes_meet_without_a_gap(world: World) -> None:
     assert world.messages("one") == [1, 2, 3, 4]
 
 
-async def test_a_stream_that_comes_later_is_heard_from_its_first_message_on(world: World) -> None:
+async def test_a_stream_created_later_is_delivered_from_the_start(world: World) -> None:
     await world.connect("one")
     await world.subscribe("one", "a")
     await world.create("a", b"[1,2]")
@@ -45,7 +45,7 @@ async def test_a_stream_that_comes_later_is_heard_from_its_first_message_on(worl
     assert world.messages("one") == [1, 2, 3, 4]
 
 
-async def test_a_stream_that_is_made_again_is_heard_from_its_first_message_on(
+async def test_a_recreated_stream_is_delivered_from_the_start(
     world: World,
 ) -> None:
     await world.create("a", b"1")
@@ -53,7 +53,7 @@ async def test_a_stream_that_is_made_again_is_heard_from_its_first_message_on(
     await world.subscribe("one", "a")
     await world.delete("a")
     await world.create("a", b'"new"')
-    # Somebody comes before anybody was told of the new stream.
+    # Another client subscribes before the new stream is delivered.
     await world.connect("two")
     await world.subscribe("two", "a")
     await world.append("a", b'"newer"')
@@ -62,7 +62,7 @@ async def test_a_stream_that_is_made_again_is_heard_from_its_first_message_on(
     assert world.messages("two") == ["newer"]
 
 
-async def test_slots_are_delivered_in_order_although_their_records_are_not(world: World) -> None:
+async def test_unordered_records_are_delivered_in_order(world: World) -> None:
     await world.create("a")
     await world.connect("one")
     await world.subscribe("one", "a")
@@ -73,7 +73,7 @@ async def test_slots_are_delivered_in_order_although_their_records_are_not(world
 
 
 class Reader:
-    """A client that is cut off again and again, and comes back with its place."""
+    """A client that is disconnected again and again, and reconnects with its position."""
 
     def __init__(self, world: World, name: str) -> None:
         self.heard: list[int] = []
@@ -82,7 +82,7 @@ class Reader:
         self._place: dict[str, Any] = {}
 
     async def read(self, lives: int = 100) -> None:
-        """Until it has heard the last message."""
+        """Reconnect until the last message arrives."""
         await asyncio.sleep(random.uniform(0, 1))
         for life in range(lives):
             await self._live(f"{self._name}-{life}")
@@ -92,13 +92,13 @@ class Reader:
     async def _live(self, connection: str) -> None:
         world = self._world
         await world.connect(connection)
-        frames = world.wires.sent[connection]
+        frames = world.gateway_api.sent[connection]
         if random.random() < 0.8:
             loop = asyncio.get_running_loop()
-            loop.call_later(random.uniform(0.05, 0.6), world.wires.sent.pop, connection, None)
+            loop.call_later(random.uniform(0.05, 0.6), world.gateway_api.sent.pop, connection, None)
         since = {} if self._place else {"since": 1}
         await world.subscribe(connection, "a", history={**since, "streams": self._place})
-        while connection in world.wires.sent and LAST not in self.heard:
+        while connection in world.gateway_api.sent and LAST not in self.heard:
             await asyncio.sleep(0.01)
             self._take(frames)
         self._take(frames)
@@ -112,14 +112,14 @@ class Reader:
                 self._place["a"] = {"epoch": frame["epoch"], "offset": frame["offset"]}
 
 
-async def test_clients_that_come_and_go_hear_everything_once_and_in_order(world: World) -> None:
+async def test_reconnecting_clients_get_everything_once_and_in_order(world: World) -> None:
     await come_and_go(world, 0)
 
 
 async def come_and_go(world: World, seed: int) -> None:
-    """Clients subscribe, drop and come back at any time, while others append and all is slow."""
+    """Clients subscribe, drop and reconnect at any time, while others append and all is slow."""
     random.seed(seed)
-    world.wires.slow = 0.005
+    world.gateway_api.slow = 0.005
     ended = False
 
     async def write() -> None:

@@ -1,4 +1,4 @@
-"""Functions that get in each other's way at the worst moment: each client hears all, once.
+"""Functions that interfere at the worst moment: each client gets every message once.
 
 Each test holds one function at a certain step, and lets others do their work meanwhile.
 """
@@ -9,18 +9,18 @@ import asyncio
 
 import pytest
 
-from tailrace.protocols.action_cable.api_gateway.cursors import Rooms
+from tailrace.protocols.action_cable.api_gateway.cursors import DeliveryCursors
 from tailrace.protocols.action_cable.api_gateway.delivery import Deliveries
 from tailrace.store.dynamodb.table import Table
 from tests.integration.action_cable.api_gateway.hooks import Step, once
 from tests.integration.action_cable.api_gateway.world import World
 
 ALL = {"since": 1}
-"""History that reaches back to the beginning."""
+"""MissedMessages that reaches back to the beginning."""
 
 
-def told(world: World, *numbers: int) -> Step:
-    """They are appended, and delivered to those who listen."""
+def publish(world: World, *numbers: int) -> Step:
+    """A step that appends numbers and delivers them."""
 
     async def step() -> None:
         await world.append("a", *(b"%d" % number for number in numbers))
@@ -29,7 +29,7 @@ def told(world: World, *numbers: int) -> Step:
     return step
 
 
-async def enter(world: World, name: str, **more: object) -> None:
+async def subscribe(world: World, name: str, **more: object) -> None:
     await world.connect(name)
     await world.subscribe(name, "a", **more)
 
@@ -37,38 +37,40 @@ async def enter(world: World, name: str, **more: object) -> None:
 # Joining
 
 
-async def test_what_is_delivered_just_before_a_client_joins_it_reads_by_itself(
+async def test_slots_delivered_just_before_a_join_are_read_by_the_client(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.create("a")
-    await enter(world, "one")
-    once(monkeypatch, Rooms, "join", before=told(world, 1))
-    await enter(world, "two")
+    await subscribe(world, "one")
+    once(monkeypatch, DeliveryCursors, "join", before=publish(world, 1))
+    await subscribe(world, "two")
     assert world.messages("one") == world.messages("two") == [1]
-    await told(world, 2)()
+    await publish(world, 2)()
     assert world.messages("one") == world.messages("two") == [1, 2]
 
 
-async def test_the_same_with_history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slots_delivered_just_before_a_join_with_history(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.create("a", b"[1,2]")
-    await enter(world, "one")
-    once(monkeypatch, Rooms, "join", before=told(world, 3, 4))
-    await enter(world, "two", history=ALL)
-    await told(world, 5)()
+    await subscribe(world, "one")
+    once(monkeypatch, DeliveryCursors, "join", before=publish(world, 3, 4))
+    await subscribe(world, "two", history=ALL)
+    await publish(world, 5)()
     assert world.messages("one") == [3, 4, 5]
     assert world.messages("two") == [1, 2, 3, 4, 5]
 
 
-async def test_who_joins_just_before_a_delivery_claims_is_among_its_listeners(
+async def test_join_just_before_a_lease_is_among_its_subscribers(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.create("a")
-    await enter(world, "one")
+    await subscribe(world, "one")
     claiming, joined = asyncio.Event(), asyncio.Event()
     deliveries: list[asyncio.Task[None]] = []
 
     async def begin_delivery() -> None:
-        deliveries.append(asyncio.create_task(told(world, 1)()))
+        deliveries.append(asyncio.create_task(publish(world, 1)()))
         await claiming.wait()
 
     async def go_on() -> None:
@@ -78,50 +80,55 @@ async def test_who_joins_just_before_a_delivery_claims_is_among_its_listeners(
         claiming.set()
         await joined.wait()
 
-    once(monkeypatch, Rooms, "join", before=begin_delivery, after=go_on)
-    once(monkeypatch, Rooms, "claim", before=wait_for_client)
-    await enter(world, "two")
+    once(monkeypatch, DeliveryCursors, "join", before=begin_delivery, after=go_on)
+    once(monkeypatch, DeliveryCursors, "acquire_lease", before=wait_for_client)
+    await subscribe(world, "two")
     await asyncio.gather(*deliveries)
     assert world.messages("one") == world.messages("two") == [1]
 
 
-async def test_who_joins_between_a_claim_and_the_listeners_has_read_what_was_claimed(
+async def test_join_during_delivery_reads_the_leased_slots_itself(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.create("a")
-    await enter(world, "one")
-    once(monkeypatch, Rooms, "claim", after=lambda: enter(world, "two", history=ALL))
-    await told(world, 1)()
+    await subscribe(world, "one")
+    once(
+        monkeypatch,
+        DeliveryCursors,
+        "acquire_lease",
+        after=lambda: subscribe(world, "two", history=ALL),
+    )
+    await publish(world, 1)()
     assert world.messages("one") == world.messages("two") == [1]
-    await told(world, 2)()
+    await publish(world, 2)()
     assert world.messages("one") == world.messages("two") == [1, 2]
 
 
-async def test_what_is_appended_before_there_is_a_room_is_read_after_there_is_one(
+async def test_slots_appended_before_the_cursor_exists_are_read_by_the_client(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its record finds no room, and is not delivered to anybody."""
+    """Its record finds no cursor, and is delivered to no client."""
     await world.create("a")
-    once(monkeypatch, Rooms, "ensure", before=told(world, 1))
-    await enter(world, "one")
+    once(monkeypatch, DeliveryCursors, "create_if_absent", before=publish(world, 1))
+    await subscribe(world, "one")
     assert world.messages("one") == [1]
-    await told(world, 2)()
+    await publish(world, 2)()
     assert world.messages("one") == [1, 2]
 
 
-async def test_two_who_enter_at_once_make_one_room(
+async def test_concurrent_joins_create_one_cursor(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.create("a")
 
     async def another() -> None:
         await world.append("a", b"1")
-        await enter(world, "two")
+        await subscribe(world, "two")
         await world.dispatch()
 
-    once(monkeypatch, Rooms, "ensure", before=another)
-    await enter(world, "one")
-    await told(world, 2)()
+    once(monkeypatch, DeliveryCursors, "create_if_absent", before=another)
+    await subscribe(world, "one")
+    await publish(world, 2)()
     assert world.messages("one") == [1, 2]
     assert world.messages("two") == [2]
     assert len(await world.items("R")) == 1
@@ -130,21 +137,21 @@ async def test_two_who_enter_at_once_make_one_room(
 # Streams that come and go
 
 
-async def test_a_stream_that_comes_while_a_client_makes_ready_to_wait_is_read(
+async def test_a_stream_created_while_a_client_starts_to_wait_is_read(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def create() -> None:
         await world.create("a", b"1")
         await world.dispatch()
 
-    once(monkeypatch, Rooms, "wait", before=create)
-    await enter(world, "one")
+    once(monkeypatch, DeliveryCursors, "join_absent", before=create)
+    await subscribe(world, "one")
     assert world.messages("one") == [1]
-    await told(world, 2)()
+    await publish(world, 2)()
     assert world.messages("one") == [1, 2]
 
 
-async def test_a_stream_that_is_made_again_before_a_client_joins_is_heard_whole(
+async def test_a_stream_recreated_before_a_join_is_delivered_from_the_start(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.create("a", b"1")
@@ -154,16 +161,16 @@ async def test_a_stream_that_is_made_again_before_a_client_joins_is_heard_whole(
         await world.create("a", b"2")
         await world.dispatch()
 
-    once(monkeypatch, Rooms, "join", before=again)
-    await enter(world, "one")
-    await told(world, 3)()
+    once(monkeypatch, DeliveryCursors, "join", before=again)
+    await subscribe(world, "one")
+    await publish(world, 3)()
     assert world.messages("one") == [2, 3]
 
 
-async def test_who_joins_a_room_of_the_past_comes_back(
+async def test_join_of_a_former_incarnation_makes_the_client_reconnect(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its new stream was told of before it listened; the end of its old one is told later."""
+    """The creation of the new stream is delivered before the join, the end of the old one later."""
     await world.create("a", b"1")
     await world.dispatch()
 
@@ -178,16 +185,16 @@ async def test_who_joins_a_room_of_the_past_comes_back(
                 late.extend(news[partition])
 
     late: list[object] = []
-    once(monkeypatch, Rooms, "join", before=again)
-    await enter(world, "one")
-    assert world.wires.ended == ["one"]
+    once(monkeypatch, DeliveryCursors, "join", before=again)
+    await subscribe(world, "one")
+    assert world.gateway_api.ended == ["one"]
     await world.deliver(*late)  # type: ignore[arg-type]
-    await enter(world, "two", history=ALL)
-    await told(world, 3)()
+    await subscribe(world, "two", history=ALL)
+    await publish(world, 3)()
     assert world.messages("two") == [2, 3]
 
 
-async def test_a_stream_that_goes_before_a_client_joins_is_waited_for(
+async def test_a_stream_deleted_before_a_join_is_waited_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.create("a", b"1")
@@ -196,8 +203,8 @@ async def test_a_stream_that_goes_before_a_client_joins_is_waited_for(
         await world.delete("a")
         await world.dispatch()
 
-    once(monkeypatch, Rooms, "join", before=delete)
-    await enter(world, "one")
+    once(monkeypatch, DeliveryCursors, "join", before=delete)
+    await subscribe(world, "one")
     await world.create("a", b"2")
     await world.dispatch()
     assert world.messages("one") == [2]
@@ -207,11 +214,11 @@ async def test_a_stream_that_goes_before_a_client_joins_is_waited_for(
 # A name and its chain, each in its own batch
 
 
-@pytest.mark.parametrize("step", ["listeners", "ensure", "appended"])
-async def test_a_name_and_its_entries_are_told_at_once(
+@pytest.mark.parametrize("step", ["joined_subscribers", "create_if_absent", "deliver"])
+async def test_records_of_a_name_and_its_entries_are_handled_concurrently(
     world: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    await enter(world, "one")
+    await subscribe(world, "one")
     await world.create("a", b"[1,2]")
     await world.append("a", b"3")
     news = await world.news()
@@ -221,18 +228,18 @@ async def test_a_name_and_its_entries_are_told_at_once(
     async def entries() -> None:
         assert await world.deliver(*news[chain]) == {}
 
-    owner = Deliveries if step == "appended" else Rooms
+    owner = Deliveries if step == "deliver" else DeliveryCursors
     once(monkeypatch, owner, step, before=entries)
     assert await world.deliver(*news[name]) == {}
     assert world.messages("one") == [1, 2, 3]
 
 
-async def test_the_tail_that_a_new_name_is_told_with_may_be_outdated(
+async def test_the_tail_read_for_a_new_name_may_be_outdated(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await enter(world, "one")
+    await subscribe(world, "one")
     await world.create("a", b"1")
-    once(monkeypatch, Table, "last", after=told(world, 2))
+    once(monkeypatch, Table, "last", after=publish(world, 2))
     await world.dispatch()
     await world.dispatch()
     assert world.messages("one") == [1, 2]

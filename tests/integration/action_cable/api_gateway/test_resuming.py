@@ -1,4 +1,4 @@
-"""A client that comes back, and what applications broadcast."""
+"""Restored sessions, and broadcasts of applications."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from tailrace.errors import BodyTooLarge
-from tailrace.limits import CABLE_BROADCAST_BYTES
+from tailrace.limits import GATEWAY_BROADCAST_BYTES
 from tailrace.protocols.action_cable.core.broadcasts import parse
 from tailrace.protocols.action_cable.core.publisher import Publisher
 from tests.integration.action_cable.api_gateway.world import World
@@ -21,30 +21,30 @@ ADA = '{"user":"ada"}'
 async def resume(world: World, old: str, new: str) -> None:
     await world.connect(new, ADA)
     async with world.function() as function:
-        identifiers = await function.broadcaster.connections.recall(old, ADA)
+        identifiers = await function.broadcaster.connections.restore(old, ADA)
         assert identifiers is not None
-        welcome = await function.conversation(new).resume(identifiers)
+        welcome = await function.command_handler(new).resume(identifiers)
         assert await function.broadcaster.send(new, welcome)
 
 
 @pytest.fixture
 async def dropped(world: World) -> World:
-    """The client one has got 1 and is gone; then came 2."""
+    """The client one got message 1 and disconnected; then 2 was appended."""
     await world.create("a")
     await world.connect("one", ADA)
     await world.subscribe("one", "a")
     await world.append("a", b"1")
     await world.dispatch()
-    frames = world.wires.sent.pop("one")
+    frames = world.gateway_api.sent.pop("one")
     async with world.function() as function:
-        await function.broadcaster.connections.drop("one")
+        await function.broadcaster.connections.disconnect("one")
     await world.append("a", b"2")
     await world.dispatch()
-    world.wires.sent["one"] = frames
+    world.gateway_api.sent["one"] = frames
     return world
 
 
-async def test_who_comes_back_says_what_it_missed_and_gets_exactly_that(dropped: World) -> None:
+async def test_a_restored_session_gets_exactly_the_missed_messages(dropped: World) -> None:
     await resume(dropped, "one", "two")
     await dropped.append("a", b"3")
     await dropped.dispatch()
@@ -59,7 +59,7 @@ async def test_who_comes_back_says_what_it_missed_and_gets_exactly_that(dropped:
     assert dropped.messages("two") == [2, 3, 4]
 
 
-async def test_who_comes_back_and_subscribes_instead_is_told_what_is_new(dropped: World) -> None:
+async def test_a_restored_session_may_subscribe_instead(dropped: World) -> None:
     await resume(dropped, "one", "two")
     await dropped.subscribe("two", "a")
     await dropped.append("a", b"3")
@@ -67,16 +67,16 @@ async def test_who_comes_back_and_subscribes_instead_is_told_what_is_new(dropped
     assert dropped.messages("two") == [3]
 
 
-async def test_who_comes_back_may_unsubscribe_and_drop_again(dropped: World) -> None:
+async def test_a_restored_session_may_unsubscribe_and_drop_again(dropped: World) -> None:
     await resume(dropped, "one", "two")
     await dropped.say("two", "unsubscribe", A)
     async with dropped.function() as function:
-        await function.broadcaster.connections.drop("two")
+        await function.broadcaster.connections.disconnect("two")
     await resume(dropped, "two", "three")
     assert dropped.heard("three")[0].get("restored_ids") is None
 
 
-async def test_who_comes_back_hears_whispers_at_once(dropped: World) -> None:
+async def test_a_restored_session_gets_whispers_at_once(dropped: World) -> None:
     await dropped.connect("other")
     await dropped.subscribe("other", "a")
     await resume(dropped, "one", "two")
@@ -104,13 +104,13 @@ async def audience(world: World) -> World:
     return world
 
 
-async def test_a_broadcast_makes_the_stream_that_it_is_for(audience: World) -> None:
+async def test_a_broadcast_creates_its_stream(audience: World) -> None:
     await broadcast(audience, {"stream": "a", "data": "[1]"}, {"stream": "a", "data": "hello"})
     await broadcast(audience, {"stream": "a", "data": "2"})
     assert audience.messages("one") == audience.messages("two") == [[1], "hello", 2]
 
 
-async def test_what_is_said_of_messages_goes_with_them(audience: World) -> None:
+async def test_messages_are_delivered_with_their_options(audience: World) -> None:
     await broadcast(
         audience,
         {"stream": "a", "data": "1", "meta": {"exclude_socket": "one"}},
@@ -124,7 +124,7 @@ async def test_what_is_said_of_messages_goes_with_them(audience: World) -> None:
     assert [each["offset"] for each in audience.heard("one")[1:]] == [2, 3, 4]
 
 
-async def test_the_log_does_not_hold_what_was_said_of_messages(audience: World) -> None:
+async def test_history_ignores_the_options_of_messages(audience: World) -> None:
     meta = {"exclude_socket": "three", "broadcast_type": "update"}
     await broadcast(audience, {"stream": "a", "data": "1", "meta": meta})
     await audience.connect("three")
@@ -132,7 +132,7 @@ async def test_the_log_does_not_hold_what_was_said_of_messages(audience: World) 
     assert audience.types("three") == ["confirm_subscription", "message", "confirm_history"]
 
 
-async def test_what_is_transient_is_told_and_not_kept(audience: World) -> None:
+async def test_transient_messages_are_sent_and_not_stored(audience: World) -> None:
     meta = {"transient": True, "exclude_socket": "one", "broadcast_type": "cursor"}
     await broadcast(audience, {"stream": "a", "data": "1", "meta": meta})
     assert audience.types("one") == ["confirm_subscription"]
@@ -141,10 +141,10 @@ async def test_what_is_transient_is_told_and_not_kept(audience: World) -> None:
 
 
 @pytest.mark.parametrize("transient", [False, True])
-async def test_what_api_gateway_does_not_deliver_is_refused_and_not_kept(
+async def test_oversized_broadcasts_are_refused_and_not_stored(
     audience: World, transient: bool
 ) -> None:
-    large = json.dumps("x" * CABLE_BROADCAST_BYTES)
+    large = json.dumps("x" * GATEWAY_BROADCAST_BYTES)
     asked = {"stream": "a", "data": large, "meta": {"transient": transient}}
     with pytest.raises(BodyTooLarge):
         await broadcast(audience, asked)
@@ -155,6 +155,6 @@ async def test_what_api_gateway_does_not_deliver_is_refused_and_not_kept(
 
 async def test_the_largest_broadcast_arrives(audience: World) -> None:
     await broadcast(
-        audience, {"stream": "a", "data": json.dumps("x" * (CABLE_BROADCAST_BYTES - 2))}
+        audience, {"stream": "a", "data": json.dumps("x" * (GATEWAY_BROADCAST_BYTES - 2))}
     )
-    assert [len(each) for each in audience.messages("one")] == [CABLE_BROADCAST_BYTES - 2]
+    assert [len(each) for each in audience.messages("one")] == [GATEWAY_BROADCAST_BYTES - 2]

@@ -1,7 +1,7 @@
-"""A table with its stream, a gateway that is a dictionary, and functions that come and go.
+"""A table with its stream, a fake gateway, and short-lived functions.
 
-Every command of a client is carried out by a process of its own, as functions do it, and records of
-the table's stream are delivered in any order.
+A function of its own handles each command, and the records of the table's stream are delivered in
+any order.
 """
 
 from __future__ import annotations
@@ -23,25 +23,29 @@ from tailrace.clock import system_clock
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.protocols.action_cable.api_gateway.broadcaster import Broadcaster
-from tailrace.protocols.action_cable.api_gateway.conversation import Conversation
-from tailrace.protocols.action_cable.api_gateway.delivery import Deliveries, Record, partition_of
+from tailrace.protocols.action_cable.api_gateway.command_handler import CommandHandler
+from tailrace.protocols.action_cable.api_gateway.delivery import (
+    Deliveries,
+    TableStreamRecord,
+    partition_of,
+)
 from tailrace.protocols.action_cable.api_gateway.heartbeat import Heartbeat
-from tailrace.protocols.action_cable.api_gateway.items import Connection
+from tailrace.protocols.action_cable.api_gateway.items import ConnectionRecord
 from tailrace.protocols.action_cable.core.channels import Channels
 from tailrace.protocols.action_cable.core.commands import parse
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.provision import Backend
 from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.streams import Streams
-from tests.integration.action_cable.api_gateway.wires import Wires
+from tests.integration.action_cable.api_gateway.fake_gateway import FakeConnectionApi
 from tests.support.cable import pubsub
 
 JSON = "application/json"
 
 
 class Time:
-    """A clock that goes on by a millisecond with each command, and by what a test lets pass:
-    nothing expires because the machine is busy."""
+    """A clock that advances by a millisecond with each command, and as tests tell it: nothing
+    expires because the machine is busy."""
 
     def __init__(self) -> None:
         self._now = system_clock()
@@ -54,14 +58,14 @@ class Time:
 
 
 class Shared(Backend):
-    """Outlives the functions that use it: making one takes longer than what most of them do."""
+    """A backend that outlives its functions: connecting takes longer than most of them run."""
 
     async def close(self) -> None:
         pass
 
 
 class Function:
-    """One process: a store with its own memory, over the shared table."""
+    """One function process: a store with its own memory, on the shared table."""
 
     def __init__(self, world: World) -> None:
         self.store = DynamoStore(world.settings, world.clock, world.backend)
@@ -72,7 +76,7 @@ class Function:
         await self.store.open()
         self.streams = Streams(self.store, world.settings, world.clock)
         self.table = self.store.table
-        self.broadcaster = Broadcaster(self.table, world.wires, world.settings, world.clock)
+        self.broadcaster = Broadcaster(self.table, world.gateway_api, world.settings, world.clock)
         self.deliveries = Deliveries(self.store, self.broadcaster, world.clock)
         self.heartbeat = Heartbeat(self.table, self.broadcaster, world.settings, world.clock)
         return self
@@ -80,10 +84,10 @@ class Function:
     async def __aexit__(self, *_: object) -> None:
         await self.store.close()
 
-    def conversation(self, connection: str, at: int = 0) -> Conversation:
+    def command_handler(self, connection: str, sent_at: int = 0) -> CommandHandler:
         settings = self._world.settings
         channels = Channels(Authorizer(settings), settings)
-        return Conversation(self.broadcaster, self.streams, channels, connection, at)
+        return CommandHandler(self.broadcaster, self.streams, channels, connection, sent_at)
 
 
 class World:
@@ -92,15 +96,15 @@ class World:
         self.backend = Shared(*backend)
         self.calls = calls
         self.clock = Time()
-        self.wires = Wires()
+        self.gateway_api = FakeConnectionApi()
         self._iterators: dict[str, str | None] = {}
-        self._records: defaultdict[str, list[Record]] = defaultdict(list)
+        self._records: defaultdict[str, list[TableStreamRecord]] = defaultdict(list)
 
     def function(self) -> Function:
         return Function(self)
 
     async def items(self, kinds: str) -> list[tuple[str, str]]:
-        """The keys of everything in the table that is of some kinds."""
+        """The keys of all items of some kinds, by the first letters of their partitions."""
         async with self.function() as function:
             pages = [page async for page in function.table.scan(0, 1)]
         keys = [(item["p"]["S"], item["s"]["S"]) for page in pages for item in page]
@@ -124,8 +128,8 @@ class World:
     # Clients
 
     async def connect(self, name: str, identity: str | None = None, **more: Any) -> None:
-        self.wires.sent[name] = []
-        opened = Connection(
+        self.gateway_api.sent[name] = []
+        opened = ConnectionRecord(
             name, identity or f'{{"sid":"{name}"}}', self.clock() - 60_000, 3.0, "s"
         )
         async with self.function() as function:
@@ -137,14 +141,14 @@ class World:
         fields = {"command": command, "identifier": identifier, **more}
         self.clock.pass_s(0.001)
         async with self.function() as function:
-            conversation = function.conversation(name, at or self.clock())
-            await conversation.receive(parse(json.dumps(fields)))
+            handler = function.command_handler(name, at or self.clock())
+            await handler.receive(parse(json.dumps(fields)))
 
     async def subscribe(self, name: str, stream: str, **more: Any) -> None:
         await self.say(name, "subscribe", pubsub(stream), **more)
 
     def heard(self, name: str) -> list[dict[str, Any]]:
-        return [json.loads(frame) for frame in self.wires.sent[name]]
+        return [json.loads(frame) for frame in self.gateway_api.sent[name]]
 
     def messages(self, name: str) -> list[Any]:
         return [each["message"] for each in self.heard(name) if "stream_id" in each]
@@ -155,7 +159,7 @@ class World:
     # The table's stream
 
     def poll(self) -> int:
-        """Takes what is new in the stream; how many records wait to be delivered."""
+        """Fetch new records of the stream; returns how many are to be delivered."""
         client, arn = self._stream()
         shards = client.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"]
         for shard in shards:
@@ -179,21 +183,21 @@ class World:
         table = boto3.client("dynamodb").describe_table(TableName=self.settings.table)["Table"]
         return boto3.client("dynamodbstreams", endpoint_url=endpoint), table["LatestStreamArn"]
 
-    async def news(self) -> dict[str, list[Record]]:
-        """What is new in the stream, by its partitions; it is not told again."""
+    async def news(self) -> dict[str, list[TableStreamRecord]]:
+        """The new records of the stream by partition, each returned once."""
         await asyncio.to_thread(self.poll)
         taken, self._records = self._records, defaultdict(list)
         return taken
 
-    async def deliver(self, *records: Record) -> dict[str, Exception]:
-        """One batch, by a function of its own; what went wrong."""
+    async def deliver(self, *records: TableStreamRecord) -> dict[str, Exception]:
+        """Handle one batch in a function of its own; returns its failures."""
         async with self.function() as function:
-            return await function.deliveries.take(records)
+            return await function.deliveries.handle(records)
 
     async def dispatch(self, *, shuffled: bool = False) -> None:
-        """Delivers what is new: of one partition one batch at a time, and batches in any order."""
+        """Deliver new records: one batch of a partition at a time, and partitions in any order."""
 
-        async def deliver(records: list[Record]) -> None:
+        async def deliver(records: list[TableStreamRecord]) -> None:
             if shuffled:
                 random.shuffle(records)
             while records:

@@ -119,7 +119,7 @@ async def test_an_error_in_the_init_phase_is_answered_and_in_the_log(tmp_path: P
         assert "no table" in url.function.output()
 
 
-async def test_a_function_sees_what_lambda_sets_and_nothing_of_the_machine(tmp_path: Path) -> None:
+async def test_a_function_has_the_environment_of_lambda_only(tmp_path: Path) -> None:
     source = """
         import os, sys
         def handler(event, context):

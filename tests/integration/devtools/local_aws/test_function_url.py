@@ -138,7 +138,7 @@ STREAM = """
 """
 
 
-async def test_a_streamed_answer_comes_as_it_is_made(tmp_path: Path) -> None:
+async def test_responses_are_streamed(tmp_path: Path) -> None:
     async with deployed_streaming(tmp_path, STREAM) as url:
         go = tmp_path / "go"
         reader, writer = await asyncio.open_connection("127.0.0.1", url.port)

@@ -100,7 +100,7 @@ async def test_an_answer_is_waited_for(tmp_path: Path) -> None:
             assert json.load(answer["Payload"]) == {"tries": tries, "event": {"a": 1}}
 
 
-async def test_a_failure_is_told_and_not_tried_again(tmp_path: Path) -> None:
+async def test_a_failure_is_reported_and_not_retried(tmp_path: Path) -> None:
     async with running(tmp_path) as here:
         answer = await here.invoke(failures=1)
         assert (answer["StatusCode"], answer["FunctionError"]) == (200, "Unhandled")
@@ -148,7 +148,7 @@ async def test_an_event_waits_for_an_environment(tmp_path: Path) -> None:
         ("tiny", "Event", b'"%b"' % bytes(b"x" * (1 << 20)), (413, "RequestTooLargeException")),
     ],
 )
-async def test_what_cannot_be_invoked_is_refused(
+async def test_invalid_invocations_are_refused(
     tmp_path: Path, name: str, kind: str, payload: bytes, refusal: tuple[int, str]
 ) -> None:
     async with running(tmp_path) as here:

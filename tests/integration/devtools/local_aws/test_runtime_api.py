@@ -166,7 +166,9 @@ async def test_a_streamed_response_is_read_while_it_is_written(
     assert [size for _, size in invocation.arrivals] == [len(PRELUDE) + 8, 3, 3]
 
 
-async def test_a_runtime_is_held_back_while_nobody_reads(api: RuntimeApi, client: Client) -> None:
+async def test_a_runtime_has_to_wait_while_its_response_is_not_read(
+    api: RuntimeApi, client: Client
+) -> None:
     invocation = await handed_out(api, client)
     body = chunks(*[b"x"] * 100)
     client.send("POST", path_of(invocation), {**STREAMING, **CHUNKED}, body)
@@ -200,7 +202,7 @@ async def test_an_error_is_the_failure_of_its_invocation(api: RuntimeApi, client
     assert invocation.failure == Failure("Function.Bad", {"errorMessage": "bad"})
 
 
-async def test_an_init_error_fails_what_waits_and_what_comes(
+async def test_an_init_error_fails_current_and_later_invocations(
     api: RuntimeApi, client: Client
 ) -> None:
     waiting = api.invoke({}, seconds=SECONDS)
@@ -226,7 +228,7 @@ async def test_an_init_error_fails_what_waits_and_what_comes(
         (["get /init/error"], 405, "MethodNotAllowed"),
     ],
 )
-async def test_what_comes_out_of_turn_is_refused(
+async def test_requests_in_the_wrong_order_are_refused(
     api: RuntimeApi, client: Client, steps: list[str], status: int, kind: str
 ) -> None:
     invocation = api.invoke({}, seconds=SECONDS)
@@ -248,7 +250,7 @@ async def test_what_comes_out_of_turn_is_refused(
     assert answer.body["errorMessage"]
 
 
-async def test_a_runtime_may_have_as_many_invocations_as_is_said() -> None:
+async def test_a_runtime_may_have_as_many_invocations_as_its_concurrency() -> None:
     async with RuntimeApi(concurrency=2) as api, Client(api) as one, Client(api) as two:
         first, second = await handed_out(api, one), await handed_out(api, two)
         assert (await one.post(path_of(second))).status == 202
@@ -388,7 +390,7 @@ async def test_time_runs_out_in_the_middle_of_a_response(api: RuntimeApi, client
         await client.answer()
 
 
-async def test_a_runtime_that_has_left_is_given_nothing(api: RuntimeApi, client: Client) -> None:
+async def test_a_disconnected_runtime_gets_no_invocation(api: RuntimeApi, client: Client) -> None:
     async with Client(api) as leaving:
         leaving.send("GET", NEXT, {})
         await waits(api)
@@ -404,7 +406,7 @@ async def test_an_invocation_id_has_to_be_sent_back(api: RuntimeApi, client: Cli
         assert (await again.post(path_of(invocation), headers=headers)).status == 202
 
 
-async def test_closing_fails_what_is_not_answered(client: Client, api: RuntimeApi) -> None:
+async def test_closing_fails_unanswered_invocations(client: Client, api: RuntimeApi) -> None:
     running, queued = await handed_out(api, client), api.invoke({}, seconds=SECONDS)
     await api.close()
     for invocation in (running, queued):
@@ -450,7 +452,7 @@ async def test_the_managed_runtime_is_served(api: RuntimeApi) -> None:
 
 
 @pytest.mark.usefixtures("managed")
-async def test_the_managed_runtime_is_refused_what_is_too_large(api: RuntimeApi) -> None:
+async def test_too_large_responses_of_the_managed_runtime_are_refused(api: RuntimeApi) -> None:
     invocation = api.invoke({"size": MAX_BUFFERED_BYTES}, seconds=SECONDS)
     await invocation.whole()
     assert invocation.failure is not None

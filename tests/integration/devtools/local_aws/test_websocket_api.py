@@ -25,7 +25,7 @@ from websockets.asyncio.client import connect
 from devtools.local_aws.environments import Configuration
 from devtools.local_aws.events import Request
 from devtools.local_aws.functions import Function
-from devtools.local_aws.sigv4 import refused
+from devtools.local_aws.sigv4 import check_signature
 from devtools.local_aws.websocket_api import WebSocketApi
 from devtools.local_aws.websocket_events import new_id
 from tests.integration.devtools.local_aws.deploying import SECONDS, deployed
@@ -67,7 +67,7 @@ class Running:
         return self.events(kind)[-1]
 
     async def call(self, operation: str, connection_id: str, **more: Any) -> Any:
-        """What the management API answers, or its error's status and name."""
+        """The answer of the management API, or its error's status and name."""
         if self._client is None:
             self._client = await asyncio.to_thread(manager, self.api)
         try:
@@ -222,7 +222,7 @@ async def _opened(target: str) -> Any:
     return await connect(target)
 
 
-async def test_a_client_that_leaves_too_early_is_gone_again(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_during_the_handshake_is_removed(tmp_path: Path) -> None:
     async with running(tmp_path) as here:
         go = tmp_path / "go"
         connecting = asyncio.create_task(_opened(here.asking(until=str(go))))
@@ -333,7 +333,7 @@ async def test_a_connection_has_its_time(tmp_path: Path) -> None:
         assert context["disconnectStatusCode"] == 1001
 
 
-async def test_an_api_that_is_closed_leaves_nobody_waiting(tmp_path: Path) -> None:
+async def test_closing_the_api_ends_all_waiting_calls(tmp_path: Path) -> None:
     async with running(tmp_path) as here:
         client = await connect(here.api.url)
         connecting = asyncio.ensure_future(_opened(here.asking(until="/never")))
@@ -426,14 +426,14 @@ def test_a_signature_is_for_one_request_and_a_short_time(monkeypatch: pytest.Mon
     made = AWSRequest("POST", f"http://127.0.0.1:1{target}", {"Host": "127.0.0.1:1"}, b"x")
     SigV4Auth(Credentials("test", "test"), "execute-api", "us-east-1").add_auth(made)
     request = Request("POST", target, "HTTP/1.1", list(made.headers.items()), b"x", "")
-    assert refused(request, "execute-api") is None
+    assert check_signature(request, "execute-api") is None
     for other in (
         replace(request, method="DELETE"),
         replace(request, target=target + "%3D"),
         replace(request, body=b"y"),
         replace(request, headers=[*request.headers, ("Host", "127.0.0.1:2")]),
     ):
-        assert refused(other, "execute-api") is not None
-    assert refused(request, "lambda") is not None
+        assert check_signature(other, "execute-api") is not None
+    assert check_signature(request, "lambda") is not None
     monkeypatch.setattr("devtools.local_aws.sigv4.SKEW_SECONDS", -1)
-    assert refused(request, "execute-api") is not None
+    assert check_signature(request, "execute-api") is not None

@@ -1,4 +1,4 @@
-"""What DynamoDB's calls mean. Nothing here knows the engine that answers."""
+"""The semantics of DynamoDB's calls. Nothing here knows the engine that answers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def holds(table: Table, s: str, condition: str, given: Item, **more: Any) 
 # Items
 
 
-async def test_what_was_put_is_there(table: Table) -> None:
+async def test_a_put_item_can_be_read(table: Table) -> None:
     assert await get(table, "a") is None
     await put(table, "a", text="é", n=1, list=[1, "two", {"three": 3}], flag=True)
     assert await get(table, "a") == {
@@ -113,7 +113,7 @@ async def test_a_put_replaces_the_whole_item(table: Table) -> None:
     assert await get(table, "a") == {**key("a"), "x": {"N": "3"}}
 
 
-async def test_a_put_returns_what_it_replaced(table: Table) -> None:
+async def test_a_put_returns_the_old_item(table: Table) -> None:
     request = {"TableName": NAME, "Item": key("a"), "ReturnValues": "ALL_OLD"}
     assert await table.call("PutItem", request) == {}
     answer = await table.call("PutItem", {**request, "Item": {**key("a"), "x": {"N": "1"}}})
@@ -139,7 +139,7 @@ async def test_a_delete_of_nothing_succeeds(table: Table) -> None:
     assert await table.call("DeleteItem", {"TableName": NAME, "Key": key("a")}) == {}
 
 
-async def test_a_delete_returns_what_was_there(table: Table) -> None:
+async def test_a_delete_returns_the_old_item(table: Table) -> None:
     await put(table, "a", x=1)
     request = {"TableName": NAME, "Key": key("a"), "ReturnValues": "ALL_OLD"}
     answer = await table.call("DeleteItem", request)
@@ -147,7 +147,7 @@ async def test_a_delete_returns_what_was_there(table: Table) -> None:
     assert await get(table, "a") is None
 
 
-async def test_a_projection_has_only_what_is_named(table: Table) -> None:
+async def test_a_projection_returns_only_the_named_attributes(table: Table) -> None:
     await put(table, "a", x=1, y=2, at=3)
     names = {"#at": "at"}
     found = await get(table, "a", ProjectionExpression="x, #at, z", ExpressionAttributeNames=names)
@@ -268,7 +268,7 @@ async def test_conditions_on_an_item_that_is_not_there(table: Table) -> None:
     assert await holds(table, "a", "attribute_not_exists(s) OR n = :n", values(n=1))
 
 
-async def test_a_put_if_absent_tells_what_is_there(table: Table) -> None:
+async def test_a_conditional_put_returns_the_existing_item(table: Table) -> None:
     request = {
         "TableName": NAME,
         "Item": {**key("a"), **item(n=1)},
@@ -282,7 +282,7 @@ async def test_a_put_if_absent_tells_what_is_there(table: Table) -> None:
     assert await get(table, "a") == {**key("a"), **item(n=1)}
 
 
-async def test_a_failed_condition_tells_nothing_unless_asked(table: Table) -> None:
+async def test_a_failed_condition_returns_the_item_only_on_request(table: Table) -> None:
     await put(table, "a", n=1)
     request = {"TableName": NAME, "Key": key("a"), "ConditionExpression": "attribute_exists(x)"}
     with pytest.raises(ConditionFailed) as caught:
@@ -385,7 +385,7 @@ async def test_a_counter_counts_from_zero_and_back(table: Table) -> None:
         ("UPDATED_NEW", item(x=5)),
     ],
 )
-async def test_an_update_returns_what_is_asked_for(
+async def test_an_update_returns_the_requested_attributes(
     table: Table, returned: str, expected: Item | None
 ) -> None:
     await put(table, "a", x=1, y=2)
@@ -501,7 +501,7 @@ async def test_pages_follow_each_other(table: Table, forward: bool) -> None:
     assert pages == expected, "a full page says that there may be more"
 
 
-async def test_a_page_may_begin_after_a_key_that_is_gone(table: Table) -> None:
+async def test_a_page_may_start_after_a_deleted_key(table: Table) -> None:
     for name in ("a", "c"):
         await put(table, name)
     answer = await query(table, "p = :p", values(p="chain"), ExclusiveStartKey=key("b"))
@@ -518,7 +518,7 @@ async def test_a_page_ends_at_a_megabyte(table: Table) -> None:
     assert sorts(answer) + sorts(rest) == ["0", "1", "2", "3"]
 
 
-async def test_a_filter_comes_after_the_limit(table: Table) -> None:
+async def test_the_limit_is_applied_before_the_filter(table: Table) -> None:
     for number in range(4):
         await put(table, f"{number}", even=number % 2)
     answer = await query(
@@ -557,7 +557,7 @@ async def test_a_filter_comes_after_the_limit(table: Table) -> None:
         ("p = :p", values(p="a"), {"IndexName": "due"}),
     ],
 )
-async def test_a_query_that_makes_no_sense_is_refused(
+async def test_invalid_queries_are_refused(
     table: Table, expression: str, given: Item, more: dict[str, Any]
 ) -> None:
     request = {"KeyConditionExpression": expression, "ExpressionAttributeValues": given, **more}
@@ -632,7 +632,7 @@ async def transact(table: Table, *actions: dict[str, Any], **more: Any) -> dict[
     return await table.call("TransactWriteItems", {"TransactItems": list(actions), **more})
 
 
-async def test_a_transaction_does_all_it_says(table: Table) -> None:
+async def test_a_transaction_executes_all_of_its_actions(table: Table) -> None:
     await put(table, "b", n=1)
     await put(table, "c")
     await put(table, "d", n=4)
@@ -648,7 +648,7 @@ async def test_a_transaction_does_all_it_says(table: Table) -> None:
     assert await get(table, "b") == {**key("b"), **item(n=5)}
 
 
-async def test_a_transaction_does_all_or_nothing_and_says_why(table: Table) -> None:
+async def test_a_transaction_is_atomic_and_reports_its_reasons(table: Table) -> None:
     await put(table, "b", n=1)
     absent = {"ConditionExpression": "attribute_not_exists(s)"}
     told = {**absent, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
@@ -686,7 +686,7 @@ async def test_a_transaction_with_the_same_token_happens_once(table: Table) -> N
     assert caught.value.code == "IdempotentParameterMismatchException"
 
 
-async def test_a_transaction_that_cannot_be_is_refused(table: Table) -> None:
+async def test_invalid_transactions_are_refused(table: Table) -> None:
     bad: list[list[dict[str, Any]]] = [
         [],
         [action("Put", "a"), action("Delete", "a")],
@@ -718,7 +718,7 @@ async def test_a_batch_puts_and_deletes(table: Table) -> None:
     assert sorts(await query(table, "p = :p", values(p="chain"))) == ["a"]
 
 
-async def test_a_batch_that_cannot_be_is_refused(table: Table) -> None:
+async def test_invalid_batches_are_refused(table: Table) -> None:
     one = {"PutRequest": {"Item": key("a")}}
     bad: list[list[dict[str, Any]]] = [
         [],

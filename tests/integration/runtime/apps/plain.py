@@ -20,7 +20,7 @@ TEXT = [(b"content-type", b"text/plain")]
 PIECE = 64 * 1024
 
 seen: list[str] = []
-"""What requests leave behind for `recall`."""
+"""Values that requests leave behind for `recall`."""
 present: list[object] = []
 """The requests to `together`."""
 
@@ -88,7 +88,7 @@ async def echo(http: Http) -> None:
 
 @route
 async def recall(http: Http) -> None:
-    """What earlier requests left behind, and where and how the process runs."""
+    """Report what earlier requests left behind, and where and how the process runs."""
     await http.start()
     shown = {"seen": seen, "path": sys.path, "argv": sys.orig_argv}
     await http.body(json.dumps(shown).encode())

@@ -23,7 +23,7 @@ __all__ = ["patience", "shared_loader"]
 
 
 class Process:
-    """What one process would have: a store with its own memory, and a meter on its calls."""
+    """The parts of one process: a store with its own memory, and a meter on its calls."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings = settings

@@ -1,4 +1,4 @@
-"""What each operation costs: the exact calls, and the capacity that the engine says they consumed.
+"""The cost of each operation: the exact calls, and the capacity that the engine says they consumed.
 
 The observed number stands beside each bound. A lost race consumes a write unit, too, but no engine
 reports it.
@@ -87,7 +87,9 @@ async def test_a_cold_append_is_two_reads_more(start: Start) -> None:
     assert cold.spent() == ({"PutItem": 1}, 1, 0)
 
 
-async def test_who_wrote_last_elsewhere_costs_one_put_more(warm: Process, start: Start) -> None:
+async def test_an_append_after_another_process_costs_one_put_more(
+    warm: Process, start: Start
+) -> None:
     other = await start()
     await other.streams.append("a", PLAIN)
     await warm.streams.append("a", PLAIN)
@@ -95,7 +97,7 @@ async def test_who_wrote_last_elsewhere_costs_one_put_more(warm: Process, start:
     assert warm.store.outcomes == {"appended": 2, "lost": 1}
 
 
-async def test_who_is_far_behind_looks_for_the_tail(warm: Process, start: Start) -> None:
+async def test_a_process_far_behind_queries_the_tail(warm: Process, start: Start) -> None:
     other = await start()
     for _ in range(20):
         await other.streams.append("a", PLAIN)
@@ -103,7 +105,7 @@ async def test_who_is_far_behind_looks_for_the_tail(warm: Process, start: Start)
     assert warm.spent()[0] == {"PutItem": 3, "GetItem": 1, "Query": 1}
 
 
-async def test_what_is_not_written_is_confirmed_first(warm: Process) -> None:
+async def test_an_answer_that_writes_nothing_is_confirmed_first(warm: Process) -> None:
     await warm.streams.append("a", produced(0, epoch=1))
     warm.spent()
     await warm.streams.append("a", produced(0, epoch=1))
@@ -316,7 +318,7 @@ async def test_letting_go_of_a_large_body_is_a_transaction(start: Start) -> None
         await process.streams.append("a", Append(b"x" * 100_000, "text/plain"))
     stream = (await process.streams.find("a")).stream
     process.spent()
-    assert await trimming.let_go(process.store._table, stream.id, 1, due=0) == 1
+    assert await trimming.remove_slots(process.store._table, stream.id, 1, due=0) == 1
     calls, written, _ = process.spent()
     assert calls == {"Query": 1, "TransactWriteItems": 1}
     assert written <= 6, "5: the entry 2, the claim in table and index 3"
@@ -327,13 +329,13 @@ async def test_an_object_that_is_due_goes_in_two_writes(process: Process) -> Non
     assert bodies is not None
     key = await bodies.upload("bodies/1", BODY)
     process.spent()
-    await bodies.revoke(layout.claim_key(key))
+    await bodies.revoke(layout.upload_intent_key(key))
     calls, written, _ = process.spent()
     assert calls == {"UpdateItem": 1, "DeleteItem": 1}
     assert written <= 4, "3: the mark, and the claim in table and index"
 
 
-async def test_who_was_frozen_asks_for_the_tail_again(start: Start) -> None:
+async def test_a_process_that_was_frozen_reads_the_tail_again(start: Start) -> None:
     """The loop's clock may stand still while a function is frozen; the wall clock does not."""
     now = [1_700_000_000_000]
     process = await start(clock=lambda: now[0])

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.errors import OffsetTrimmed
 from tailrace.log.append import Append
-from tailrace.log.content import joined
+from tailrace.log.content import join_bodies
 from tailrace.log.create import Create, ForkFrom
 from tailrace.segments.reader import Manifest
 from tailrace.store.dynamodb.layout import manifest_of
@@ -46,7 +46,7 @@ async def everything(process: Process, path: str) -> list[bytes]:
     seen = []
     for n in range(tail.committed.tail + 1):
         view = await process.streams.view(path, n)
-        body = joined(tail.stream.config.mode, view.bodies)
+        body = join_bodies(tail.stream.config.mode, view.bodies)
         seen.append(b"%d %d %b %b" % (n, view.end, view.next_offset.encode(), body))
     return seen
 
@@ -120,7 +120,7 @@ async def test_the_last_entry_stays_however_often_one_asks(process: Process) -> 
     assert list((await process.streams.view("a", 0)).bodies) == [b"x", b"y", b"z"]
 
 
-async def test_two_who_compact_at_once_make_one_row_of_segments(
+async def test_two_concurrent_compactions_make_one_row_of_segments(
     process: Process, start: Start
 ) -> None:
     other = await start(process.clock)
@@ -148,7 +148,7 @@ async def test_a_fork_reads_through_the_segments_of_its_source(process: Process)
     assert b"".join((await process.streams.view("c", 0)).bodies) == b"0-1-2-3-4"
 
 
-async def test_without_its_segment_a_slot_is_gone_and_the_reader_is_told(process: Process) -> None:
+async def test_a_slot_without_its_segment_is_reported_as_trimmed(process: Process) -> None:
     await process.streams.create("a", Create(content_type="text/plain"))
     for i in range(7):
         await process.streams.append("a", Append(b"%d" % i, "text/plain"))
@@ -156,8 +156,8 @@ async def test_without_its_segment_a_slot_is_gone_and_the_reader_is_told(process
     await let_go(process, "a")
     for item in await process.items("S"):
         await process.store._table.delete({"p": item["p"], "s": item["s"]})
-    assert process.store._history is not None
-    process.store._history._used.clear()
+    assert process.store._segments is not None
+    process.store._segments._used.clear()
     with pytest.raises(OffsetTrimmed):
         await process.streams.view("a", 0)
     assert list((await process.streams.view("a", 6)).bodies) == [b"6"]

@@ -9,7 +9,7 @@ from moto import mock_aws
 from devtools.engines.ministack import Engine
 from devtools.processes import free_port, fresh_name
 from tailrace.aws.client import lambda_credentials
-from tailrace.aws.client.endpoint import Access, resolve
+from tailrace.aws.client.endpoint import ServiceAccess, resolve_service_access
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.provision import connect, table_definition
@@ -19,10 +19,10 @@ from tailrace.store.dynamodb.provision import connect, table_definition
 def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the engine were not on this machine."""
 
-    def elsewhere(settings: Settings, _: str) -> Access:
-        return resolve(settings)._replace(local=False)
+    def elsewhere(settings: Settings, _: str) -> ServiceAccess:
+        return resolve_service_access(settings)._replace(local=False)
 
-    monkeypatch.setattr(lambda_credentials, "resolve", elsewhere)
+    monkeypatch.setattr(lambda_credentials, "resolve_service_access", elsewhere)
 
 
 async def test_a_local_table_is_made_by_itself(dynamodb: Settings, aws: Engine) -> None:
@@ -44,7 +44,7 @@ async def test_a_missing_table_elsewhere_is_named_with_what_to_do(dynamodb: Sett
 
 
 @pytest.mark.usefixtures("far_away")
-async def test_a_missing_table_elsewhere_is_made_when_asked_for(dynamodb: Settings) -> None:
+async def test_a_missing_table_is_created_on_demand(dynamodb: Settings) -> None:
     wanted = Settings(store="dynamodb", table=dynamodb.table, create_table=True)
     backend = await connect(wanted)
     assert backend.bucket is None, "no bucket was named, and none is taken for granted there"

@@ -129,7 +129,7 @@ async def test_whole_segments_go_and_then_single_slots(process: Process, start: 
     assert await cold(process) == [(12, 15), (15, 18)]
     assert await hot(process) == list(range(12, 20))
     name = await name_of(process, "a")
-    assert (name.earliest, name.archived, name.let_go) == (12, 18, 12)
+    assert (name.earliest, name.archived, name.trimmed) == (12, 18, 12)
     for each in (process, stranger):
         await assert_begins(each, "a", 12, 14)
         assert await read(each, "a") == TEXT[14:]
@@ -151,7 +151,7 @@ async def test_slots_that_are_in_no_segment_go_one_by_one(process: Process) -> N
     assert await hot(process) == list(range(12, 20))
     await assert_begins(process, "a", 12, 14)
     name = await name_of(process, "a")
-    assert (name.earliest, name.archived, name.let_go) == (12, 12, 12)
+    assert (name.earliest, name.archived, name.trimmed) == (12, 12, 12)
     assert await plan(process, "a") is None
 
 
@@ -219,7 +219,7 @@ async def test_objects_go_a_grace_period_later(process: Process) -> None:
     clock_of(process).pass_s(100 * DAY)
     bucket: Any = process.backend.bucket
     keys = [item["k"]["S"] for item in await process.items("C") if "k" in item]
-    keys += [item["k"]["S"] for item in await process.items("S")]
+    keys += [item["object_key"]["S"] for item in await process.items("S")]
     assert await retain(process, "a") == Removed(items=4 + 2, objects=3 + 2, bytes=6005)
     await process.streams.sweep()
     for key in keys:
@@ -271,7 +271,9 @@ async def test_a_fork_that_is_faster_stops_retention(process: Process) -> None:
     assert await read(process, "b") == b"012"
 
 
-async def test_a_fork_that_is_slower_is_told(process: Process, start: Start) -> None:
+async def test_a_fork_that_loses_to_retention_gets_the_earliest_offset(
+    process: Process, start: Start
+) -> None:
     other = await start(process.clock)
     await fill(process, "a", *NUMBERS)
     assert await read(other, "a") == TEXT
@@ -360,7 +362,9 @@ class Mortal:
         await self._caller.close()
 
 
-async def test_what_one_run_has_begun_the_next_one_ends(process: Process, start: Start) -> None:
+async def test_a_run_completes_what_an_interrupted_one_began(
+    process: Process, start: Start
+) -> None:
     await fill(process, "a", *NUMBERS[:6], LARGE, *NUMBERS[7:])
     await compact(process, "a", 3)
     table = process.store._table
@@ -385,7 +389,7 @@ async def test_what_one_run_has_begun_the_next_one_ends(process: Process, start:
     assert await cold(process) == [(12, 15), (15, 18)]
     assert await hot(process) == list(range(12, 20))
     name = await name_of(process, "a")
-    assert (name.earliest, name.archived, name.let_go) == (12, 18, 12)
+    assert (name.earliest, name.archived, name.trimmed) == (12, 18, 12)
     assert await plan(process, "a") is None
 
 
@@ -519,7 +523,7 @@ async def test_the_calls_of_retention(process: Process) -> None:
 # Over HTTP
 
 
-async def test_over_http_what_is_gone_is_410_and_minus_one_begins_with_what_is_left(
+async def test_over_http_removed_slots_are_410_and_minus_one_begins_at_the_rest(
     process: Process,
 ) -> None:
     await fill(process, "a", *[b"%d" % (number % 10) * 600 for number in range(20)])

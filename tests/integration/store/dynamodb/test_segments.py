@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from tailrace.limits import MERGE_SEGMENTS, TAIL_TRUST_SECONDS
+from tailrace.limits import MERGE_SEGMENTS, TAIL_CACHE_SECONDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.state import Producer, Stream
@@ -123,7 +123,7 @@ async def test_a_commit_of_which_only_the_answer_was_lost_is_done(process: Proce
 
 
 @pytest.mark.parametrize("late", [0, 1])
-async def test_who_knows_only_what_was_before_a_merge_adds_no_overlap(
+async def test_a_commit_based_on_segments_before_a_merge_adds_no_overlap(
     process: Process, late: int
 ) -> None:
     """Where a merge has taken a manifest away its key is free again; the name is not."""
@@ -136,7 +136,7 @@ async def test_who_knows_only_what_was_before_a_merge_adds_no_overlap(
     assert await segments.check(process.store._table, stream, *stale[late]) == (6, 3)[late]
     assert not await segments.commit(process.store._table, stream, stale[late].manifest)
     assert await row(process) == [(0, 6)]
-    assert [item["k"]["S"] for item in await process.items("S")] == [merged.key]
+    assert [item["object_key"]["S"] for item in await process.items("S")] == [merged.key]
     assert await archived(process) == 6
 
 
@@ -156,7 +156,7 @@ async def test_a_segment_that_does_not_add_up_is_refused(
     for _ in range(before):
         assert await archiving.commit(process.store._table, stream, await upload(process, stream))
     uploaded = wrong(await upload(process, stream))
-    with pytest.raises(BadSegment, match=f"slot {3 * before} .* but history ends at"):
+    with pytest.raises(BadSegment, match=f"slot {3 * before} .* but the last segment ends at"):
         await segments.check(process.store._table, stream, *uploaded)
 
 
@@ -208,7 +208,7 @@ async def test_a_fork_has_segments_of_its_own_from_where_it_begins(
     assert source.id != merged.chain
 
 
-async def test_what_only_forks_need_moves_to_segments_too(process: Process) -> None:
+async def test_slots_that_only_forks_need_are_archived_too(process: Process) -> None:
     stream = await fill(process, 8)
     await process.streams.create("f", Create(b"own", fork=ForkFrom("a", 7)))
     before = await everything(process, "f")
@@ -259,7 +259,7 @@ async def test_readers_go_on_while_segments_are_merged(process: Process, start: 
     asked.clear()
     assert (await reader.streams.view("a", 4)).bodies == seen.bodies
     assert set(asked) == {old[-1].key}, "what it remembers is still there"
-    clock.pass_s(TAIL_TRUST_SECONDS)
+    clock.pass_s(TAIL_CACHE_SECONDS)
     asked.clear()
     assert (await reader.streams.view("a", 4)).bodies == seen.bodies
     assert set(asked) == {merged.key}
@@ -300,7 +300,7 @@ async def test_replaced_objects_go_when_they_are_due(process: Process) -> None:
     assert await process.items("B") == []
 
 
-async def test_of_two_who_merge_the_same_segments_one_does(process: Process) -> None:
+async def test_one_of_two_concurrent_merges_succeeds(process: Process) -> None:
     stream = await fill(process, 8)
     before = await everything(process, "a")
     olds = await compact(process, "a")
@@ -317,7 +317,7 @@ async def test_of_two_who_merge_the_same_segments_one_does(process: Process) -> 
     assert await segments.replace(table, olds, winner, process.clock()), "its answer was lost"
     assert {item["s"]["S"] for item in await process.items("B")} == {old.key for old in olds}
     await process.streams.sweep()
-    cast("Clock", process.clock).pass_s(TAIL_TRUST_SECONDS)
+    cast("Clock", process.clock).pass_s(TAIL_CACHE_SECONDS)
     assert await everything(process, "a") == before
     assert await merge(process, stream) == []
 

@@ -1,4 +1,4 @@
-"""What only this store has: spills and claims in transactions, what is due, and sweeping."""
+"""Particular to this store: spills and claims in transactions, what is due, and sweeping."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import BodyTooLarge, StoreUnavailable, StreamGone, StreamNotFound
-from tailrace.limits import CLAIM_SECONDS, ITEM_BODY_BYTES, NAME_SHARDS
+from tailrace.limits import ITEM_BODY_BYTES, NAME_SHARDS, UPLOAD_INTENT_SECONDS
 from tailrace.log import producers
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
@@ -47,7 +47,7 @@ async def objects(process: Process) -> list[str]:
 async def test_many_producers_stay_exactly_once(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(producers, "PRODUCER_BUDGET", 800)
+    monkeypatch.setattr(producers, "PRODUCER_STATE_BYTES", 800)
     streams = process.streams
     await streams.create("a", TEXT)
     names = [f"producer {number:04d} {'.' * 60}" for number in range(30)]
@@ -69,7 +69,7 @@ async def test_many_producers_stay_exactly_once(
 # Large bodies
 
 
-async def test_a_claim_ends_with_the_entry_that_takes_the_body(process: Process) -> None:
+async def test_an_upload_intent_ends_with_the_entry_that_names_the_object(process: Process) -> None:
     await process.streams.create("a", Create(large(0), "text/plain"))
     await process.streams.append("a", plain(large(1)))
     assert await process.items("B") == []
@@ -90,14 +90,14 @@ async def test_a_body_that_lost_its_race_is_not_uploaded_again(start: Start) -> 
     assert (await second.streams.view("a", 2)).bodies == [large(1)]
 
 
-async def test_a_body_whose_entry_never_came_is_swept_after_an_hour(start: Start) -> None:
+async def test_an_object_that_no_entry_names_is_swept_after_an_hour(start: Start) -> None:
     clock = Clock()
     process = await start(clock)
     await process.streams.create("a", Create(large(0), "text/plain"))
     bodies = process.store._bodies
     assert bodies is not None
     await bodies.upload("bodies/1", large(1))
-    clock.pass_s(CLAIM_SECONDS - 1)
+    clock.pass_s(UPLOAD_INTENT_SECONDS - 1)
     await process.streams.sweep()
     assert len(await objects(process)) == 2
     clock.pass_s(1)
@@ -107,7 +107,7 @@ async def test_a_body_whose_entry_never_came_is_swept_after_an_hour(start: Start
     assert (await process.streams.view("a", 0)).bodies == [large(0)]
 
 
-async def test_an_entry_cannot_take_a_body_that_is_being_swept(start: Start) -> None:
+async def test_an_entry_cannot_name_an_object_that_is_being_swept(start: Start) -> None:
     """A writer that slept for an hour between upload and entry uploads again."""
     clock = Clock()
     slow, other = await start(clock), await start(clock)
@@ -122,7 +122,7 @@ async def test_an_entry_cannot_take_a_body_that_is_being_swept(start: Start) -> 
         uploads += 1
         key = await upload(folder, body)
         if uploads == 1:
-            clock.pass_s(CLAIM_SECONDS)
+            clock.pass_s(UPLOAD_INTENT_SECONDS)
             await other.streams.sweep()
         return key
 
@@ -272,13 +272,13 @@ async def test_paths_of_any_length_can_be_listed(process: Process) -> None:
 # Retention
 
 
-async def test_readers_of_what_was_let_go_are_told_where_the_rest_begins(process: Process) -> None:
+async def test_a_read_of_removed_slots_names_the_earliest_offset(process: Process) -> None:
     streams = process.streams
     await streams.create("a", TEXT)
     for number in range(10):
         await streams.append("a", plain(b"%d" % number))
     stream = (await streams.find("a")).stream
-    assert await trimming.let_go(process.store._table, stream.id, 6, due=0) == 6
+    assert await trimming.remove_slots(process.store._table, stream.id, 6, due=0) == 6
     with pytest.raises(Exception, match="before offset 0000000000000006_0000000000000006"):
         await streams.view("a", 3)
     assert (await streams.view("a", 6)).bodies == [b"6", b"7", b"8", b"9"]

@@ -12,7 +12,7 @@ from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.state import Stream
 from tailrace.segments.merge import Grid
-from tailrace.store.dynamodb import segments, trimming
+from tailrace.store.dynamodb import layout, segments, trimming
 from tailrace.store.dynamodb.layout import slot_key
 from tests.integration.store.dynamodb.conftest import Process, Start
 from tests.integration.store.dynamodb.test_history import compact, everything
@@ -44,7 +44,7 @@ async def trim(process: Process) -> int:
 async def let_go_up_to(process: Process) -> int:
     name = await archiving.name_of(process.store._table, "a")
     assert name is not None
-    return name.let_go
+    return name.trimmed
 
 
 async def slots(process: Process) -> list[int]:
@@ -120,17 +120,17 @@ async def test_a_pointer_only_goes_up_and_only_for_its_stream(process: Process) 
     name = await archiving.name_of(table, "a")
     assert name is not None
     for slot, noted in ((5, 5), (9, 9), (7, 9), (9, 9)):
-        await trimming.note(table, name, "u", slot)
+        await trimming.advance_pointer(table, name, layout.TRIMMED, slot)
         assert await let_go_up_to(process) == noted
     await process.streams.delete("a")
-    await trimming.note(table, name, "u", 10)
+    await trimming.advance_pointer(table, name, layout.TRIMMED, 10)
     assert await process.items("N") == []
     await fill(process, 1)
-    await trimming.note(table, name, "u", 10)
+    await trimming.advance_pointer(table, name, layout.TRIMMED, 10)
     assert await let_go_up_to(process) == 0
 
 
-async def test_who_trims_again_finds_nothing_to_do_and_writes_nothing(process: Process) -> None:
+async def test_a_repeated_trim_writes_nothing(process: Process) -> None:
     await fill(process, 8)
     await compact(process, "a", Most(3))
     pass_s(process, GRACE)
@@ -155,7 +155,7 @@ async def test_a_trim_that_was_cut_off_is_finished_by_the_next(
         raise ConnectionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(trimming, "note", crash)
+        patch.setattr(trimming, "advance_pointer", crash)
         with pytest.raises(ConnectionError):
             await trim(process)
     assert await slots(process) == [*range(20, 30)]
@@ -210,7 +210,7 @@ async def test_objects_of_large_bodies_go_a_grace_period_after_their_slots(
     assert await everything(process, "a") == before
 
 
-async def test_a_body_is_let_go_with_its_entry_or_not_at_all(process: Process) -> None:
+async def test_a_body_is_released_with_its_entry_or_not_at_all(process: Process) -> None:
     """Two who trim at once release each object, and neither loses one."""
     await fill(process, 5, size=2000)
     before = await everything(process, "a")
@@ -225,10 +225,10 @@ async def test_a_body_is_let_go_with_its_entry_or_not_at_all(process: Process) -
     assert await everything(process, "a") == before
 
 
-async def test_retention_lets_go_of_what_no_segment_has(process: Process) -> None:
+async def test_retention_removes_slots_that_are_in_no_segment(process: Process) -> None:
     stream = await fill(process, 6, size=2000)
     due = process.clock() + GRACE * 1000
-    assert await trimming.let_go(process.store._table, stream.id, 4, due) == 4
+    assert await trimming.remove_slots(process.store._table, stream.id, 4, due) == 4
     assert await slots(process) == [4, 5]
     assert len(await objects(process)) == 6
     pass_s(process, GRACE)

@@ -73,7 +73,7 @@ def test_an_idle_waiter_costs_what_is_documented() -> None:
     simulated(main)
 
 
-def test_all_who_wait_in_a_process_share_one_poll() -> None:
+def test_all_waits_of_a_process_share_one_poll() -> None:
     async def main(world: World) -> None:
         streams = await world.process()
         await streams.create("a", Create(content_type="text/plain"))

@@ -23,10 +23,10 @@ from tailrace.aws.client.endpoint import (
     Credentials,
     CredentialsUnavailable,
     boto_client,
-    resolve,
+    resolve_service_access,
 )
 from tailrace.errors import BadSetting
-from tailrace.limits import CALL_ATTEMPTS, CONNECT_SECONDS
+from tailrace.limits import AWS_CALL_ATTEMPTS, AWS_CONNECT_SECONDS
 from tailrace.settings import Settings
 
 LOCAL = "http://127.0.0.1:8706"
@@ -89,7 +89,7 @@ def clients() -> Iterator[list[Any]]:
 
 @pytest.mark.usefixtures("cloud")
 def test_the_endpoint_of_the_region_is_the_last_resort() -> None:
-    found = resolve(Settings())
+    found = resolve_service_access(Settings())
     assert found.endpoint == "https://dynamodb.eu-west-1.amazonaws.com"
     assert found.region == "eu-west-1"
     assert not found.local
@@ -113,7 +113,7 @@ def test_the_endpoint_of_a_region_is_botocores(
     if switch:
         given(monkeypatch, **{switch: "true"})
     clients.append(botocore.session.Session().create_client("dynamodb"))
-    assert resolve(Settings()).endpoint == clients[0].meta.endpoint_url
+    assert resolve_service_access(Settings()).endpoint == clients[0].meta.endpoint_url
 
 
 SERVICES = "[default]\nservices = mine\n[services mine]\ndynamodb =\n  endpoint_url = http://a:1\n"
@@ -148,16 +148,16 @@ def test_a_configured_endpoint_is_found_as_botocore_finds_it(
     files.config(config)
     given(monkeypatch, **env)
     clients.append(boto3.Session().client("dynamodb"))
-    assert resolve(Settings()).endpoint == expected == clients[0].meta.endpoint_url
+    assert resolve_service_access(Settings()).endpoint == expected == clients[0].meta.endpoint_url
 
 
 @pytest.mark.usefixtures("cloud")
 def test_the_setting_wins_over_what_botocore_finds(monkeypatch: Env, files: Files) -> None:
     files.config(SERVICES)
     given(monkeypatch, **GLOBAL)
-    assert resolve(Settings(endpoint_url=ELSEWHERE)).endpoint == ELSEWHERE
+    assert resolve_service_access(Settings(endpoint_url=ELSEWHERE)).endpoint == ELSEWHERE
     given(monkeypatch, **IGNORED)
-    assert resolve(Settings(endpoint_url=ELSEWHERE)).endpoint == ELSEWHERE
+    assert resolve_service_access(Settings(endpoint_url=ELSEWHERE)).endpoint == ELSEWHERE
 
 
 @pytest.mark.usefixtures("cloud")
@@ -166,27 +166,27 @@ def test_the_variable_of_the_service_wins_over_the_setting(
 ) -> None:
     given(monkeypatch, **SPECIFIC, AWS_ENDPOINT_URL_S3="http://127.0.0.1:9000")
     settings = Settings(endpoint_url=ELSEWHERE)
-    assert resolve(settings).endpoint == "http://d:4"
+    assert resolve_service_access(settings).endpoint == "http://d:4"
     clients += [boto_client("s3", settings), boto_client("sts", settings)]
     endpoints = [client.meta.endpoint_url for client in clients]
     assert endpoints == ["http://127.0.0.1:9000", ELSEWHERE]
 
 
 def test_a_slash_at_the_end_of_an_endpoint_means_nothing() -> None:
-    assert resolve(Settings(endpoint_url=f"{LOCAL}/")).endpoint == LOCAL
+    assert resolve_service_access(Settings(endpoint_url=f"{LOCAL}/")).endpoint == LOCAL
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:8000", "localhost", "ftp://a", "http://"])
 def test_an_endpoint_that_is_no_url_is_a_bad_setting(endpoint: str) -> None:
     with pytest.raises(BadSetting, match=re.escape(repr(endpoint))):
-        resolve(Settings(endpoint_url=endpoint))
+        resolve_service_access(Settings(endpoint_url=endpoint))
 
 
 @pytest.mark.usefixtures("cloud")
 def test_a_profile_that_names_missing_services_is_a_bad_setting(files: Files) -> None:
     files.config("[default]\nservices = gone\n")
     with pytest.raises(BadSetting, match="gone"):
-        resolve(Settings())
+        resolve_service_access(Settings())
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_profile_that_names_missing_services_is_a_bad_setting(files: Files) ->
 )
 @pytest.mark.usefixtures("cloud")
 def test_an_endpoint_is_local_when_its_host_is_loopback(endpoint: str, local: bool) -> None:
-    assert resolve(Settings(endpoint_url=endpoint)).local is local
+    assert resolve_service_access(Settings(endpoint_url=endpoint)).local is local
 
 
 # Region
@@ -214,16 +214,16 @@ def test_an_endpoint_is_local_when_its_host_is_loopback(endpoint: str, local: bo
 def test_a_region_comes_from_the_environment_or_the_profile(monkeypatch: Env, files: Files) -> None:
     given(monkeypatch, **KEYS)
     files.config("[default]\nregion = eu-west-3\n[profile other]\nregion = eu-west-2\n")
-    assert resolve(Settings()).region == "eu-west-3"
+    assert resolve_service_access(Settings()).region == "eu-west-3"
     given(monkeypatch, AWS_PROFILE="other")
-    assert resolve(Settings()).region == "eu-west-2"
+    assert resolve_service_access(Settings()).region == "eu-west-2"
     given(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
-    assert resolve(Settings()).region == "eu-west-1"
-    assert resolve(Settings(endpoint_url=LOCAL)).region == "eu-west-1"
+    assert resolve_service_access(Settings()).region == "eu-west-1"
+    assert resolve_service_access(Settings(endpoint_url=LOCAL)).region == "eu-west-1"
 
 
 def test_a_local_endpoint_needs_no_region() -> None:
-    assert resolve(Settings(endpoint_url=LOCAL)).region == "us-east-1"
+    assert resolve_service_access(Settings(endpoint_url=LOCAL)).region == "us-east-1"
 
 
 @pytest.mark.parametrize(
@@ -238,14 +238,14 @@ def test_the_region_has_two_variables(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], region: str
 ) -> None:
     given(monkeypatch, **KEYS, **variables)
-    assert resolve(Settings()).region == region
+    assert resolve_service_access(Settings()).region == region
     assert boto_client("s3", Settings()).meta.region_name == region
 
 
 @pytest.mark.parametrize("endpoint", ["", ELSEWHERE])
 def test_a_missing_region_is_named_with_its_remedy(endpoint: str, monkeypatch: Env) -> None:
     given(monkeypatch, **KEYS)
-    for find in (resolve, s3):
+    for find in (resolve_service_access, s3):
         with pytest.raises(BadSetting, match=r"region.*AWS_DEFAULT_REGION.*profile"):
             find(Settings(endpoint_url=endpoint))
 
@@ -258,7 +258,7 @@ def s3(settings: Settings) -> Any:
 
 
 async def test_a_local_endpoint_needs_no_credentials() -> None:
-    found = resolve(Settings(endpoint_url=LOCAL))
+    found = resolve_service_access(Settings(endpoint_url=LOCAL))
     assert await found.credentials() == Credentials("local", "local", None)
     found.renew()
     assert await found.credentials() == Credentials("local", "local", None)
@@ -266,7 +266,7 @@ async def test_a_local_endpoint_needs_no_credentials() -> None:
 
 async def test_a_local_endpoint_uses_the_credentials_there_are(monkeypatch: Env) -> None:
     given(monkeypatch, **KEYS, AWS_SESSION_TOKEN="tok")
-    found = resolve(Settings(endpoint_url=LOCAL))
+    found = resolve_service_access(Settings(endpoint_url=LOCAL))
     assert await found.credentials() == Credentials("AKIDEXAMPLE", "a-secret-key", "tok")
 
 
@@ -278,34 +278,34 @@ def test_a_local_endpoint_does_not_ask_for_the_role_of_the_machine(monkeypatch: 
     monkeypatch.setattr(
         "botocore.utils.InstanceMetadataFetcher.retrieve_iam_role_credentials", fetch
     )
-    resolve(Settings(endpoint_url=LOCAL))
+    resolve_service_access(Settings(endpoint_url=LOCAL))
 
 
 async def test_credentials_come_from_the_profile(monkeypatch: Env, files: Files) -> None:
     given(monkeypatch, AWS_DEFAULT_REGION="eu-west-1", AWS_PROFILE="other")
     files.credentials("[other]\naws_access_key_id = one\naws_secret_access_key = two\n")
-    assert await resolve(Settings()).credentials() == Credentials("one", "two", None)
+    assert await resolve_service_access(Settings()).credentials() == Credentials("one", "two", None)
 
 
 @pytest.mark.parametrize("endpoint", ["", ELSEWHERE])
 def test_missing_credentials_are_named_with_their_remedy(endpoint: str, monkeypatch: Env) -> None:
     given(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
-    for find in (resolve, s3):
+    for find in (resolve_service_access, s3):
         with pytest.raises(BadSetting, match=r"credentials.*AWS_ACCESS_KEY_ID.*AWS_PROFILE"):
             find(Settings(endpoint_url=endpoint))
 
 
-def test_what_botocore_cannot_use_is_a_bad_setting(monkeypatch: Env) -> None:
+def test_an_unusable_aws_configuration_is_a_bad_setting(monkeypatch: Env) -> None:
     given(monkeypatch, **CLOUD, AWS_PROFILE="nobody")
     with pytest.raises(BadSetting, match="nobody"):
-        resolve(Settings())
+        resolve_service_access(Settings())
 
 
 async def test_refused_credentials_are_looked_for_again(monkeypatch: Env, files: Files) -> None:
     given(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
     text = "[default]\naws_access_key_id = {}\naws_secret_access_key = s\n"
     files.credentials(text.format("old"))
-    found = resolve(Settings())
+    found = resolve_service_access(Settings())
     files.credentials(text.format("new"))
     assert (await found.credentials()).access_key == "old"
     found.renew()
@@ -358,7 +358,7 @@ async def test_credentials_are_refreshed_in_a_thread(monkeypatch: Env) -> None:
     assert thread is not threading.main_thread()
 
 
-async def test_a_refresh_that_fails_is_told_without_its_details(
+async def test_a_failed_refresh_is_reported_without_details(
     monkeypatch: Env, caplog: pytest.LogCaptureFixture
 ) -> None:
     role = Role(30)
@@ -372,12 +372,12 @@ async def test_a_refresh_that_fails_is_told_without_its_details(
     assert (await found.credentials()).access_key == "key2"
 
 
-def with_role(role: Role, monkeypatch: Env) -> endpoint.Access:
+def with_role(role: Role, monkeypatch: Env) -> endpoint.ServiceAccess:
     given(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
     monkeypatch.setattr(
         "botocore.credentials.CredentialResolver.load_credentials", lambda _: role.held
     )
-    return resolve(Settings())
+    return resolve_service_access(Settings())
 
 
 # Retries and certificates
@@ -387,29 +387,29 @@ def test_attempts_come_from_the_environment_or_the_profile(
     monkeypatch: Env, files: Files, clients: list[Any]
 ) -> None:
     given(monkeypatch, **CLOUD)
-    assert resolve(Settings()).attempts == CALL_ATTEMPTS == 4
+    assert resolve_service_access(Settings()).attempts == AWS_CALL_ATTEMPTS == 4
     files.config("[default]\nmax_attempts = 7\n")
-    assert resolve(Settings()).attempts == 7
+    assert resolve_service_access(Settings()).attempts == 7
     given(monkeypatch, AWS_MAX_ATTEMPTS="2")
-    assert resolve(Settings()).attempts == 2
+    assert resolve_service_access(Settings()).attempts == 2
     clients.append(boto_client("s3", Settings()))
     assert clients[0].meta.config.retries == {"mode": "standard", "total_max_attempts": 2}
     given(monkeypatch, AWS_MAX_ATTEMPTS="0")
-    assert resolve(Settings()).attempts == 1
+    assert resolve_service_access(Settings()).attempts == 1
     given(monkeypatch, AWS_MAX_ATTEMPTS="some")
     with pytest.raises(BadSetting, match="AWS_MAX_ATTEMPTS"):
-        resolve(Settings())
+        resolve_service_access(Settings())
 
 
 def test_a_ca_bundle_comes_from_the_environment_or_the_profile(
     monkeypatch: Env, files: Files
 ) -> None:
     given(monkeypatch, **CLOUD)
-    assert resolve(Settings()).ca_bundle is None
+    assert resolve_service_access(Settings()).ca_bundle is None
     files.config("[default]\nca_bundle = /etc/profile.pem\n")
-    assert resolve(Settings()).ca_bundle == "/etc/profile.pem"
+    assert resolve_service_access(Settings()).ca_bundle == "/etc/profile.pem"
     given(monkeypatch, AWS_CA_BUNDLE="/etc/env.pem")
-    assert resolve(Settings()).ca_bundle == "/etc/env.pem"
+    assert resolve_service_access(Settings()).ca_bundle == "/etc/env.pem"
 
 
 # boto3
@@ -434,7 +434,7 @@ def test_a_boto3_client_is_bounded_and_signs_as_the_chain_says(
     given(monkeypatch, **CLOUD)
     clients.append(boto_client("s3", Settings(connections=7)))
     config = clients[0].meta.config
-    assert (config.connect_timeout, config.read_timeout) == (CONNECT_SECONDS, READ_SECONDS)
+    assert (config.connect_timeout, config.read_timeout) == (AWS_CONNECT_SECONDS, READ_SECONDS)
     assert config.max_pool_connections == 7
     assert config.retries == {"mode": "standard", "total_max_attempts": 4}
     url = clients[0].generate_presigned_url("get_object", {"Bucket": "bucket", "Key": "k"})

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tailrace.aws.client import pool
-from tailrace.aws.client.endpoint import Access, Credentials, CredentialsUnavailable
+from tailrace.aws.client.endpoint import Credentials, CredentialsUnavailable, ServiceAccess
 from tailrace.aws.client.failures import (
     CallFailed,
     ConditionFailed,
@@ -39,7 +39,7 @@ from tailrace.aws.client.failures import (
     TransactionCanceled,
     Unavailable,
 )
-from tailrace.aws.client.json_client import OUTCOMES, WRITES, Call, Client
+from tailrace.aws.client.json_client import OUTCOMES, WRITES, Call, JsonClient
 from tailrace.errors import BadSetting
 from tests.unit.aws.client.stub import (
     CLOSE,
@@ -127,12 +127,12 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Pauses:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No time-out but where a test asks for one: a busy machine must not cause it."""
-    monkeypatch.setattr(pool, "CALL_SECONDS", 120)
-    monkeypatch.setattr(pool, "CONNECT_SECONDS", 120)
+    monkeypatch.setattr(pool, "AWS_CALL_SECONDS", 120)
+    monkeypatch.setattr(pool, "AWS_CONNECT_SECONDS", 120)
 
 
 @pytest.fixture
-def impatient(stub: Stub, client: Client) -> None:
+def impatient(stub: Stub, client: JsonClient) -> None:
     """The time for an answer is up as soon as the stub has decided to stay silent."""
 
     def expire() -> None:
@@ -148,19 +148,19 @@ async def stub() -> AsyncIterator[Stub]:
         yield stub
 
 
-def access_to(url: str, keys: Credentials = KEYS, **changes: Any) -> Access:
+def access_to(url: str, keys: Credentials = KEYS, **changes: Any) -> ServiceAccess:
     async def credentials() -> Credentials:
         return keys
 
-    access = Access(url, REGION, 4, None, credentials, local=True)
+    access = ServiceAccess(url, REGION, 4, None, credentials, local=True)
     return access._replace(**changes)
 
 
 @asynccontextmanager
 async def connected(
-    access: Access, connections: int = 4, meter: Callable[[Call], None] | None = None
-) -> AsyncIterator[Client]:
-    client = Client(access, connections, meter)
+    access: ServiceAccess, connections: int = 4, meter: Callable[[Call], None] | None = None
+) -> AsyncIterator[JsonClient]:
+    client = JsonClient(access, connections, meter)
     try:
         yield client
     finally:
@@ -168,16 +168,16 @@ async def connected(
 
 
 @pytest.fixture
-async def client(stub: Stub) -> AsyncIterator[Client]:
+async def client(stub: Stub) -> AsyncIterator[JsonClient]:
     async with connected(access_to(stub.url)) as client:
         yield client
 
 
-async def put(client: Client, number: int = 0) -> dict[str, Any]:
+async def put(client: JsonClient, number: int = 0) -> dict[str, Any]:
     return await client.call("PutItem", {"TableName": "t", "Item": {"n": {"N": str(number)}}})
 
 
-async def get(client: Client) -> dict[str, Any]:
+async def get(client: JsonClient) -> dict[str, Any]:
     return await client.call("GetItem", {"TableName": "t", "Key": {"n": {"N": "1"}}})
 
 
@@ -231,21 +231,21 @@ def signed_headers(headers: dict[str, str]) -> str:
     return headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0]
 
 
-async def test_an_answer_is_dynamodbs_json(stub: Stub, client: Client) -> None:
+async def test_an_answer_is_dynamodbs_json(stub: Stub, client: JsonClient) -> None:
     stub.script.append(answer({"Item": on_wire(ITEM)}))
     assert await get(client) == {"Item": on_wire(ITEM)}
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 async def test_an_answer_of_many_megabytes_is_read_whole(
-    chunked: bool, stub: Stub, client: Client
+    chunked: bool, stub: Stub, client: JsonClient
 ) -> None:
     content = {"Items": [{"b": {"S": "x" * 300_000}}] * 20}
     stub.script.append(answer(content, chunked=chunked))
     assert await get(client) == content
 
 
-async def test_a_request_of_many_megabytes_is_sent_whole(stub: Stub, client: Client) -> None:
+async def test_a_request_of_many_megabytes_is_sent_whole(stub: Stub, client: JsonClient) -> None:
     request = {"RequestItems": {"t": [{"PutRequest": {"Item": {"s": {"S": "x" * 300_000}}}}] * 20}}
     await client.call("BatchWriteItem", request)
     assert stub.seen[0].json == request
@@ -268,7 +268,7 @@ async def test_the_usual_port_is_not_named_in_the_host_field() -> None:
 
 @pytest.mark.parametrize("item", [None, {"s": {"S": "x"}}])
 async def test_a_failed_condition_brings_the_item_that_is_there(
-    item: dict[str, Any] | None, stub: Stub, client: Client
+    item: dict[str, Any] | None, stub: Stub, client: JsonClient
 ) -> None:
     more: dict[str, Any] = {} if item is None else {"Item": item}
     stub.script.append(failure("ConditionalCheckFailedException", message="no", **more))
@@ -279,7 +279,7 @@ async def test_a_failed_condition_brings_the_item_that_is_there(
     assert len(stub.seen) == 1
 
 
-async def test_a_canceled_transaction_brings_its_reasons(stub: Stub, client: Client) -> None:
+async def test_a_canceled_transaction_brings_its_reasons(stub: Stub, client: JsonClient) -> None:
     reasons = [
         {"Code": "None"},
         {"Code": "ConditionalCheckFailed", "Item": {"s": {"S": "x"}}, "Message": "no"},
@@ -300,7 +300,7 @@ async def test_a_canceled_transaction_brings_its_reasons(stub: Stub, client: Cli
     "code",
     ["ResourceNotFoundException", "ValidationException", "AccessDeniedException", "Surprise"],
 )
-async def test_a_refusal_is_not_tried_again(code: str, stub: Stub, client: Client) -> None:
+async def test_a_refusal_is_not_tried_again(code: str, stub: Stub, client: JsonClient) -> None:
     stub.script.append(failure(code, message="not like this"))
     with pytest.raises(Refused, match=rf"PutItem: {code}: not like this") as caught:
         await put(client)
@@ -308,7 +308,7 @@ async def test_a_refusal_is_not_tried_again(code: str, stub: Stub, client: Clien
     assert len(stub.seen) == 1
 
 
-async def test_a_refusal_without_a_code_has_its_status(stub: Stub, client: Client) -> None:
+async def test_a_refusal_without_a_code_has_its_status(stub: Stub, client: JsonClient) -> None:
     stub.script.append(answer({}, 403))
     with pytest.raises(Refused) as caught:
         await put(client)
@@ -317,7 +317,7 @@ async def test_a_refusal_without_a_code_has_its_status(stub: Stub, client: Clien
 
 @pytest.mark.parametrize("reason", ["ValidationError", "ItemCollectionSizeLimitExceeded"])
 async def test_a_transaction_that_can_never_go_through_is_refused(
-    reason: str, stub: Stub, client: Client
+    reason: str, stub: Stub, client: JsonClient
 ) -> None:
     reasons = [{"Code": "TransactionConflict"}, {"Code": reason}]
     stub.script.append(failure("TransactionCanceledException", CancellationReasons=reasons))
@@ -361,7 +361,7 @@ THROTTLES = [
 
 @pytest.mark.parametrize(("reply", "hot_key"), THROTTLES)
 async def test_a_throttle_that_lasts_says_whether_one_key_is_hot(
-    reply: Reply, hot_key: bool, stub: Stub, client: Client, pauses: Pauses
+    reply: Reply, hot_key: bool, stub: Stub, client: JsonClient, pauses: Pauses
 ) -> None:
     stub.script.extend([reply] * 4)
     with pytest.raises(Throttled) as caught:
@@ -391,8 +391,8 @@ UNCLEAR = pytest.mark.parametrize("reply", PASSING.values(), ids=PASSING.keys())
 
 @UNCLEAR
 @pytest.mark.usefixtures("impatient")
-async def test_what_passes_is_tried_again(
-    reply: Reply, stub: Stub, client: Client, pauses: Pauses
+async def test_transient_failures_are_retried(
+    reply: Reply, stub: Stub, client: JsonClient, pauses: Pauses
 ) -> None:
     stub.script.extend([reply, reply, answer({"done": True})])
     assert await put(client) == {"done": True}
@@ -403,7 +403,7 @@ async def test_what_passes_is_tried_again(
 
 @UNCLEAR
 @pytest.mark.usefixtures("impatient")
-async def test_what_does_not_pass_is_unclear(reply: Reply, stub: Stub, client: Client) -> None:
+async def test_a_lasting_failure_is_unclear(reply: Reply, stub: Stub, client: JsonClient) -> None:
     stub.script.extend([reply] * 4)
     with pytest.raises(Unavailable) as caught:
         await put(client)
@@ -412,7 +412,9 @@ async def test_what_does_not_pass_is_unclear(reply: Reply, stub: Stub, client: C
 
 
 @pytest.mark.parametrize("reply", [reply for reply, _ in THROTTLES])
-async def test_a_throttle_that_ends_is_no_failure(reply: Reply, stub: Stub, client: Client) -> None:
+async def test_a_throttle_that_ends_is_no_failure(
+    reply: Reply, stub: Stub, client: JsonClient
+) -> None:
     stub.script.append(reply)
     assert await put(client) == {}
     assert len(stub.seen) == 2
@@ -434,7 +436,7 @@ async def test_a_server_that_is_not_there_leaves_nothing_unclear(pauses: Pauses)
     assert len(pauses) == 3
 
 
-async def test_one_unclear_attempt_makes_the_call_unclear(stub: Stub, client: Client) -> None:
+async def test_one_unclear_attempt_makes_the_call_unclear(stub: Stub, client: JsonClient) -> None:
     authorizer = asyncio.Event()
     stub.script.append(RESET._replace(authorizer=authorizer))
     call = asyncio.create_task(put(client))
@@ -449,7 +451,7 @@ async def test_one_unclear_attempt_makes_the_call_unclear(stub: Stub, client: Cl
 @pytest.mark.parametrize("operation", REQUESTS)
 @pytest.mark.parametrize("last", [failure("ThrottlingException"), failure("AccessDeniedException")])
 async def test_a_write_with_an_unclear_attempt_never_ends_as_not_done(
-    last: Reply, operation: str, stub: Stub, client: Client
+    last: Reply, operation: str, stub: Stub, client: JsonClient
 ) -> None:
     stub.script.extend([failure("InternalServerError", status=500), last, last, last])
     with pytest.raises(CallFailed) as caught:
@@ -461,14 +463,14 @@ async def test_a_write_with_an_unclear_attempt_never_ends_as_not_done(
         assert isinstance(caught.value, Throttled | Refused)
 
 
-async def test_a_condition_is_judged_by_the_last_attempt(stub: Stub, client: Client) -> None:
+async def test_a_condition_is_judged_by_the_last_attempt(stub: Stub, client: JsonClient) -> None:
     stub.script.extend([RESET, failure("ConditionalCheckFailedException", Item={"s": {"S": "x"}})])
     with pytest.raises(ConditionFailed) as caught:
         await put(client)
     assert caught.value.item == {"s": {"S": "x"}}
 
 
-async def test_all_attempts_of_a_transaction_have_one_token(stub: Stub, client: Client) -> None:
+async def test_all_attempts_of_a_transaction_have_one_token(stub: Stub, client: JsonClient) -> None:
     stub.script.extend([RESET, failure("TransactionConflictException")])
     await client.call("TransactWriteItems", {"TransactItems": []})
     await client.call("TransactWriteItems", {"TransactItems": []})
@@ -569,7 +571,7 @@ async def test_no_secret_gets_into_a_message_or_a_log(
 # Connections
 
 
-async def test_a_connection_is_kept_for_the_next_call(stub: Stub, client: Client) -> None:
+async def test_a_connection_is_kept_for_the_next_call(stub: Stub, client: JsonClient) -> None:
     for _ in range(5):
         await put(client)
     stub.script.append(failure("ConditionalCheckFailedException"))
@@ -579,7 +581,9 @@ async def test_a_connection_is_kept_for_the_next_call(stub: Stub, client: Client
     assert stub.accepted == 1
 
 
-async def test_a_connection_that_the_server_ends_is_not_kept(stub: Stub, client: Client) -> None:
+async def test_a_connection_that_the_server_ends_is_not_kept(
+    stub: Stub, client: JsonClient
+) -> None:
     stub.script.append(answer(close=True))
     await put(client)
     announced = answer(close=True)._replace(then="")
@@ -590,7 +594,7 @@ async def test_a_connection_that_the_server_ends_is_not_kept(stub: Stub, client:
 
 
 async def test_idle_connections_that_the_server_closed_are_dropped(
-    stub: Stub, client: Client, pauses: Pauses
+    stub: Stub, client: JsonClient, pauses: Pauses
 ) -> None:
     await asyncio.gather(*(put(client) for _ in range(3)))
     await stub.hang_up()
@@ -602,7 +606,7 @@ async def test_idle_connections_that_the_server_closed_are_dropped(
 
 
 async def test_a_connection_that_still_lives_is_used_before_a_new_one(
-    stub: Stub, client: Client
+    stub: Stub, client: JsonClient
 ) -> None:
     await asyncio.gather(put(client), put(client))
     client._pool._idle[-1].abort()
@@ -666,7 +670,7 @@ async def test_the_replacement_is_a_new_connection_even_if_others_are_idle(stub:
     assert stub.most == 3
 
 
-async def test_part_of_an_answer_on_a_kept_connection_is_an_attempt(stub: Stub) -> None:
+async def test_a_partial_response_on_a_kept_connection_is_an_attempt(stub: Stub) -> None:
     async with connected(access_to(stub.url, attempts=1)) as client:
         await put(client)
         stub.script.append(answer(keep=10))
@@ -676,8 +680,8 @@ async def test_part_of_an_answer_on_a_kept_connection_is_an_attempt(stub: Stub) 
 
 
 @pytest.mark.parametrize("after", [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", b"garbage"])
-async def test_bytes_that_nobody_asked_for_end_the_connection(
-    after: bytes, stub: Stub, client: Client
+async def test_unexpected_bytes_end_the_connection(
+    after: bytes, stub: Stub, client: JsonClient
 ) -> None:
     whole = answer({"first": True}).data
     stub.script.append(Reply(whole + after))
@@ -687,7 +691,9 @@ async def test_bytes_that_nobody_asked_for_end_the_connection(
     assert stub.accepted == 2
 
 
-async def test_a_farewell_to_an_idle_connection_is_no_answer(stub: Stub, client: Client) -> None:
+async def test_a_response_on_an_idle_connection_is_discarded(
+    stub: Stub, client: JsonClient
+) -> None:
     await put(client)
     (peer,) = stub.peers
     peer.transport.write(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
@@ -723,7 +729,7 @@ async def test_calls_wait_for_a_connection_in_their_order(stub: Stub) -> None:
     assert stub.accepted == 1
 
 
-async def test_the_connection_used_last_is_used_next(stub: Stub, client: Client) -> None:
+async def test_the_connection_used_last_is_used_next(stub: Stub, client: JsonClient) -> None:
     gates = [asyncio.Event() for _ in range(3)]
     stub.script.extend(answer(authorizer=authorizer) for authorizer in gates)
     calls = []
@@ -755,7 +761,7 @@ async def test_a_canceled_call_does_not_leave_its_answer_to_the_next(stub: Stub)
 
 
 async def test_a_call_canceled_with_its_answer_there_keeps_the_connection(
-    stub: Stub, client: Client
+    stub: Stub, client: JsonClient
 ) -> None:
     call = asyncio.create_task(put(client))
     await stub.arrived(1)
@@ -777,21 +783,21 @@ async def test_a_call_canceled_while_it_connects_frees_its_place() -> None:
                 await call
 
 
-async def test_a_late_answer_is_not_taken_for_the_next(
+async def test_a_late_response_is_not_taken_for_the_next(
     stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authorizer = asyncio.Event()
     stub.script.append(answer({"late": True}, authorizer=authorizer))
     async with connected(access_to(stub.url, attempts=1), 1) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(pool, "CALL_SECONDS", 0.2)
-            with pytest.raises(Unavailable, match=r"no answer within 0\.2 s"):
+            patch.setattr(pool, "AWS_CALL_SECONDS", 0.2)
+            with pytest.raises(Unavailable, match=r"no response within 0\.2 s"):
                 await put(client)
         authorizer.set()
         assert await put(client) == {}
 
 
-async def test_a_timer_does_not_outlive_its_attempt(stub: Stub, client: Client) -> None:
+async def test_a_timer_does_not_outlive_its_attempt(stub: Stub, client: JsonClient) -> None:
     loop = asyncio.get_running_loop()
 
     def timers() -> int:
@@ -829,7 +835,7 @@ async def silent_server() -> AsyncIterator[str]:
 async def test_a_connection_that_is_not_made_in_time_leaves_nothing_unclear(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pool, "CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr(pool, "AWS_CONNECT_SECONDS", 0.05)
     async with silent_server() as url, connected(access_to(url, attempts=2)) as client:
         with pytest.raises(Unavailable, match=r"no connection within 0\.05 s") as caught:
             await put(client)
@@ -838,7 +844,7 @@ async def test_a_connection_that_is_not_made_in_time_leaves_nothing_unclear(
 
 async def test_closing_ends_the_calls_under_way(stub: Stub, pauses: Pauses) -> None:
     stub.script.extend([SILENCE] * 2)
-    client = Client(access_to(stub.url), 2)
+    client = JsonClient(access_to(stub.url), 2)
     calls = [asyncio.create_task(put(client)) for _ in range(4)]
     await stub.arrived(2)
     await client.close()
@@ -849,7 +855,7 @@ async def test_closing_ends_the_calls_under_way(stub: Stub, pauses: Pauses) -> N
     assert pauses == []
 
 
-async def test_a_closed_client_takes_no_calls(stub: Stub, client: Client) -> None:
+async def test_a_closed_client_takes_no_calls(stub: Stub, client: JsonClient) -> None:
     await put(client)
     await client.close()
     assert not client._pool._open
@@ -861,7 +867,7 @@ async def test_a_closed_client_takes_no_calls(stub: Stub, client: Client) -> Non
 
 
 async def test_closing_while_a_call_connects_leaves_no_connection(stub: Stub) -> None:
-    client = Client(access_to(stub.url), 1)
+    client = JsonClient(access_to(stub.url), 1)
     call = asyncio.create_task(put(client))
     await asyncio.sleep(0)
     await client.close()
@@ -935,7 +941,7 @@ async def speak_https(certificate: Certificate) -> None:
         assert len(stub.seen) == 10
 
 
-async def test_https_with_a_certificate_of_ones_own(certificate: Certificate) -> None:
+async def test_https_with_a_custom_ca_bundle(certificate: Certificate) -> None:
     await speak_https(certificate)
     gc.collect()
 
@@ -946,7 +952,7 @@ def test_uvloop_runs_it_as_well(certificate: Certificate) -> None:
     gc.collect()
 
 
-async def test_a_certificate_nobody_vouches_for_is_not_trusted(certificate: Certificate) -> None:
+async def test_an_untrusted_certificate_is_refused(certificate: Certificate) -> None:
     async with (
         Stub(tls=certificate.server) as stub,
         connected(access_to(stub.url, attempts=1)) as client,
@@ -961,13 +967,15 @@ def test_a_ca_bundle_that_cannot_be_read_is_a_bad_setting(tmp_path: Path) -> Non
     for name in ("missing.pem", "empty.pem"):
         (tmp_path / "empty.pem").touch()
         with pytest.raises(BadSetting, match=name):
-            Client(access_to("https://127.0.0.1", ca_bundle=str(tmp_path / name)), 1)
+            JsonClient(access_to("https://127.0.0.1", ca_bundle=str(tmp_path / name)), 1)
 
 
 # Metering
 
 
-async def test_nothing_is_added_to_a_request_without_a_meter(stub: Stub, client: Client) -> None:
+async def test_nothing_is_added_to_a_request_without_a_meter(
+    stub: Stub, client: JsonClient
+) -> None:
     await put(client)
     assert "ReturnConsumedCapacity" not in stub.seen[0].json
 
@@ -989,7 +997,7 @@ async def test_units_are_counted_as_what_the_operation_consumes(operation: str, 
     assert call.seconds > 0
 
 
-async def test_what_the_request_says_about_capacity_stands(stub: Stub) -> None:
+async def test_the_requests_own_capacity_option_is_kept(stub: Stub) -> None:
     calls: list[Call] = []
     async with connected(access_to(stub.url), meter=calls.append) as client:
         await client.call("Query", {"ReturnConsumedCapacity": "NONE"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import boto3
 import pytest
 
-from tailrace.aws.client.endpoint import resolve
-from tailrace.aws.client.lambda_credentials import function_access
+from tailrace.aws.client.endpoint import resolve_service_access
+from tailrace.aws.client.lambda_credentials import lambda_service_access
 from tailrace.settings import Settings
 
 FUNCTION = {
@@ -27,7 +27,10 @@ def function(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("service", ["dynamodb", "secretsmanager"])
 async def test_it_finds_what_botocore_finds(service: str) -> None:
-    found, reference = function_access(Settings(), service), resolve(Settings(), service)
+    found, reference = (
+        lambda_service_access(Settings(), service),
+        resolve_service_access(Settings(), service),
+    )
     assert found is not None
     assert found[:4] == reference[:4]
     assert found.region == FUNCTION["AWS_REGION"]
@@ -42,7 +45,7 @@ def test_the_endpoint_of_every_region_is_botocores(
     session = boto3.Session()
     for region in session.get_available_regions("dynamodb"):
         monkeypatch.setenv("AWS_REGION", region)
-        found = function_access(Settings(), service)
+        found = lambda_service_access(Settings(), service)
         assert found is not None, region
         reference = session.client(service, region_name=region)
         try:
@@ -68,7 +71,7 @@ async def test_it_heeds_the_variables_that_botocore_heeds(
 ) -> None:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    found, reference = function_access(Settings()), resolve(Settings())
+    found, reference = lambda_service_access(Settings()), resolve_service_access(Settings())
     assert found is not None
     assert found[:4] == reference[:4]
     assert found.local is reference.local
@@ -91,11 +94,11 @@ async def test_it_heeds_the_variables_that_botocore_heeds(
         ("AWS_MAX_ATTEMPTS", "many"),
     ],
 )
-def test_what_is_out_of_the_ordinary_is_left_to_botocore(
+def test_unusual_configurations_are_left_to_botocore(
     name: str, value: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if value is None:
         monkeypatch.delenv(name)
     else:
         monkeypatch.setenv(name, value)
-    assert function_access(Settings()) is None
+    assert lambda_service_access(Settings()) is None

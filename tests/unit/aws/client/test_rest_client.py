@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from devtools.local_aws.events import Request
 from devtools.local_aws.http_server import Api
 from devtools.local_aws.replies import Reply
-from devtools.local_aws.sigv4 import refused
+from devtools.local_aws.sigv4 import check_signature
 from tailrace.aws.client.endpoint import Credentials
 from tailrace.aws.client.sigv4 import RestSigner
 from tailrace.aws.runtime import invoke
-from tailrace.aws.runtime.invoke import Functions
+from tailrace.aws.runtime.invoke import LambdaInvoker
 from tailrace.errors import StoreUnavailable
 from tailrace.settings import Settings
 
@@ -39,7 +39,7 @@ def head_of(request: bytes) -> tuple[str, dict[str, str]]:
 def boto_authorization(
     request: bytes, body: bytes, keys: Credentials, service: str, region: str, now: float
 ) -> Any:
-    """What botocore would put into `Authorization` for a request with these very fields."""
+    """The `Authorization` of botocore for a request with these very fields."""
     first, headers = head_of(request)
     method, target, _ = first.split(" ")
     unsigned = ("authorization", "content-length", "x-amz-invocation-type")
@@ -106,7 +106,7 @@ def test_the_request_is_complete() -> None:
     }
 
 
-# Functions
+# LambdaInvoker
 
 
 class Lambda:
@@ -118,7 +118,7 @@ class Lambda:
         self.server = Api(self._handle)
 
     async def _handle(self, request: Request) -> Reply:
-        refusal = refused(request, "lambda")
+        refusal = check_signature(request, "lambda")
         if refusal is not None:
             return refusal
         assert request.method == "POST"
@@ -148,34 +148,36 @@ async def service(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lambda]:
 
 
 @pytest.fixture
-async def functions(service: Lambda) -> AsyncIterator[Functions]:
+async def functions(service: Lambda) -> AsyncIterator[LambdaInvoker]:
     assert service.woken == []
-    functions = Functions(Settings())
+    functions = LambdaInvoker(Settings())
     yield functions
     await functions.close()
 
 
-async def test_a_function_is_woken_with_an_event(service: Lambda, functions: Functions) -> None:
+async def test_a_function_is_invoked_with_an_event(
+    service: Lambda, functions: LambdaInvoker
+) -> None:
     service.answers = [202]
-    await functions.wake("arn:aws:lambda:us-east-1:1:function:x", {"a": 1})
+    await functions.invoke("arn:aws:lambda:us-east-1:1:function:x", {"a": 1})
     path = "/2015-03-31/functions/arn%3Aaws%3Alambda%3Aus-east-1%3A1%3Afunction%3Ax/invocations"
     assert service.woken == [(path, b'{"a":1}')]
 
 
 @pytest.mark.parametrize("passing", [429, 500, -1])
-async def test_what_passes_is_tried_again(
-    service: Lambda, functions: Functions, passing: int
+async def test_transient_failures_are_retried(
+    service: Lambda, functions: LambdaInvoker, passing: int
 ) -> None:
     service.answers = [passing, 202]
-    await functions.wake("x", {})
+    await functions.invoke("x", {})
     assert len(service.woken) == 2
 
 
 @pytest.mark.parametrize(("answers", "tries"), [([404], 1), ([403], 1), ([429] * 3, 3)], ids=str)
-async def test_a_function_that_cannot_be_woken_is_unavailable(
-    service: Lambda, functions: Functions, answers: list[int], tries: int
+async def test_a_failed_invocation_raises_store_unavailable(
+    service: Lambda, functions: LambdaInvoker, answers: list[int], tries: int
 ) -> None:
     service.answers = answers.copy()
-    with pytest.raises(StoreUnavailable, match=f"x could not be woken: status {answers[0]}"):
-        await functions.wake("x", {})
+    with pytest.raises(StoreUnavailable, match=f"x could not be invoked: status {answers[0]}"):
+        await functions.invoke("x", {})
     assert len(service.woken) == tries

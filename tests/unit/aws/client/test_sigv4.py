@@ -27,7 +27,7 @@ def head_of(request: bytes) -> dict[str, str]:
 def boto_authorization(
     headers: dict[str, str], body: bytes, keys: Credentials, region: str, now: float
 ) -> Any:
-    """What botocore would put into `Authorization` for these very header fields and body."""
+    """The `Authorization` of botocore for these very header fields and body."""
     unsigned = ("authorization", "content-length")
     request = AWSRequest(
         "POST",
@@ -83,7 +83,9 @@ def test_a_session_token_is_sent_and_signed() -> None:
     assert "x-amz-security-token;" in headers["authorization"]
 
 
-def test_the_signing_key_is_made_once_per_day_and_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_signing_key_is_derived_once_per_day_and_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: list[bytes] = []
 
     def counted(key: bytes, message: bytes, algorithm: str) -> bytes:

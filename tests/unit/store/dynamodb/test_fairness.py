@@ -59,7 +59,7 @@ def race(*gaps: float) -> list[Writer]:
     return run(5, main, stalls=0.0)
 
 
-def test_who_writes_alone_never_loses_and_hardly_waits() -> None:
+def test_a_single_writer_never_loses_and_hardly_waits() -> None:
     (alone,) = race(0)
     assert alone.attempts == 1
     assert len(alone.took) / SECONDS > 200  # 244; without courtesy 267

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tailrace.aws.client.failures import Unavailable
-from tailrace.aws.client.json_client import Client
+from tailrace.aws.client.json_client import JsonClient
 from tailrace.errors import OutcomeUnknown, StoreUnavailable
 from tailrace.store.dynamodb.table import Table
 
@@ -23,7 +23,7 @@ class Failing:
 @pytest.mark.parametrize("unclear", [True, False])
 @pytest.mark.parametrize("operation", ["PutItem", "TransactWriteItems", "GetItem", "Query"])
 async def test_only_an_unclear_write_has_an_unknown_outcome(operation: str, unclear: bool) -> None:
-    table = Table(cast("Client", Failing(unclear=unclear)), "table")
+    table = Table(cast("JsonClient", Failing(unclear=unclear)), "table")
     with pytest.raises(StoreUnavailable) as error:
         await table._call(operation)
     is_write = operation not in ("GetItem", "Query")

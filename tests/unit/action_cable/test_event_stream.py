@@ -9,16 +9,16 @@ import pytest
 
 from tailrace.errors import BadParameter, BadRequest
 from tailrace.protocols.action_cable.core import frames
-from tailrace.protocols.action_cable.core.commands import Command, History, Position
+from tailrace.protocols.action_cable.core.commands import Command, MissedMessages, Position
 from tailrace.protocols.action_cable.core.contents import Message
 from tailrace.protocols.action_cable.core.event_stream import (
     ENVELOPES,
     RAW,
     UNWRAPPED,
     commands_of,
-    history_of,
     identifier_of,
     is_raw,
+    missed_of,
 )
 
 
@@ -36,11 +36,11 @@ from tailrace.protocols.action_cable.core.event_stream import (
         ({"channel": [""], "stream": ["b"]}, {"channel": "$pubsub", "stream_name": "b"}),
     ],
 )
-def test_what_to_listen_to_is_in_the_query(query: Any, fields: Any) -> None:
+def test_the_query_names_the_stream(query: Any, fields: Any) -> None:
     assert json.loads(identifier_of(query)) == fields
 
 
-def test_who_names_nothing_is_told_so() -> None:
+def test_a_query_without_a_stream_is_refused() -> None:
     with pytest.raises(BadParameter):
         identifier_of({"jid": ["x"]})
 
@@ -49,22 +49,24 @@ def test_who_names_nothing_is_told_so() -> None:
     ("query", "last_id", "history"),
     [
         ({}, None, None),
-        ({}, "7/beef/chat/42", History(0, {"chat/42": Position("beef", 7)})),
-        ({"history_since": ["5"]}, "7/e/s", History(0, {"s": Position("e", 7)})),
-        ({"history_since": ["1700000000"]}, None, History(1700000000.0, {})),
-        ({"history_since": ["1.5"]}, "nonsense", History(1.5, {})),
+        ({}, "7/beef/chat/42", MissedMessages(0, {"chat/42": Position("beef", 7)})),
+        ({"history_since": ["5"]}, "7/e/s", MissedMessages(0, {"s": Position("e", 7)})),
+        ({"history_since": ["1700000000"]}, None, MissedMessages(1700000000.0, {})),
+        ({"history_since": ["1.5"]}, "nonsense", MissedMessages(1.5, {})),
         ({}, "x/e/s", None),
         ({}, "7/e", None),
     ],
 )
-def test_what_was_missed(query: Any, last_id: str | None, history: History | None) -> None:
-    assert history_of(query, last_id) == history
+def test_missed_messages_of_a_request(
+    query: Any, last_id: str | None, history: MissedMessages | None
+) -> None:
+    assert missed_of(query, last_id) == history
 
 
 @pytest.mark.parametrize("given", ["x", "-1", "1e3", "nan", "1."])
 def test_a_time_is_a_time(given: str) -> None:
     with pytest.raises(BadParameter):
-        history_of({"history_since": [given]}, None)
+        missed_of({"history_since": [given]}, None)
 
 
 def test_raw_is_a_switch() -> None:
@@ -103,7 +105,7 @@ def test_json_of_several_lines_stays_in_its_event() -> None:
     assert found == 'data: {\ndata: "a":1}\nid: 1/e/s\n\n'
 
 
-def test_what_is_in_no_stream_has_no_id() -> None:
+def test_transient_messages_have_no_id() -> None:
     assert UNWRAPPED.transient("i", "[1]", "custom") == "data: [1]\n\n"
     assert UNWRAPPED.transient("i", "{}", "presence") == "event: presence\ndata: {}\n\n"
     assert ENVELOPES.transient("i", "1", None) == 'data: {"identifier":"i","message":1}\n\n'
@@ -115,7 +117,7 @@ def test_other_frames_are_events_of_their_name() -> None:
     )
 
 
-def test_who_is_not_to_come_back_is_told_so() -> None:
+def test_a_final_disconnect_has_a_long_retry() -> None:
     said = UNWRAPPED.control(frames.disconnect("remote", reconnect=False))
     assert said.endswith("\nretry: 31536000000\n\n")
     assert "retry" not in UNWRAPPED.control(frames.disconnect("remote", reconnect=True))

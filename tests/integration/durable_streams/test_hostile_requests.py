@@ -1,4 +1,4 @@
-"""Requests that are refused by their head, and what they may cost: memory, connections, time."""
+"""Hostile requests: their cost in memory, connections and time, and pages of other sites."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ SECRET = "a-secret-of-more-than-32-bytes-as-it-should-be"
 CHUNKED = {"Transfer-Encoding": "chunked"}
 LARGE = 30 << 20
 MARGIN = 50 << 20
-"""How much the server may have grown."""
+"""Bytes by which the memory of the server may grow."""
 
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    # Bodies that are kept ready to be read would be counted, too.
+    # Otherwise bodies that are cached for readers would be counted, too.
     settings = {"TAILRACE_SECRET": SECRET, "TAILRACE_HOT_BYTES": "0"}
     with Server(tmp_path_factory.mktemp("closed") / "data", settings) as server:
         yield server
 
 
 def memory(server: Server) -> int:
-    """Bytes that the server has in memory."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{server.pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) << 10
+    """Resident memory of the server in bytes."""
+    match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{server.pid}/status").read_text())
+    assert match is not None
+    return int(match[1]) << 10
 
 
 def token() -> dict[str, str]:
@@ -81,7 +81,7 @@ def test_accepted_bodies_leave_no_memory(closed: Server) -> None:
     assert memory(closed) < before + 2 * LARGE + MARGIN
 
 
-def test_a_client_that_asks_first_is_refused_before_it_sends(closed: Server) -> None:
+def test_a_client_that_expects_100_continue_is_refused_before_it_sends(closed: Server) -> None:
     with Connection(closed.port) as wire:
         asks = TEXT | {"Expect": "100-continue", "Content-Length": "5"}
         wire.send(request("POST", target("refused"), asks))
@@ -89,7 +89,7 @@ def test_a_client_that_asks_first_is_refused_before_it_sends(closed: Server) -> 
     assert (answer.status, answer.headers["connection"]) == (401, "close")
 
 
-def test_a_client_that_asks_first_is_invited_once_it_may(closed: Server) -> None:
+def test_an_authorized_client_gets_100_continue(closed: Server) -> None:
     with Connection(closed.port) as wire:
         wire.ask("PUT", target("invited"), TEXT | token())
         asks = TEXT | token() | {"Expect": "100-continue", "Content-Length": "5"}
@@ -100,7 +100,7 @@ def test_a_client_that_asks_first_is_invited_once_it_may(closed: Server) -> None
         assert wire.ask("GET", target("invited"), token()).body == b"hello"
 
 
-def test_pipelined_requests_are_judged_in_order(closed: Server) -> None:
+def test_pipelined_requests_are_authorized_in_order(closed: Server) -> None:
     with Connection(closed.port) as wire:
         wire.ask("PUT", target("ordered"), TEXT | token())
         good = request("POST", target("ordered"), TEXT | token(), b"good")
@@ -111,7 +111,7 @@ def test_pipelined_requests_are_judged_in_order(closed: Server) -> None:
         assert wire.ask("GET", target("ordered"), token()).body == b"good"
 
 
-def test_bodies_under_way_are_bounded_in_sum(tmp_path: Path) -> None:
+def test_memory_for_bodies_is_bounded_for_all_clients_together(tmp_path: Path) -> None:
     settings = {"TAILRACE_MAX_BODY_BYTES": "1048576", "TAILRACE_BODY_MEMORY": "1048576"}
     with Server(tmp_path / "data", settings) as server:
         with Connection(server.port) as first, Connection(server.port) as second:
@@ -119,7 +119,7 @@ def test_bodies_under_way_are_bounded_in_sum(tmp_path: Path) -> None:
             length = {"Content-Length": "1000000"}
             first.send(request("POST", target("bounded"), TEXT | length) + b"x" * 999_999)
             second.ask("GET", target("bounded"))
-            # The order of two connections is the system's: ask until the first one has its share.
+            # Connections are served in any order: retry until the first one has its memory.
             deadline = time.monotonic() + 120
             while True:
                 with Connection(server.port) as third:
@@ -148,7 +148,7 @@ def test_trailers_are_bounded(server: Server, trailer: bytes) -> None:
         assert wire.ask("GET", target("trailers")).body == b""
 
 
-def test_a_few_trailers_do_no_harm(server: Server) -> None:
+def test_a_few_trailers_are_accepted(server: Server) -> None:
     with Connection(server.port) as wire:
         wire.ask("PUT", target("trailed"), TEXT)
         body = b"1\r\nx\r\n0\r\nx: y\r\n\r\n"
@@ -196,7 +196,7 @@ def test_an_open_server_refuses_pages_of_other_sites(
     server: Server, method: str, where: str, evil: dict[str, str]
 ) -> None:
     answer = httpx.request(method, f"{server.url}{where}", headers=TEXT | evil, trust_env=False)
-    # A preflight asks for nothing; without the header that allows it, nothing follows.
+    # A preflight has no effect, and without CORS headers the browser sends no request after it.
     refused = method != "OPTIONS" or "Host" in evil
     assert answer.status_code == (403 if refused else 204)
     assert "access-control-allow-origin" not in answer.headers
@@ -220,7 +220,7 @@ def test_an_open_server_refuses_websockets_of_other_sites(
 @pytest.mark.parametrize(
     "settings", [{"TAILRACE_ACCESS": "open"}, {"TAILRACE_ALLOWED_HOSTS": "*.example"}]
 )
-def test_other_sites_are_answered_where_that_is_asked_for(
+def test_other_sites_are_answered_if_the_settings_allow_them(
     tmp_path: Path, settings: dict[str, str]
 ) -> None:
     with Server(tmp_path / "data", settings) as server:
@@ -229,7 +229,7 @@ def test_other_sites_are_answered_where_that_is_asked_for(
             assert httpx.put(url, headers=headers, trust_env=False).status_code in (200, 201)
 
 
-def test_scripts_in_a_stream_do_not_run_as_the_servers(server: Server) -> None:
+def test_scripts_in_a_stream_are_sandboxed(server: Server) -> None:
     url = f"{server.url}/v1/stream/page"
     httpx.put(url, content="<script>1</script>", headers={"Content-Type": "text/html"})
     for query in ("", "?offset=-1&live=long-poll", "?offset=now"):
@@ -242,7 +242,7 @@ def test_limits_of_listings_are_digits(server: Server, limit: str) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "BAD_PARAMETER")
 
 
-def test_a_client_that_takes_nothing_does_not_keep_the_others_waiting(server: Server) -> None:
+def test_a_client_that_reads_nothing_does_not_block_others(server: Server) -> None:
     with Connection(server.port) as wire:
         wire.ask("PUT", target("taken"), TEXT, b"x" * (1 << 20))
     with socket.create_connection(("127.0.0.1", server.port)) as stalled:

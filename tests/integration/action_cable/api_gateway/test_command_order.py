@@ -1,4 +1,4 @@
-"""What a client says may be carried out at the same time, and in another order than it said it."""
+"""Commands of one client that are handled concurrently, or in another order than sent."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from tailrace.protocols.action_cable.api_gateway.command_handler import CommandHandler
 from tailrace.protocols.action_cable.api_gateway.connections import Connections
-from tailrace.protocols.action_cable.api_gateway.conversation import Conversation
-from tailrace.protocols.action_cable.api_gateway.cursors import Rooms
+from tailrace.protocols.action_cable.api_gateway.cursors import DeliveryCursors
 from tests.integration.action_cable.api_gateway.hooks import once
 from tests.integration.action_cable.api_gateway.world import World
 from tests.support.cable import pubsub
@@ -25,59 +25,62 @@ async def client(world: World) -> World:
     return world
 
 
-async def hears(world: World, *numbers: int) -> list[int]:
-    """What the client has heard, when some more was told."""
+async def received_after(world: World, *numbers: int) -> list[int]:
+    """Append numbers, and return all that the client has got."""
     await world.append("a", *(b"%d" % number for number in numbers))
     await world.dispatch()
     return world.messages("one")
 
 
-async def test_unsubscribing_ends_it(client: World) -> None:
+async def test_unsubscribe_stops_delivery(client: World) -> None:
     await client.say("one", "unsubscribe", A, at=2000)
-    assert await hears(client, 1) == []
+    assert await received_after(client, 1) == []
     await client.subscribe("one", "a", at=3000)
-    assert await hears(client, 2) == [2]
+    assert await received_after(client, 2) == [2]
 
 
-async def test_an_unsubscribe_that_is_older_than_the_subscription_is_not_heeded(
+async def test_an_unsubscribe_older_than_the_subscription_is_ignored(
     client: World,
 ) -> None:
     await client.say("one", "unsubscribe", A, at=500)
-    assert await hears(client, 1) == [1]
+    assert await received_after(client, 1) == [1]
 
 
-async def test_a_subscribe_is_not_undone_by_the_unsubscribe_that_it_overtook(
+async def test_a_late_unsubscribe_does_not_undo_a_newer_subscribe(
     client: World,
 ) -> None:
     await client.subscribe("one", "a", at=3000)
     await client.say("one", "unsubscribe", A, at=2000)
-    assert await hears(client, 1) == [1]
+    assert await received_after(client, 1) == [1]
     assert client.types("one")[:2] == ["confirm_subscription"] * 2
 
 
-async def test_of_what_is_said_in_one_millisecond_the_subscribe_counts(client: World) -> None:
-    """As pages do that replace an element by another one for the same stream."""
+async def test_subscribe_wins_over_unsubscribe_of_the_same_millisecond(client: World) -> None:
+    """Pages send both when they replace an element by another one for the same stream."""
     await client.subscribe("one", "a", at=2000)
     await client.say("one", "unsubscribe", A, at=2000)
-    assert await hears(client, 1) == [1]
+    assert await received_after(client, 1) == [1]
 
 
-@pytest.mark.parametrize("step", ["add", "hold", "join"])
-async def test_who_unsubscribed_before_it_subscribes_again_is_told_what_is_new(
-    client: World, monkeypatch: pytest.MonkeyPatch, step: str
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [(Connections, "subscribe"), (DeliveryCursors, "subscribe"), (DeliveryCursors, "join")],
+)
+async def test_an_older_unsubscribe_during_a_subscribe_is_harmless(
+    client: World, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
 ) -> None:
-    """Both are said at once; the older one is carried out in the middle of the newer."""
+    """Both are sent at once; the older one is handled in the middle of the newer."""
 
     async def unsubscribe() -> None:
         await client.say("one", "unsubscribe", A, at=2000)
 
-    once(monkeypatch, Connections if step == "add" else Rooms, step, before=unsubscribe)
+    once(monkeypatch, owner, step, before=unsubscribe)
     await client.subscribe("one", "a", at=3000)
-    assert await hears(client, 1) == [1]
+    assert await received_after(client, 1) == [1]
 
 
-@pytest.mark.parametrize("step", ["subscription", "remove"])
-async def test_who_subscribes_while_it_unsubscribes_is_told_what_is_new(
+@pytest.mark.parametrize("step", ["subscription", "unsubscribe"])
+async def test_a_newer_subscribe_during_an_unsubscribe_wins(
     client: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     async def subscribe() -> None:
@@ -85,11 +88,11 @@ async def test_who_subscribes_while_it_unsubscribes_is_told_what_is_new(
 
     once(monkeypatch, Connections, step, before=subscribe)
     await client.say("one", "unsubscribe", A, at=2000)
-    assert await hears(client, 1) == [1]
+    assert await received_after(client, 1) == [1]
 
 
-@pytest.mark.parametrize("step", ["enter", "join"])
-async def test_who_unsubscribes_while_it_subscribes_is_told_nothing(
+@pytest.mark.parametrize("step", ["ensure", "join"])
+async def test_a_newer_unsubscribe_during_a_subscribe_wins(
     world: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     await world.create("a")
@@ -98,13 +101,13 @@ async def test_who_unsubscribes_while_it_subscribes_is_told_nothing(
     async def unsubscribe() -> None:
         await world.say("one", "unsubscribe", A, at=2000)
 
-    once(monkeypatch, Rooms, step, before=unsubscribe)
+    once(monkeypatch, DeliveryCursors, step, before=unsubscribe)
     await world.subscribe("one", "a", at=1000)
-    assert await hears(world, 1) == []
+    assert await received_after(world, 1) == []
     assert await world.items("LU") == []
 
 
-async def test_who_unsubscribes_and_subscribes_while_it_subscribes_is_told_what_is_new(
+async def test_the_newest_of_three_concurrent_commands_wins(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.create("a")
@@ -114,45 +117,45 @@ async def test_who_unsubscribes_and_subscribes_while_it_subscribes_is_told_what_
         await world.say("one", "unsubscribe", A, at=2000)
         await world.subscribe("one", "a", at=3000)
 
-    once(monkeypatch, Rooms, "join", before=both)
+    once(monkeypatch, DeliveryCursors, "join", before=both)
     await world.subscribe("one", "a", at=1000)
-    assert await hears(world, 1) == [1]
+    assert await received_after(world, 1) == [1]
 
 
-async def test_who_subscribes_twice_at_once_is_told_everything_once(
+async def test_two_concurrent_subscribes_deliver_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As clients do that were not answered for half a second."""
+    """Clients repeat a subscribe that is not confirmed within half a second."""
     await world.create("a")
     await world.connect("one")
 
     async def again() -> None:
         await world.subscribe("one", "a", at=1500)
-        await hears(world, 1)
+        await received_after(world, 1)
 
-    once(monkeypatch, Conversation, "_catch_up", before=again)
+    once(monkeypatch, CommandHandler, "_catch_up", before=again)
     await world.subscribe("one", "a", at=1000)
     assert world.messages("one") == [1]
-    assert await hears(world, 2) == [1, 2]
+    assert await received_after(world, 2) == [1, 2]
 
 
-async def test_many_subscribes_at_once_are_one_subscription(world: World) -> None:
+async def test_concurrent_subscribes_are_one_subscription(world: World) -> None:
     await world.create("a")
     await world.connect("one")
     await asyncio.gather(*(world.subscribe("one", "a", at=1000 + i) for i in range(5)))
-    assert await hears(world, 1, 2, 3) == [1, 2, 3]
+    assert await received_after(world, 1, 2, 3) == [1, 2, 3]
     assert len(await world.items("L")) == 1
     assert world.types("one").count("confirm_subscription") == 5
 
 
-async def test_an_unsubscribe_that_is_not_heeded_does_not_leave(client: World) -> None:
+async def test_an_ignored_unsubscribe_does_not_leave_presence(client: World) -> None:
     await client.say("one", "join", A, presence={"id": "ada"}, at=1500)
     await client.say("one", "unsubscribe", A, at=500)
     assert client.types("one") == ["confirm_subscription", "presence"]
     assert len(await client.items("M")) == 1
 
 
-async def test_unsubscribing_leaves(client: World) -> None:
+async def test_unsubscribe_leaves_presence(client: World) -> None:
     await client.connect("two")
     await client.subscribe("two", "a")
     await client.say("one", "join", A, presence={"id": "ada"}, at=1500)
@@ -164,7 +167,7 @@ async def test_unsubscribing_leaves(client: World) -> None:
     assert await client.items("M") == []
 
 
-async def test_nothing_is_left_of_who_joins_while_it_is_forgotten(
+async def test_join_during_deletion_of_its_connection_leaves_no_items(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.create("a")
@@ -172,29 +175,29 @@ async def test_nothing_is_left_of_who_joins_while_it_is_forgotten(
     await world.connect("two")
     await world.subscribe("two", "a")
     forgetting, joined = asyncio.Event(), asyncio.Event()
-    expelled: list[asyncio.Task[None]] = []
+    disconnecting: list[asyncio.Task[None]] = []
 
-    async def expel() -> None:
+    async def disconnect() -> None:
         async with world.function() as function:
-            await function.broadcaster.expel('{"sid":"one"}', reconnect=False)
+            await function.broadcaster.disconnect_identity('{"sid":"one"}', reconnect=False)
 
     async def begin() -> None:
-        expelled.append(asyncio.create_task(expel()))
+        disconnecting.append(asyncio.create_task(disconnect()))
         await forgetting.wait()
 
     async def end() -> None:
         joined.set()
-        await asyncio.gather(*expelled)
+        await asyncio.gather(*disconnecting)
 
     async def wait_for_join() -> None:
         forgetting.set()
         await joined.wait()
 
     async def arm() -> None:
-        once(monkeypatch, Connections, "mute", after=wait_for_join)
+        once(monkeypatch, Connections, "stop_delivery", after=wait_for_join)
 
-    once(monkeypatch, Connections, "forget", before=arm)
-    once(monkeypatch, Rooms, "join", before=begin, after=end)
+    once(monkeypatch, Connections, "delete", before=arm)
+    once(monkeypatch, DeliveryCursors, "join", before=begin, after=end)
     await world.subscribe("one", "a")
     await world.append("a", b"1")
     await world.dispatch()

@@ -1,4 +1,4 @@
-"""What API Gateway tells, as the function `cable` takes it."""
+"""The events of API Gateway, handled by the function `cable`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import jwt
 import pytest
 
 from tailrace.aws.handlers import websocket as module
-from tailrace.aws.handlers.websocket import Cable
+from tailrace.aws.handlers.websocket import WebSocketHandler
 from tailrace.aws.runtime import event_context
-from tailrace.aws.runtime.invoke import Functions
+from tailrace.aws.runtime.invoke import LambdaInvoker
 from tailrace.errors import StoreUnavailable
-from tailrace.limits import CABLE_FRAME_BYTES, CABLE_QUIET_SECONDS
-from tailrace.protocols.action_cable.api_gateway.conversation import Conversation
-from tailrace.protocols.action_cable.api_gateway.heartbeat import Lease
+from tailrace.limits import CABLE_FRAME_BYTES, GATEWAY_PING_SECONDS
+from tailrace.protocols.action_cable.api_gateway.command_handler import CommandHandler
+from tailrace.protocols.action_cable.api_gateway.heartbeat import HeartbeatLease
 from tailrace.protocols.action_cable.core.frames import EXTENDED
 from tests.integration.action_cable.api_gateway.hooks import once
 from tests.integration.action_cable.api_gateway.world import World
@@ -33,24 +33,24 @@ CONTEXT = SimpleNamespace(invoked_function_arn="arn:cable")
 
 
 class Gateway:
-    """API Gateway, and Lambda for what the function wakes."""
+    """API Gateway, and Lambda for the functions that are invoked."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.woken: list[tuple[str, Mapping[str, Any]]] = []
         self.frames: dict[str, list[str]] = {}
-        """What each client was sent, those who were closed included."""
+        """The frames sent to each client, closed ones included."""
         self._thread = ThreadPoolExecutor(1)
 
     async def start(self) -> None:
-        self._cable = await self._inside(Cable)
+        self._cable = await self._inside(WebSocketHandler)
 
     async def close(self) -> None:
         await self._inside(self._cable.close)
         self._thread.shutdown()
 
     async def connect(self, name: str, query: str = "", protocol: str = EXTENDED) -> dict[str, Any]:
-        """The answer; what the function has woken by then is done after it."""
+        """The response; the functions invoked by then run after it."""
         fields = {"Sec-WebSocket-Protocol": [protocol], "x-tailrace-origin": ["first"]}
         parameters = {name: [value] for name, _, value in (p.partition("=") for p in query.split())}
         answer = await self.tell(
@@ -59,7 +59,7 @@ class Gateway:
             multiValueHeaders=fields,
             multiValueQueryStringParameters=parameters or None,
         )
-        self.world.wires.sent[name] = self.frames[name] = []
+        self.world.gateway_api.sent[name] = self.frames[name] = []
         for function, task in self.woken:
             if function == CONTEXT.invoked_function_arn:
                 await self._inside(self._cable, task, CONTEXT)
@@ -76,7 +76,7 @@ class Gateway:
         return answer
 
     async def _inside(self, work: Any, *args: Any) -> Any:
-        """A function has its own loop."""
+        """Run in a thread, as a function has its own event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
 
@@ -93,13 +93,13 @@ async def gateway(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         monkeypatch.setenv(name, value)
     gateway = Gateway(world)
 
-    async def wake(_: Functions, function: str, event: Mapping[str, Any]) -> None:
+    async def wake(_: LambdaInvoker, function: str, event: Mapping[str, Any]) -> None:
         gateway.woken.append((function, event))
 
-    monkeypatch.setattr(Functions, "wake", wake)
-    monkeypatch.setattr(event_context, "GatewayApi", lambda _: world.wires)
-    monkeypatch.setattr(module, "provider", lambda _: None)
-    monkeypatch.setattr(module, "CABLE_ACCEPT_SECONDS", 0.1)
+    monkeypatch.setattr(LambdaInvoker, "invoke", wake)
+    monkeypatch.setattr(event_context, "GatewayApi", lambda _: world.gateway_api)
+    monkeypatch.setattr(module, "create_policy_provider", lambda _: None)
+    monkeypatch.setattr(module, "GATEWAY_ACCEPT_SECONDS", 0.1)
     await gateway.start()
     yield gateway
     await gateway.close()
@@ -109,36 +109,36 @@ def subscribe(stream: str = "a", **more: Any) -> str:
     return json.dumps({"command": "subscribe", "identifier": pubsub(stream), **more})
 
 
-async def test_a_client_is_let_in_welcomed_and_pinged(gateway: Gateway) -> None:
+async def test_connecting_sends_a_welcome_and_starts_the_heartbeat(gateway: Gateway) -> None:
     answer = await gateway.connect("one")
     assert answer == {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": EXTENDED}}
     assert gateway.world.heard("one") == [{"type": "welcome", "sid": "one"}]
     assert [function for function, _ in gateway.woken] == ["arn:cable", "heartbeat"]
 
 
-async def test_a_pulse_that_runs_is_not_woken(gateway: Gateway) -> None:
+async def test_a_running_heartbeat_is_not_started_again(gateway: Gateway) -> None:
     async with gateway.world.function() as function:
-        await Lease(function.table, gateway.world.clock).take()
+        await HeartbeatLease(function.table, gateway.world.clock).acquire()
     await gateway.connect("one")
     assert [function for function, _ in gateway.woken] == ["arn:cable"]
 
 
-async def test_who_comes_past_the_edge_is_not_let_in(gateway: Gateway) -> None:
+async def test_requests_must_come_through_cloudfront(gateway: Gateway) -> None:
     assert (await gateway.tell("CONNECT", "one", multiValueHeaders={}))["statusCode"] == 403
     assert gateway.woken == []
     assert await gateway.world.items("KI") == []
 
 
-async def test_who_is_refused_is_told_why(gateway: Gateway) -> None:
+async def test_a_rejected_client_gets_the_reason(gateway: Gateway) -> None:
     await gateway.connect("one", f"jid={token(lasting=-1)}")
-    assert gateway.world.wires.ended == ["one"]
+    assert gateway.world.gateway_api.ended == ["one"]
     assert gateway.frames["one"] == [
         '{"type":"disconnect","reason":"token_expired","reconnect":false}'
     ]
     assert await gateway.world.items("KI") == []
 
 
-async def test_it_is_kept_when_the_token_of_a_client_ends(gateway: Gateway) -> None:
+async def test_the_expiry_of_a_token_is_stored(gateway: Gateway) -> None:
     shown = token(ADA)
     ends = jwt.decode(shown, options={"verify_signature": False})["exp"]
     await gateway.connect("one", f"jid={shown}")
@@ -146,25 +146,25 @@ async def test_it_is_kept_when_the_token_of_a_client_ends(gateway: Gateway) -> N
     async with gateway.world.function() as function:
         one, two = [await function.broadcaster.connections.get(each) for each in ("one", "two")]
     assert one is not None
-    assert one.expires == int(ends * 1000)
+    assert one.expires_at == int(ends * 1000)
     assert two is not None
-    assert two.expires is None
+    assert two.expires_at is None
 
 
 @pytest.mark.parametrize(
-    ("query", "interval"), [("", 3), ("pi=30", 30), ("pi=1", 3), ("pi=0", CABLE_QUIET_SECONDS)]
+    ("query", "interval"), [("", 3), ("pi=30", 30), ("pi=1", 3), ("pi=0", GATEWAY_PING_SECONDS)]
 )
-async def test_a_client_chooses_how_often_it_is_pinged(
+async def test_a_client_chooses_its_ping_interval(
     gateway: Gateway, query: str, interval: float
 ) -> None:
     await gateway.connect("one", query)
     async with gateway.world.function() as function:
         found = await function.broadcaster.connections.get("one")
     assert found is not None
-    assert found.interval == interval
+    assert found.ping_interval == interval
 
 
-async def test_messages_come_to_who_subscribes_until_it_leaves(gateway: Gateway) -> None:
+async def test_a_subscriber_gets_messages_until_it_disconnects(gateway: Gateway) -> None:
     world = gateway.world
     await world.create("a")
     await gateway.connect("one")
@@ -176,7 +176,7 @@ async def test_messages_come_to_who_subscribes_until_it_leaves(gateway: Gateway)
     assert await world.items("L") == []
 
 
-async def test_who_comes_back_is_who_it_was(gateway: Gateway) -> None:
+async def test_a_session_is_restored_for_the_same_identity_only(gateway: Gateway) -> None:
     world = gateway.world
     await gateway.connect("one", f"jid={token(ADA)}")
     await gateway.say("one", subscribe())
@@ -192,30 +192,32 @@ async def test_who_comes_back_is_who_it_was(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"command":1}'])
-async def test_what_makes_no_sense_is_not_answered(gateway: Gateway, text: str) -> None:
+async def test_invalid_commands_are_ignored(gateway: Gateway, text: str) -> None:
     await gateway.connect("one")
     await gateway.say("one", text)
     assert gateway.world.types("one") == ["welcome"]
 
 
-async def test_frames_of_bytes_are_taken_and_too_large_ones_are_not(gateway: Gateway) -> None:
+async def test_binary_frames_are_accepted_and_oversized_ones_end_the_connection(
+    gateway: Gateway,
+) -> None:
     await gateway.connect("one")
     coded = base64.b64encode(subscribe().encode()).decode()
     await gateway.say("one", coded, isBase64Encoded=True)
     assert gateway.world.types("one") == ["welcome", "confirm_subscription"]
     await gateway.say("one", "x" * (CABLE_FRAME_BYTES + 1))
-    assert gateway.world.wires.ended == ["one"]
+    assert gateway.world.gateway_api.ended == ["one"]
 
 
-async def test_who_leaves_before_it_is_welcomed_is_dropped(
+async def test_a_client_that_leaves_before_the_welcome_is_marked_as_ended(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway.world.wires, "sent", _Gone())
+    monkeypatch.setattr(gateway.world.gateway_api, "sent", _Gone())
     await gateway.connect("one")
     async with gateway.world.function() as function:
         found = await function.broadcaster.connections.get("one")
     assert found is not None
-    assert found.left is not None
+    assert found.disconnected_at is not None
 
 
 class _Gone(dict[str, list[str]]):
@@ -223,13 +225,13 @@ class _Gone(dict[str, list[str]]):
         pass
 
 
-async def test_a_welcome_of_which_nobody_knows_whether_it_arrived_ends_the_connection(
+async def test_an_uncertain_welcome_ends_the_connection(
     gateway: Gateway,
 ) -> None:
-    """Else a client that got it would have all its subscriptions rejected."""
-    gateway.world.wires.doubt = lambda _: True
+    """Otherwise a client that got it would have all its subscriptions rejected."""
+    gateway.world.gateway_api.doubt = lambda _: True
     await gateway.connect("one")
-    assert gateway.world.wires.ended == ["one"]
+    assert gateway.world.gateway_api.ended == ["one"]
 
 
 @pytest.mark.parametrize(
@@ -240,14 +242,14 @@ async def test_a_welcome_of_which_nobody_knows_whether_it_arrived_ends_the_conne
     ],
     ids=["expected", "unexpected"],
 )
-async def test_a_command_that_fails_has_the_client_come_back(
+async def test_a_failed_command_makes_the_client_reconnect(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     async def fail() -> None:
         raise failure
 
     await gateway.connect("one")
-    once(monkeypatch, Conversation, "_release", before=fail)
+    once(monkeypatch, CommandHandler, "_release", before=fail)
     await gateway.say("one", subscribe())
     assert gateway.frames["one"][-1] == RESTART
-    assert gateway.world.wires.ended == ["one"]
+    assert gateway.world.gateway_api.ended == ["one"]

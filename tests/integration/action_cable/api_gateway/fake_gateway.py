@@ -1,4 +1,4 @@
-"""A gateway that is a dictionary."""
+"""A fake of API Gateway's management API."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tailrace.errors import StoreUnavailable
-from tailrace.protocols.action_cable.api_gateway.gateway_api import Sent
+from tailrace.protocols.action_cable.api_gateway.gateway_api import SendResult
 
 
-class Wires:
-    """What each connection was sent; one that is not in here is gone."""
+class FakeConnectionApi:
+    """Keeps the frames sent to each connection; a connection without an entry is gone."""
 
     def __init__(self) -> None:
         self.sent: dict[str, list[str]] = {}
         self.ended: list[str] = []
         self.counts: Counter[str] = Counter()
         self.slow = 0.0
-        """Longest time that a frame takes."""
+        """The longest time to send a frame, in seconds."""
         self.doubt: Callable[[str], bool] = lambda _: False
-        """Whether the fate of a frame is unclear: it arrives or not."""
+        """Whether the outcome of a frame is uncertain: it arrives or not, at random."""
         self.broken: set[str] = set()
         """Connections that API Gateway refuses to send anything to."""
 
-    async def send(self, connection: str, frames: Sequence[str]) -> Sent:
+    async def send(self, connection: str, frames: Sequence[str]) -> SendResult:
         for frame in frames:
             if self.slow:
                 await asyncio.sleep(random.uniform(0, self.slow))
             if connection in self.broken:
-                raise StoreUnavailable("API Gateway refuses what is sent")
+                raise StoreUnavailable("API Gateway refuses a frame")
             if connection not in self.sent:
                 self.counts["gone"] += 1
-                return Sent.GONE
+                return SendResult.GONE
             if self.doubt(frame):
                 if random.random() < 0.5:
                     self.sent[connection].append(frame)
-                return Sent.DOUBTFUL
+                return SendResult.DOUBTFUL
             self.sent[connection].append(frame)
             self.counts["posts"] += 1
-        return Sent.OK
+        return SendResult.OK
 
     async def end(self, connection: str) -> None:
         self.ended.append(connection)

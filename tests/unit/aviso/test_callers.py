@@ -1,4 +1,4 @@
-"""Who may read, write and administer, by tokens of both kinds."""
+"""Authorization to read, write and administer, by scope and by role."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jwt
 import pytest
 
 from tailrace.web.messages import Response
-from tests.support.aviso import Aviso, Make
+from tests.support.aviso import Aviso, StartAviso
 
 SECRET = "a-secret-of-more-than-32-bytes-as-it-should-be"
 
@@ -35,10 +35,10 @@ for _name, _auth in {
 
 
 @pytest.fixture
-async def closed(make: Make, tmp_path: Path) -> Aviso:
+async def closed(start: StartAviso, tmp_path: Path) -> Aviso:
     file = tmp_path / "schema.yaml"
     file.write_text(SCHEMA)
-    return await make(
+    return await start(
         aviso_schema=str(file), secret=SECRET, aviso_admin_roles="ops=admin", public_streams="x"
     )
 
@@ -69,42 +69,42 @@ TOKENS = {
 }
 
 
-def shown(who: str) -> dict[str, str]:
-    value = TOKENS[who]
+def authorization(caller: str) -> dict[str, str]:
+    value = TOKENS[caller]
     if value is None:
         return {}
     return {"authorization": value if " " in value else f"Bearer {value}"}
 
 
-async def status(aviso: Aviso, method: str, path: str, who: str, fields: object = None) -> int:
-    answer = await aviso.ask(method, f"/api/v1/{path}", fields, shown(who))
+async def send(aviso: Aviso, method: str, path: str, caller: str, fields: object = None) -> int:
+    answer = await aviso.send(method, f"/api/v1/{path}", fields, authorization(caller))
     if answer.status in (401, 403):
         assert isinstance(answer, Response)
-        told = json.loads(answer.body)
-        assert told.keys() == {"code", "error", "message", "request_id"}
+        body = json.loads(answer.body)
+        assert body.keys() == {"code", "error", "message", "request_id"}
         code = {401: "UNAUTHORIZED", 403: "FORBIDDEN"}[answer.status]
-        assert (told["code"], told["error"]) == (code, code.lower())
+        assert (body["code"], body["error"]) == (code, code.lower())
         challenged = dict(answer.headers).get(b"www-authenticate", b"").startswith(b"Bearer")
         assert challenged is (answer.status == 401)
     return answer.status
 
 
 Answers = dict[str, tuple[int, int]]
-"""By event type, the statuses of reading and writing."""
+"""The statuses of reading and writing, by event type."""
 
 
 def table(text: str) -> list[tuple[str, Answers]]:
     rows = []
     for line in text.strip().splitlines():
-        who, *parts = (part.strip() for part in line.split("|"))
+        caller, *parts = (part.strip() for part in line.split("|"))
         statuses = [(int(part[:3]), int(part[-3:])) for part in parts]
         events = ("plain", "open", "any", "roles", "realm")
-        rows.append((who, dict(zip(events, statuses, strict=True))))
+        rows.append((caller, dict(zip(events, statuses, strict=True))))
     return rows
 
 
 @pytest.mark.parametrize(
-    ("who", "expected"),
+    ("caller", "expected"),
     table("""
         nobody        | 401 401 | 200 200 | 401 401 | 401 401 | 401 401
         basic         | 401 401 | 200 200 | 401 401 | 401 401 | 401 401
@@ -124,51 +124,53 @@ def table(text: str) -> list[tuple[str, Answers]]:
         garbage       | 401 401 | 401 401 | 401 401 | 401 401 | 401 401
     """),
 )
-async def test_who_may_use_an_event_type(closed: Aviso, who: str, expected: Answers) -> None:
+async def test_event_types_are_authorized_by_scope_and_role(
+    closed: Aviso, caller: str, expected: Answers
+) -> None:
     for event, (read, write) in expected.items():
         fields: dict[str, Any] = {"event_type": event, "identifier": {"name": "a"}}
-        assert await status(closed, "POST", "notification", who, fields) == write, event
-        assert await status(closed, "POST", "watch", who, fields) == read, event
+        assert await send(closed, "POST", "notification", caller, fields) == write, event
+        assert await send(closed, "POST", "watch", caller, fields) == read, event
         replay = {**fields, "from_id": "0"}
-        assert await status(closed, "POST", "replay", who, replay) == read, event
+        assert await send(closed, "POST", "replay", caller, replay) == read, event
 
 
 @pytest.mark.parametrize(
-    ("who", "expected"),
+    ("caller", "expected"),
     [("nobody", 401), ("basic", 401), ("user", 403), ("reader", 403), ("admin", 200),
      ("not admin", 403), ("read", 403), ("write", 403), ("scope admin", 200),
      ("other streams", 403), ("expired", 401), ("forged", 401)],
 )  # fmt: skip
-async def test_who_may_administer(closed: Aviso, who: str, expected: int) -> None:
-    assert await status(closed, "DELETE", "admin/wipe/all", who) == expected
+async def test_only_admins_may_delete(closed: Aviso, caller: str, expected: int) -> None:
+    assert await send(closed, "DELETE", "admin/wipe/all", caller) == expected
     missing = 404 if expected == 200 else expected
-    assert await status(closed, "DELETE", "admin/notification/plain@1", who) == missing
-    assert await status(closed, "DELETE", "admin/nothing", who) == missing
+    assert await send(closed, "DELETE", "admin/notification/plain@1", caller) == missing
+    assert await send(closed, "DELETE", "admin/nothing", caller) == missing
 
 
-@pytest.mark.parametrize("who", ["nobody", "forged", "garbage", "reader"])
-async def test_schemas_are_for_everybody(closed: Aviso, who: str) -> None:
-    assert await status(closed, "GET", "schema", who) == 200
-    assert await status(closed, "GET", "schema/roles", who) == 200
+@pytest.mark.parametrize("caller", ["nobody", "forged", "garbage", "reader"])
+async def test_schemas_are_public(closed: Aviso, caller: str) -> None:
+    assert await send(closed, "GET", "schema", caller) == 200
+    assert await send(closed, "GET", "schema/roles", caller) == 200
 
 
-async def test_a_bad_token_is_told_before_anything_else(closed: Aviso) -> None:
-    assert await status(closed, "POST", "notification", "forged", b"no JSON") == 401
-    assert await status(closed, "POST", "notification", "nobody", b"no JSON") == 400
-    assert await status(closed, "GET", "nothing", "forged") == 401
-    assert await status(closed, "GET", "nothing", "nobody") == 404
+async def test_an_invalid_token_is_reported_before_other_errors(closed: Aviso) -> None:
+    assert await send(closed, "POST", "notification", "forged", b"no JSON") == 401
+    assert await send(closed, "POST", "notification", "nobody", b"no JSON") == 400
+    assert await send(closed, "GET", "nothing", "forged") == 401
+    assert await send(closed, "GET", "nothing", "nobody") == 404
 
 
-async def test_who_may_not_learns_nothing_about_fields(closed: Aviso) -> None:
+async def test_fields_are_validated_after_authorization(closed: Aviso) -> None:
     fields = {"event_type": "roles", "identifier": {"wrong": 1}}
-    assert await status(closed, "POST", "notification", "reader", fields) == 403
-    assert await status(closed, "POST", "notification", "writer", fields) == 400
+    assert await send(closed, "POST", "notification", "reader", fields) == 403
+    assert await send(closed, "POST", "notification", "writer", fields) == 400
 
 
-async def test_the_keys_of_two_callers_are_two(closed: Aviso) -> None:
-    for who in ("reader", "admin", "reader"):
-        headers = {**shown(who), "idempotency-key": "same"}
+async def test_an_idempotency_key_belongs_to_its_caller(closed: Aviso) -> None:
+    for caller in ("reader", "admin", "reader"):
+        headers = {**authorization(caller), "idempotency-key": "same"}
         fields = {"event_type": "realm", "identifier": {"name": "a"}}
-        await closed.response("POST", "/api/v1/notification", fields, headers)
+        await closed.request("POST", "/api/v1/notification", fields, headers)
     view = await closed.streams.view("aviso/realm", 0)
     assert len(view.bodies) == 2

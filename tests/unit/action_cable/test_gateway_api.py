@@ -1,4 +1,4 @@
-"""What API Gateway's management API is sent, and what its answers lead to."""
+"""Calls of API Gateway's management API, and how its responses are handled."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from devtools.local_aws.events import Request
 from devtools.local_aws.http_server import Api
 from devtools.local_aws.replies import Reply
-from devtools.local_aws.sigv4 import refused
+from devtools.local_aws.sigv4 import check_signature
 from tailrace.errors import StoreUnavailable
-from tailrace.limits import CABLE_POST_BYTES
+from tailrace.limits import GATEWAY_FRAME_BYTES
 from tailrace.protocols.action_cable.api_gateway import gateway_api
-from tailrace.protocols.action_cable.api_gateway.gateway_api import GatewayApi, Sent
+from tailrace.protocols.action_cable.api_gateway.gateway_api import GatewayApi, SendResult
 from tailrace.settings import Settings
 
 HOST = "abc.execute-api.us-east-1.amazonaws.com"
@@ -22,7 +22,7 @@ CLOSED = -1
 
 
 class Gateway:
-    """Answers as it is told to, and with 200 after that."""
+    """Responds with the given statuses, and then with 200."""
 
     def __init__(self) -> None:
         self.answers: list[int] = []
@@ -30,7 +30,7 @@ class Gateway:
         self.server = Api(self._handle)
 
     async def _handle(self, request: Request) -> Reply:
-        refusal = refused(request, "execute-api")
+        refusal = check_signature(request, "execute-api")
         if refusal is not None:
             return refusal
         assert dict(request.headers)["host"] == HOST
@@ -71,102 +71,98 @@ async def sender(gateway: Gateway) -> AsyncIterator[GatewayApi]:
 
 
 async def test_frames_are_sent_in_their_order(gateway: Gateway, sender: GatewayApi) -> None:
-    assert await sender.send("one", ["1", "2", "né"]) is Sent.OK
+    assert await sender.send("one", ["1", "2", "né"]) is SendResult.OK
     assert gateway.asked == [
         ("POST", "/prod/@connections/one", frame) for frame in ("1", "2", "né")
     ]
     assert sender.counts == {"posts": 3}
 
 
-async def test_nothing_is_sent_well(gateway: Gateway, sender: GatewayApi) -> None:
-    assert await sender.send("one", []) is Sent.OK
+async def test_sending_no_frames_succeeds(gateway: Gateway, sender: GatewayApi) -> None:
+    assert await sender.send("one", []) is SendResult.OK
     assert gateway.asked == []
 
 
 async def test_the_name_of_a_connection_is_encoded(gateway: Gateway, sender: GatewayApi) -> None:
-    assert await sender.send("L0S+9c/FvHcCIhw=", ["1"]) is Sent.OK
+    assert await sender.send("L0S+9c/FvHcCIhw=", ["1"]) is SendResult.OK
     await sender.end("L0S+9c/FvHcCIhw=")
     target = "/prod/@connections/L0S%2B9c%2FFvHcCIhw%3D"
     assert gateway.asked == [("POST", target, "1"), ("DELETE", target, "")]
 
 
-async def test_who_is_gone_gets_nothing_more(gateway: Gateway, sender: GatewayApi) -> None:
+async def test_410_stops_sending(gateway: Gateway, sender: GatewayApi) -> None:
     gateway.answers = [200, 410]
-    assert await sender.send("one", ["1", "2", "3"]) is Sent.GONE
+    assert await sender.send("one", ["1", "2", "3"]) is SendResult.GONE
     assert gateway.frames == ["1", "2"]
     assert sender.counts == {"posts": 1, "gone": 1}
 
 
-async def test_what_is_refused_for_its_rate_is_sent_again(
-    gateway: Gateway, sender: GatewayApi
-) -> None:
+async def test_429_is_retried(gateway: Gateway, sender: GatewayApi) -> None:
     gateway.answers = [429, 429, 200]
-    assert await sender.send("one", ["1", "2"]) is Sent.OK
+    assert await sender.send("one", ["1", "2"]) is SendResult.OK
     assert gateway.frames == ["1", "1", "1", "2"]
 
 
-async def test_what_is_refused_for_its_rate_for_too_long_is_given_up(
+async def test_429_is_not_retried_forever(
     gateway: Gateway, sender: GatewayApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_api, "ATTEMPTS", 3)
     gateway.answers = [429] * 10
-    assert await sender.send("one", ["1", "2"]) is Sent.DOUBTFUL
+    assert await sender.send("one", ["1", "2"]) is SendResult.DOUBTFUL
     assert gateway.frames == ["1"] * 3
 
 
 @pytest.mark.parametrize("status", [500, 503, CLOSED])
-async def test_what_may_have_arrived_is_not_repeated(
+async def test_uncertain_frames_are_not_retried(
     gateway: Gateway, sender: GatewayApi, status: int
 ) -> None:
     gateway.answers = [status]
-    assert await sender.send("one", ["1", "2"]) is Sent.DOUBTFUL
+    assert await sender.send("one", ["1", "2"]) is SendResult.DOUBTFUL
     assert gateway.frames == ["1"]
     assert sender.counts == {"doubtful": 1}
 
 
-async def test_what_was_sent_again_by_itself_may_have_arrived_twice(
+async def test_a_frame_resent_on_a_new_connection_is_uncertain(
     gateway: Gateway, sender: GatewayApi
 ) -> None:
-    """On a connection that was kept, and is closed without an answer, requests are repeated."""
+    """The pool repeats a request if a kept connection is closed without a response."""
     gateway.answers = [200, CLOSED]
-    assert await sender.send("one", ["1", "2", "3"]) is Sent.DOUBTFUL
+    assert await sender.send("one", ["1", "2", "3"]) is SendResult.DOUBTFUL
     assert gateway.frames == ["1", "2", "2"]
 
 
-async def test_a_connection_that_was_idle_for_long_is_not_used(
+async def test_idle_connections_are_not_reused(
     gateway: Gateway, sender: GatewayApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.aws.client.rest_client.IDLE_SECONDS", -1.0)
+    monkeypatch.setattr("tailrace.aws.client.json_client.IDLE_SECONDS", -1.0)
     gateway.answers = [200, CLOSED]
-    assert await sender.send("one", ["1", "2", "3"]) is Sent.DOUBTFUL
+    assert await sender.send("one", ["1", "2", "3"]) is SendResult.DOUBTFUL
     assert gateway.frames == ["1", "2"]
 
 
-async def test_where_nobody_listens_nothing_has_arrived(
+async def test_a_refused_connection_is_retried(
     gateway: Gateway, sender: GatewayApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_api, "ATTEMPTS", 2)
     await gateway.server.close()
-    assert await sender.send("one", ["1"]) is Sent.DOUBTFUL
+    assert await sender.send("one", ["1"]) is SendResult.DOUBTFUL
     await sender.end("one")
     assert gateway.asked == []
 
 
 @pytest.mark.parametrize("status", [400, 403])
-async def test_what_is_refused_for_good_fails(
-    gateway: Gateway, sender: GatewayApi, status: int
-) -> None:
+async def test_client_errors_are_raised(gateway: Gateway, sender: GatewayApi, status: int) -> None:
     gateway.answers = [status]
     with pytest.raises(StoreUnavailable, match=f"{status}"):
         await sender.send("one", ["1"])
 
 
-async def test_what_is_too_large_is_left_out(
+async def test_oversized_frames_are_skipped(
     gateway: Gateway, sender: GatewayApi, caplog: pytest.LogCaptureFixture
 ) -> None:
-    most = "x" * CABLE_POST_BYTES
-    frames = ["1", most, f"{most}x", "é" * (CABLE_POST_BYTES // 2 + 1), "2"]
-    assert await sender.send("one", frames) is Sent.OK
+    most = "x" * GATEWAY_FRAME_BYTES
+    frames = ["1", most, f"{most}x", "é" * (GATEWAY_FRAME_BYTES // 2 + 1), "2"]
+    assert await sender.send("one", frames) is SendResult.OK
     assert gateway.frames == ["1", most, "2"]
     assert sender.counts == {"posts": 3, "oversized": 2}
     assert "too large for a cable" in caplog.text

@@ -1,11 +1,11 @@
-"""What each type of field takes, and what it keeps."""
+"""The values that each type of field accepts, and how it stores them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tailrace.protocols.aviso.errors import BadField
-from tailrace.protocols.aviso.handlers import (
+from tailrace.protocols.aviso.error_codes import BadField
+from tailrace.protocols.aviso.field_handlers import (
     DateHandler,
     EnumHandler,
     ExpverHandler,
@@ -32,7 +32,7 @@ LEVEL = FloatHandler(name="f", required=True, range=(-1.5, 2.0))
 
 
 @pytest.mark.parametrize(
-    ("handler", "given", "kept"),
+    ("handler", "text", "canonical"),
     [
         (TEXT, "a", "a"),
         (TEXT, "ABCDE", "ABCDE"),
@@ -104,13 +104,13 @@ LEVEL = FloatHandler(name="f", required=True, range=(-1.5, 2.0))
         (LEVEL, "2.0", "2"),
     ],
 )  # fmt: skip
-def test_a_value_has_one_form(handler: Handler, given: str, kept: str) -> None:
-    assert handler.canonical(given) == kept
-    assert handler.canonical(kept) == kept
+def test_values_are_brought_to_canonical_form(handler: Handler, text: str, canonical: str) -> None:
+    assert handler.canonical(text) == canonical
+    assert handler.canonical(canonical) == canonical
 
 
 @pytest.mark.parametrize(
-    ("handler", "given"),
+    ("handler", "text"),
     [
         (TEXT, ""), (TEXT, "abcdef"), (TEXT, "ééé"),
         (COMPACT, ""), (COMPACT, "2026"), (COMPACT, "2026-13-01"), (COMPACT, "2026-02-29"),
@@ -134,33 +134,31 @@ def test_a_value_has_one_form(handler: Handler, given: str, kept: str) -> None:
         (LEVEL, "-1.5000001"), (LEVEL, "2.0000001"),
     ],
 )  # fmt: skip
-def test_what_is_no_value_is_refused_with_the_name_of_the_field(
-    handler: Handler, given: str
-) -> None:
+def test_invalid_values_are_refused(handler: Handler, text: str) -> None:
     with pytest.raises(BadField, match=r"^field 'f' must be a valid "):
-        handler.canonical(given)
+        handler.canonical(text)
 
 
 CLOUD = PointCloudHandler(name="point_cloud", required=True, max_points=3)
 
 
-@pytest.mark.parametrize("given", [[[0, 0]], [[1.5, 2], [90, 180], [-90, -180]]])
-def test_a_point_cloud_is_an_array_of_pairs(given: list[list[float]]) -> None:
-    assert CLOUD.cloud(given) == tuple((float(a), float(b)) for a, b in given)
+@pytest.mark.parametrize("points", [[[0, 0]], [[1.5, 2], [90, 180], [-90, -180]]])
+def test_a_point_cloud_is_an_array_of_pairs(points: list[list[float]]) -> None:
+    assert CLOUD.parse_cloud(points) == tuple((float(a), float(b)) for a, b in points)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "points",
     ["0,0", "[[0,0]]", [], [[0, 0]] * 4, [[0]], [[0, 0, 0]], [0, 0], [[0, "0"]], [[91, 0]],
      [[0, 181]], {"lat": 0}, None, [[True, 0]]],
 )  # fmt: skip
-def test_other_point_clouds_are_refused(given: object) -> None:
+def test_invalid_point_clouds_are_refused(points: object) -> None:
     with pytest.raises(BadField, match="field 'point_cloud' must be a valid point cloud"):
-        CLOUD.cloud(given)
+        CLOUD.parse_cloud(points)
 
 
-def test_a_point_cloud_has_a_largest_size() -> None:
+def test_point_clouds_are_limited_in_size() -> None:
     wide = PointCloudHandler(name="point_cloud", required=True)
-    assert len(wide.cloud([[1, 1]] * 10_000)) == 10_000
+    assert len(wide.parse_cloud([[1, 1]] * 10_000)) == 10_000
     with pytest.raises(BadField, match="61440 bytes"):
-        wide.cloud([[1.23456, 1.23456]] * 5_000)
+        wide.parse_cloud([[1.23456, 1.23456]] * 5_000)

@@ -1,4 +1,4 @@
-"""What clients say, and what they hear: one command, one function."""
+"""Commands and the frames that they cause, with one function for each command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.protocols.action_cable.api_gateway import conversation
+from tailrace.protocols.action_cable.api_gateway import command_handler
 from tests.integration.action_cable.api_gateway.world import World
 from tests.support.cable import SECRET, pubsub, signed
 
@@ -16,13 +16,13 @@ A = pubsub("a")
 ALL = {"since": 1}
 
 
-async def tell(world: World, *bodies: bytes, content_type: str = "application/json") -> None:
+async def publish(world: World, *bodies: bytes, content_type: str = "application/json") -> None:
     await world.append("a", *bodies, content_type=content_type)
     await world.dispatch()
 
 
 def place(world: World, name: str, back: int = 0) -> dict[str, Any]:
-    """Where a client is, or was some messages ago."""
+    """The position of a client, or its position `back` messages ago."""
     last = [each for each in world.heard(name) if "stream_id" in each][-1 - back]
     return {"streams": {"a": {"epoch": last["epoch"], "offset": last["offset"]}}}
 
@@ -40,10 +40,10 @@ async def listening(world: World) -> World:
 # Subscribing
 
 
-async def test_who_subscribes_again_is_confirmed_again_and_told_once(listening: World) -> None:
+async def test_a_repeated_subscribe_is_confirmed_and_delivers_once(listening: World) -> None:
     await listening.subscribe("one", "a")
     assert listening.heard("one") == [{"type": "confirm_subscription", "identifier": A}] * 2
-    await tell(listening, b"1")
+    await publish(listening, b"1")
     assert listening.messages("one") == [1]
 
 
@@ -57,7 +57,7 @@ async def test_who_subscribes_again_is_confirmed_again_and_told_once(listening: 
         pubsub(""),
     ],
 )
-async def test_what_is_not_to_be_had_is_rejected(world: World, identifier: str) -> None:
+async def test_unknown_and_forbidden_channels_are_rejected(world: World, identifier: str) -> None:
     await world.connect("one")
     await world.say("one", "subscribe", identifier)
     assert world.heard("one") == [{"type": "reject_subscription", "identifier": identifier}]
@@ -76,29 +76,29 @@ async def test_signed_names_are_verified(world: World) -> None:
         "reject_subscription",
         "reject_subscription",
     ]
-    await tell(world, b"1")
+    await publish(world, b"1")
     assert world.messages("one") == [1]
 
 
-async def test_the_same_stream_by_two_identifiers_is_heard_twice(listening: World) -> None:
+async def test_a_stream_is_delivered_once_per_identifier(listening: World) -> None:
     other = json.dumps({"channel": "$pubsub", "stream_name": "a", "tab": 2})
     await listening.say("one", "subscribe", other)
-    await tell(listening, b"1")
+    await publish(listening, b"1")
     assert sorted(each["identifier"] for each in listening.heard("one")[2:]) == sorted([A, other])
     await listening.say("one", "unsubscribe", A, at=listening.clock() + 1)
-    await tell(listening, b"2")
+    await publish(listening, b"2")
     assert [each["identifier"] for each in listening.heard("one")[4:]] == [other]
 
 
 async def test_unsubscribing_ends_messages_and_is_not_answered(listening: World) -> None:
     await listening.say("one", "unsubscribe", A, at=listening.clock() + 1)
     await listening.say("one", "unsubscribe", pubsub("unknown"))
-    await tell(listening, b"1")
+    await publish(listening, b"1")
     assert listening.types("one") == ["confirm_subscription"]
     assert listening.messages("two") == [1]
 
 
-async def test_a_ping_is_answered_and_what_nobody_knows_is_not(listening: World) -> None:
+async def test_a_ping_is_answered_and_unknown_commands_are_ignored(listening: World) -> None:
     await listening.say("one", "ping")
     await listening.say("one", "message", A, data="{}")
     await listening.say("one", "dance", A)
@@ -120,9 +120,9 @@ async def test_messages_of_text_and_of_bytes(world: World) -> None:
     assert [each["offset"] for each in heard] == [3, 4, 3, 4]
 
 
-async def test_a_message_says_where_it_is(listening: World) -> None:
-    await tell(listening, b'[{"x": 1.50}, [2]]')
-    first, second = listening.wires.sent["one"][1:]
+async def test_a_message_carries_its_position(listening: World) -> None:
+    await publish(listening, b'[{"x": 1.50}, [2]]')
+    first, second = listening.gateway_api.sent["one"][1:]
     epoch = json.loads(first)["epoch"]
     quoted = json.dumps(A)
     rest = f'"stream_id":"a","epoch":"{epoch}","offset"'
@@ -132,7 +132,7 @@ async def test_a_message_says_where_it_is(listening: World) -> None:
 
 async def test_a_body_that_is_too_large_for_an_item_is_delivered(listening: World) -> None:
     body = json.dumps(["x" * 100_000] * 5).encode()
-    await tell(listening, body)
+    await publish(listening, body)
     assert [len(each) for each in listening.messages("one")] == [100_000] * 5
 
 
@@ -145,17 +145,17 @@ async def test_a_whisper_reaches_the_others_and_is_not_kept(listening: World) ->
     assert listening.heard("two")[1:] == [{"identifier": A, "message": {"typing": True}}]
     assert listening.types("one") == ["confirm_subscription"]
     assert listening.heard("silent") == []
-    await tell(listening, b"1")
+    await publish(listening, b"1")
     assert listening.messages("one") == [1]
 
 
-async def test_who_has_not_subscribed_does_not_whisper(listening: World) -> None:
+async def test_a_whisper_needs_a_subscription(listening: World) -> None:
     await listening.connect("three")
     await listening.say("three", "whisper", A, data=1)
     assert listening.types("two") == ["confirm_subscription"]
 
 
-async def test_whispers_are_for_those_who_may(world: World) -> None:
+async def test_signed_streams_carry_no_whispers_by_default(world: World) -> None:
     world.settings = replace(
         world.settings,
         access="private",
@@ -172,7 +172,7 @@ async def test_whispers_are_for_those_who_may(world: World) -> None:
     assert world.types("one") == world.types("signed") == ["confirm_subscription"]
 
 
-# History
+# MissedMessages
 
 
 async def test_history_since_a_time(world: World) -> None:
@@ -185,7 +185,7 @@ async def test_history_since_a_time(world: World) -> None:
     later = {"since": world.clock() // 1000 + 100}
     await world.subscribe("two", "a", history=later)
     assert world.types("two") == ["confirm_subscription", "confirm_history"]
-    await tell(world, b"3")
+    await publish(world, b"3")
     assert world.messages("one") == [1, 2, 3]
     assert world.messages("two") == [3]
 
@@ -202,9 +202,7 @@ async def test_history_after_a_message_in_the_middle_of_an_append(world: World) 
 
 
 @pytest.mark.parametrize("change", [{"epoch": "0"}, {"offset": 99}, {"offset": -1}])
-async def test_a_place_that_is_not_to_be_found_is_rejected(
-    world: World, change: dict[str, Any]
-) -> None:
+async def test_an_unknown_position_is_rejected(world: World, change: dict[str, Any]) -> None:
     await world.create("a", b"[1,2]")
     await world.connect("one")
     await world.subscribe("one", "a", history=ALL)
@@ -213,12 +211,12 @@ async def test_a_place_that_is_not_to_be_found_is_rejected(
     await world.connect("two")
     await world.subscribe("two", "a", history=asked)
     assert world.types("two") == ["confirm_subscription", "reject_history"]
-    await tell(world, b"3")
+    await publish(world, b"3")
     assert world.messages("two") == [3]
 
 
-async def test_the_place_of_a_stream_that_was_made_again_is_rejected(listening: World) -> None:
-    await tell(listening, b"1")
+async def test_a_position_of_a_recreated_stream_is_rejected(listening: World) -> None:
+    await publish(listening, b"1")
     asked = place(listening, "one")
     await listening.delete("a")
     await listening.create("a", b"2")
@@ -229,21 +227,21 @@ async def test_the_place_of_a_stream_that_was_made_again_is_rejected(listening: 
     assert listening.types("three") == ["confirm_subscription", "reject_history"]
 
 
-async def test_more_than_is_sent_as_history_is_rejected(
+async def test_history_over_the_limit_is_rejected(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "CABLE_REPLAY_MESSAGES", 3)
+    monkeypatch.setattr(command_handler, "GATEWAY_HISTORY_MESSAGES", 3)
     await world.create("a", b"1")
     await world.append("a", b"2", b"3")
     for name in ("one", "two"):
         await world.connect(name)
         await world.subscribe(name, "a", history=ALL)
-        await tell(world, b"4")
+        await publish(world, b"4")
     assert world.messages("one") == [1, 2, 3, 4, 4]
     assert world.types("two") == ["confirm_subscription", "reject_history", "message"]
 
 
-async def test_history_of_what_nobody_has_subscribed_to_is_rejected(world: World) -> None:
+async def test_history_needs_a_subscription(world: World) -> None:
     await world.connect("one")
     await world.say("one", "history", A, history=ALL)
     assert world.heard("one") == [{"type": "reject_history", "identifier": A}]

@@ -1,4 +1,4 @@
-"""Who comes in: credentials over HTTP, what the answers say, and what caches may keep of them."""
+"""Credentials over HTTP: authorization, caching of private answers, origins, ids and logs."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def bearer(*args: Any, **claims: Any) -> dict[str, str]:
     return {"authorization": f"Bearer {token(*args, **claims)}"}
 
 
-def made(wire: Connection, path: str, body: bytes = b"hello") -> str:
+def create(wire: Connection, path: str, body: bytes = b"hello") -> str:
     assert wire.ask("PUT", target(path), TEXT | bearer(), body).status == 201
     return path
 
 
-# What is needed
+# Authorization
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def made(wire: Connection, path: str, body: bytes = b"hello") -> str:
         ("HEAD", {}, None),
     ],
 )
-def test_without_credentials_nothing_is_done(
+def test_requests_without_credentials_are_refused(
     wire: Connection, path: str, method: str, headers: Mapping[str, str], body: bytes | None
 ) -> None:
-    made(wire, path)
+    create(wire, path)
     for name in (path, f"{path}/that-is-not-there"):
         answer = wire.ask(method, target(name), headers, body)
         assert answer.status == 401
@@ -83,22 +83,20 @@ def test_without_credentials_nothing_is_done(
     assert wire.ask("GET", target(path), bearer()).body == b"hello"
 
 
-def test_credentials_that_are_not_enough_say_nothing_about_what_exists(
-    wire: Connection, path: str
-) -> None:
-    made(wire, path)
-    told = set()
+def test_refused_credentials_do_not_reveal_which_streams_exist(wire: Connection, path: str) -> None:
+    create(wire, path)
+    errors = set()
     for name in (path, f"{path}/that-is-not-there"):
         answer = wire.ask("POST", target(name), TEXT | bearer("read"), b"x")
         assert answer.status == 403
         assert "insufficient_scope" in answer.headers["www-authenticate"]
-        told.add((answer.code, error_of(answer)["message"]))
-    assert len(told) == 1
+        errors.add((answer.code, error_of(answer)["message"]))
+    assert len(errors) == 1
 
 
 def test_a_token_is_for_its_streams_alone(wire: Connection, path: str) -> None:
-    made(wire, f"{path}/mine")
-    made(wire, f"{path}/theirs")
+    create(wire, f"{path}/mine")
+    create(wire, f"{path}/theirs")
     mine = bearer("read write", f"{path}/mine")
     assert wire.ask("GET", target(f"{path}/mine"), mine).status == 200
     assert wire.ask("POST", target(f"{path}/mine"), TEXT | mine, b"!").status == 204
@@ -106,7 +104,7 @@ def test_a_token_is_for_its_streams_alone(wire: Connection, path: str) -> None:
         assert wire.ask(method, target(f"{path}/theirs"), TEXT | mine, b"!").status == 403
 
 
-def test_an_expired_token_is_told_so(wire: Connection, path: str) -> None:
+def test_an_expired_token_is_named_as_the_reason(wire: Connection, path: str) -> None:
     answer = wire.ask("GET", target(path), bearer(exp=time.time() - 1))
     assert answer.status == 401
     assert answer.code == "TOKEN_EXPIRED"
@@ -114,10 +112,10 @@ def test_an_expired_token_is_told_so(wire: Connection, path: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["query", "header"])
-def test_a_signed_name_opens_its_stream_for_reading(
+def test_a_signed_name_authorizes_reads_of_its_stream(
     wire: Connection, path: str, where: str
 ) -> None:
-    made(wire, path)
+    create(wire, path)
     signed = sign(path, SECRET)
     query, headers = ({"signed": signed}, {}) if where == "query" else ({}, {"x-signed": signed})
     assert wire.ask("GET", target(path, **query), headers).body == b"hello"
@@ -126,15 +124,15 @@ def test_a_signed_name_opens_its_stream_for_reading(
     assert wire.ask("GET", target(f"{path}/other", **query), headers).status == 401
 
 
-def test_a_forged_name_is_refused_even_where_none_is_needed(wire: Connection) -> None:
-    made(wire, "news/today")
+def test_a_forged_name_is_refused_for_public_streams_too(wire: Connection) -> None:
+    create(wire, "news/today")
     assert wire.ask("GET", target("news/today")).status == 200
     answer = wire.ask("GET", target("news/today", signed=sign("news/today", "another")))
     assert (answer.status, answer.code) == (401, "BAD_CREDENTIALS")
 
 
-def test_a_fork_takes_the_right_to_read_its_source(wire: Connection, path: str) -> None:
-    made(wire, f"{path}/source")
+def test_a_fork_needs_permission_to_read_its_source(wire: Connection, path: str) -> None:
+    create(wire, f"{path}/source")
     fork = {"stream-forked-from": target(f"{path}/source")}
     blind = bearer("write", f"{path}/**")
     assert wire.ask("PUT", target(f"{path}/fork"), fork | blind).status == 403
@@ -143,8 +141,8 @@ def test_a_fork_takes_the_right_to_read_its_source(wire: Connection, path: str) 
     assert wire.ask("PUT", target(f"{path}/fork"), fork | bearer()).status == 201
 
 
-def test_a_listing_takes_the_right_to_read_all_of_it(wire: Connection, path: str) -> None:
-    made(wire, f"{path}/a")
+def test_a_listing_needs_permission_to_read_all_of_it(wire: Connection, path: str) -> None:
+    create(wire, f"{path}/a")
     url = f"/v1/streams?prefix={path}/"
     assert wire.ask("GET", url).status == 401
     assert wire.ask("GET", url, bearer("read", f"{path}/a")).status == 403
@@ -152,20 +150,20 @@ def test_a_listing_takes_the_right_to_read_all_of_it(wire: Connection, path: str
     assert [each["path"] for each in json.loads(answer.body)["streams"]] == [f"{path}/a"]
 
 
-def test_health_and_documents_are_for_everybody(wire: Connection) -> None:
+def test_health_and_documents_need_no_credentials(wire: Connection) -> None:
     for path in ("/health", "/", "/docs", "/openapi.json"):
         assert wire.ask("GET", path).status == 200
 
 
-# What caches may keep
+# Caching
 
 
 def caching(answer: Answer) -> str:
     return answer.headers["cache-control"]
 
 
-def test_what_is_private_is_kept_by_no_shared_cache(wire: Connection, path: str) -> None:
-    made(wire, path)
+def test_private_answers_are_not_shared_by_caches(wire: Connection, path: str) -> None:
+    create(wire, path)
     offset = wire.ask("HEAD", target(path), bearer()).offset
     for read in (
         target(path),
@@ -183,8 +181,8 @@ def test_what_is_private_is_kept_by_no_shared_cache(wire: Connection, path: str)
     assert wire.ask("GET", target(path), {"if-none-match": held}).status == 401
 
 
-def test_what_is_public_is_cached_as_ever_with_a_token_or_without(wire: Connection) -> None:
-    made(wire, "news/closed")
+def test_public_answers_are_cached_with_and_without_a_token(wire: Connection) -> None:
+    create(wire, "news/closed")
     wire.ask("POST", target("news/closed"), CLOSE | bearer(), b"")
     for headers in ({}, bearer("read", "news/*")):
         answer = wire.ask("GET", target("news/closed"), headers)
@@ -214,7 +212,9 @@ def test_a_page_of_an_allowed_origin_may_send_credentials(
     ["https://evil.example", "https://staff.example", "https://evilstaff.example", "null",
      "https://app.example.evil.example", "http://app.example", "https://app.example:8443", ""],
 )  # fmt: skip
-def test_a_page_of_any_other_origin_sees_nothing(wire: Connection, path: str, origin: str) -> None:
+def test_a_page_of_another_origin_cannot_read_answers(
+    wire: Connection, path: str, origin: str
+) -> None:
     for headers in ({"origin": origin}, {}):
         answer = wire.ask("GET", target(path), headers)
         assert "access-control-allow-origin" not in answer.headers
@@ -233,26 +233,26 @@ def test_a_preflight_needs_no_credentials_and_lists_those_headers(
     assert answer.headers["access-control-max-age"] == "86400"
 
 
-# Names of requests
+# Request ids
 
 
-def test_a_request_has_the_name_that_its_client_gave(wire: Connection, path: str) -> None:
+def test_the_clients_request_id_is_used(wire: Connection, path: str) -> None:
     answer = wire.ask("GET", target(path), {"x-request-id": "checkout-7"})
     assert answer.headers["x-request-id"] == "checkout-7"
     assert error_of(answer)["request_id"] == "checkout-7"
 
 
-@pytest.mark.parametrize("given", ["", "a b", "x" * 65, "line%0a", "ü"])
-def test_a_name_that_is_not_fit_for_a_log_is_replaced(
-    wire: Connection, path: str, given: str
+@pytest.mark.parametrize("request_id", ["", "a b", "x" * 65, "line%0a", "ü"])
+def test_a_request_id_that_is_unfit_for_logs_is_replaced(
+    wire: Connection, path: str, request_id: str
 ) -> None:
-    answer = wire.ask("GET", target(path), {"x-request-id": given})
-    assert answer.headers["x-request-id"] not in (given, "")
+    answer = wire.ask("GET", target(path), {"x-request-id": request_id})
+    assert answer.headers["x-request-id"] not in (request_id, "")
     assert error_of(answer)["request_id"] == answer.headers["x-request-id"]
 
 
-def test_every_answer_has_a_name(wire: Connection, path: str) -> None:
-    made(wire, path)
+def test_every_answer_has_a_request_id(wire: Connection, path: str) -> None:
+    create(wire, path)
     names = [
         wire.ask(method, url, bearer()).headers["x-request-id"]
         for method, url in (
@@ -266,8 +266,8 @@ def test_every_answer_has_a_name(wire: Connection, path: str) -> None:
 # The log
 
 
-def test_nothing_secret_is_in_the_log(closed: Server, wire: Connection, path: str) -> None:
-    made(wire, path, b"a body that nobody else may see")
+def test_the_log_has_no_secrets(closed: Server, wire: Connection, path: str) -> None:
+    create(wire, path, b"a body that is private")
     signed, good = sign(path, SECRET), token()
     bad = good[:-4] + "AAAA"
     wire.ask("GET", target(path, signed=signed))
@@ -277,6 +277,6 @@ def test_nothing_secret_is_in_the_log(closed: Server, wire: Connection, path: st
     wire.ask("GET", "/nowhere?signed=" + signed, {"x-jid": good})
     wire.send(b"GET " + target(path, signed=signed).encode() + b" HTTP/9.9\r\n\r\n")
     log = closed.output()
-    for secret in (SECRET, signed, good, bad, "that nobody else may see"):
+    for secret in (SECRET, signed, good, bad, "a body that is private"):
         assert secret not in log
         assert secret[-20:] not in log

@@ -1,4 +1,4 @@
-"""Jobs read the whole table, and in it those who listen on cables."""
+"""Jobs scan the whole table, the items of cables included."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from glue_jobs.shared import metadata
 from tailrace.log.content import Mode
 from tailrace.log.state import Entry, State
 from tailrace.protocols.action_cable.api_gateway import items
-from tailrace.protocols.action_cable.api_gateway.items import Connection, Listener
+from tailrace.protocols.action_cable.api_gateway.items import ConnectionRecord, SubscriberRecord
 from tailrace.protocols.action_cable.core.channels import Subscription
 from tailrace.store.dynamodb.layout import entry_item, number, text
 
 SUBSCRIPTION = Subscription('{"channel":"$pubsub"}', "chat/1", "chat/1", whispers=True)
-HELD = {"t": text("me"), "u": number(5)}
+LEASED = {"lease_owner": text("me"), "leased_until": number(5)}
 
 KINDS: dict[str, dict[str, Any]] = {
     "connection": {
-        **items.connection_item(Connection("c", "ada", 1, 3.5, "ms")),
-        "j": number(1),
-        "x": number(2),
+        **items.connection_item(ConnectionRecord("c", "ada", 1, 3.5, "ms")),
+        "session_resumed": number(1),
+        "disconnected_at": number(2),
         "g": text("k"),
         "d": number(3),
     },
     "identity": {**items.identity_key("ada", "c")},
-    "subscription": {**items.wish_item("c", SUBSCRIPTION, 1), "k": text("ada")},
-    "listener": {
-        **items.listener_item(Listener("c", SUBSCRIPTION)),
-        "n": number(1),
-        "r": text("00ff"),
+    "subscription": {**items.subscription_item("c", SUBSCRIPTION, 1), "member_id": text("ada")},
+    "subscriber": {
+        **items.subscriber_item(SubscriberRecord("c", SUBSCRIPTION)),
+        "next_slot": number(1),
+        "incarnation": text("00ff"),
     },
-    "room": {**items.room_item(255, "chat/1", Mode.JSON, 7), **HELD},
+    "cursor": {**items.cursor_item(255, "chat/1", Mode.JSON, 7), **LEASED},
     "member": {
         **items.member_key("chat/1", "ada"),
-        "c": text("ada"),
-        "i": text("{}"),
-        "t": {"SS": ["c"]},
+        "member_id": text("ada"),
+        "member_info": text("{}"),
+        "connection_ids": {"SS": ["c"]},
     },
-    "lease": {**items.HEARTBEAT, **HELD},
+    "lease": {**items.HEARTBEAT_LEASE, **LEASED},
     "entry": entry_item(255, Entry(0, b"1", State(1, 1, 1, 1), note='[["c",null]]'), "a", None),
 }
 

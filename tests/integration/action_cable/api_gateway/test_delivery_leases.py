@@ -1,4 +1,4 @@
-"""A room is held by one delivery at a time: others wait, and what a dead one held is not lost."""
+"""One delivery at a time holds a lease: others wait, and recover the slots of one that died."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import pytest
 from tailrace.errors import StoreUnavailable, StreamTooHot
 from tailrace.protocols.action_cable.api_gateway import delivery
 from tailrace.protocols.action_cable.api_gateway.broadcaster import Broadcaster
-from tailrace.protocols.action_cable.api_gateway.cursors import Rooms
-from tailrace.protocols.action_cable.api_gateway.delivery import HOLD_SECONDS, Record, RoomBusy
+from tailrace.protocols.action_cable.api_gateway.cursors import DeliveryCursors
+from tailrace.protocols.action_cable.api_gateway.delivery import (
+    DELIVERY_LEASE_SECONDS,
+    DeliveryBusy,
+    TableStreamRecord,
+)
 from tailrace.store.dynamodb.layout import Key
 from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.store.dynamodb.table import Table
@@ -31,7 +35,7 @@ async def die() -> None:
 
 @pytest.fixture
 async def pair(world: World) -> World:
-    """Two listen to a stream with one message, which they have."""
+    """Two subscribers of a stream with one message, which they have."""
     await world.create("a", b"0")
     await world.dispatch()
     for name in ("one", "two"):
@@ -40,22 +44,22 @@ async def pair(world: World) -> World:
     return world
 
 
-async def appended(world: World, *numbers: int) -> list[Record]:
-    """The records of it."""
+async def appended(world: World, *numbers: int) -> list[TableStreamRecord]:
+    """Append numbers, and return their records."""
     await world.append("a", *(b"%d" % number for number in numbers))
     return [record for records in (await world.news()).values() for record in records]
 
 
-async def held(world: World) -> bool:
+async def is_leased(world: World) -> bool:
     async with world.function() as function:
         ((partition, _),) = await world.items("R")
-        room = await function.broadcaster.rooms.get(int(partition[1:], 16))
-    assert room is not None
-    return room.by is not None
+        cursor = await function.broadcaster.cursors.get(int(partition[1:], 16))
+    assert cursor is not None
+    return cursor.lease_owner is not None
 
 
-async def come_back(world: World, name: str) -> list[Any]:
-    """What a client hears altogether that comes back with its place, under another name."""
+async def reconnected(world: World, name: str) -> list[Any]:
+    """All messages of a client that reconnects with its position, as another connection."""
     before = world.heard(name)
     (*_, last) = (each for each in before if "stream_id" in each)
     place = {"a": {"epoch": last["epoch"], "offset": last["offset"]}}
@@ -85,16 +89,16 @@ async def test_a_delivery_waits_for_another_one(
     assert pair.messages("one") == pair.messages("two") == [0, 1, 2]
 
 
-async def test_a_delivery_that_waited_in_vain_fails_and_comes_again(
+async def test_a_delivery_that_gets_no_lease_fails_and_is_repeated(
     pair: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "PATIENCE", 2)
-    later: list[Record] = []
+    monkeypatch.setattr(delivery, "LEASE_CHECKS", 2)
+    later: list[TableStreamRecord] = []
 
     async def another() -> None:
         later.extend(await appended(pair, 2))
         (failure,) = (await pair.deliver(*later)).values()
-        assert isinstance(failure, RoomBusy)
+        assert isinstance(failure, DeliveryBusy)
 
     once(monkeypatch, Broadcaster, "send_all", before=another)
     assert await pair.deliver(*await appended(pair, 1)) == {}
@@ -105,11 +109,11 @@ async def test_a_delivery_that_waited_in_vain_fails_and_comes_again(
 # Failing
 
 
-async def test_what_could_not_be_read_is_delivered_when_it_comes_again(
+async def test_a_failed_read_rolls_back_and_is_repeated(
     pair: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail() -> None:
-        # Somebody comes between the claim and its return: it has read what was claimed.
+        # A client joins between lease and rollback: it reads the leased slots by itself.
         await pair.connect("three")
         await pair.subscribe("three", "a", history={"since": 1})
         raise StoreUnavailable("the bucket does not answer")
@@ -118,82 +122,82 @@ async def test_what_could_not_be_read_is_delivered_when_it_comes_again(
     records = await appended(pair, 1)
     (failure,) = (await pair.deliver(*records)).values()
     assert isinstance(failure, StoreUnavailable)
-    assert not await held(pair)
+    assert not await is_leased(pair)
     assert pair.messages("one") == [0]
     assert await pair.deliver(*records) == {}
     for name in ("one", "two", "three"):
         assert pair.messages(name) == [0, 1]
 
 
-async def test_after_a_delivery_that_died_the_next_one_has_all_come_back(
+async def test_the_next_delivery_after_a_crash_makes_subscribers_reconnect(
     pair: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once(monkeypatch, Broadcaster, "send_all", before=die)
     await pair.deliver(*await appended(pair, 1))
-    pair.clock.pass_s(HOLD_SECONDS + 1)
-    frames = {name: pair.wires.sent[name] for name in ("one", "two")}
+    pair.clock.pass_s(DELIVERY_LEASE_SECONDS + 1)
+    frames = {name: pair.gateway_api.sent[name] for name in ("one", "two")}
     assert await pair.deliver(*await appended(pair, 2)) == {}
-    assert sorted(pair.wires.ended) == ["one", "two"]
-    pair.wires.sent |= frames
+    assert sorted(pair.gateway_api.ended) == ["one", "two"]
+    pair.gateway_api.sent |= frames
     for name in ("one", "two"):
         assert pair.heard(name)[-1] == RESTART
-        assert await come_back(pair, name) == [0, 1, 2]
+        assert await reconnected(pair, name) == [0, 1, 2]
     assert await pair.deliver(*await appended(pair, 3)) == {}
     assert pair.messages("one-again") == [1, 2, 3]
 
 
-async def test_after_a_delivery_that_died_its_own_record_has_all_come_back(
+async def test_the_repeated_record_after_a_crash_makes_subscribers_reconnect(
     pair: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There may be no other for days."""
+    """There may be no other record for days."""
     once(monkeypatch, Broadcaster, "send_all", before=die)
     records = await appended(pair, 1)
     await pair.deliver(*records)
-    pair.clock.pass_s(HOLD_SECONDS + 1)
-    frames = {name: pair.wires.sent[name] for name in ("one", "two")}
+    pair.clock.pass_s(DELIVERY_LEASE_SECONDS + 1)
+    frames = {name: pair.gateway_api.sent[name] for name in ("one", "two")}
     assert await pair.deliver(*records) == {}
-    assert sorted(pair.wires.ended) == ["one", "two"]
-    pair.wires.sent |= frames
+    assert sorted(pair.gateway_api.ended) == ["one", "two"]
+    pair.gateway_api.sent |= frames
     for name in ("one", "two"):
         assert pair.heard(name)[-1] == RESTART
-        assert await come_back(pair, name) == [0, 1]
+        assert await reconnected(pair, name) == [0, 1]
 
 
-async def test_until_it_is_certain_that_a_delivery_died_its_record_comes_again(
+async def test_until_the_lease_of_a_crashed_delivery_expires_its_record_fails(
     pair: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "PATIENCE", 2)
+    monkeypatch.setattr(delivery, "LEASE_CHECKS", 2)
     once(monkeypatch, Broadcaster, "send_all", before=die)
     records = await appended(pair, 1)
     await pair.deliver(*records)
     (failure,) = (await pair.deliver(*records)).values()
-    assert isinstance(failure, RoomBusy)
+    assert isinstance(failure, DeliveryBusy)
 
 
-async def test_a_claim_whose_answer_got_lost_is_recognised(
+async def test_a_lease_is_recognised_after_a_lost_response(
     pair: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The call is repeated, and finds that it was carried out: its condition no longer holds."""
-    monkeypatch.setattr(delivery, "PATIENCE", 2)
-    claim = Rooms.claim
+    """The call is repeated; its condition fails, for the first attempt has succeeded."""
+    monkeypatch.setattr(delivery, "LEASE_CHECKS", 2)
+    claim = DeliveryCursors.acquire_lease
 
     async def unclear(*args: Any) -> bool:
         await claim(*args)
         return await claim(*args)
 
-    monkeypatch.setattr(Rooms, "claim", unclear)
+    monkeypatch.setattr(DeliveryCursors, "acquire_lease", unclear)
     assert await pair.deliver(*await appended(pair, 1)) == {}
     assert pair.messages("one") == pair.messages("two") == [0, 1]
 
 
-async def test_a_room_is_given_back_although_many_join_just_then(
+async def test_a_lease_is_released_despite_concurrent_joins(
     pair: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update_if, conflicts = Table.update_if, 3
 
     async def conflict(table: Table, key: Key, expression: str, *more: Any) -> bool:
         nonlocal conflicts
-        if expression.startswith("REMOVE t") and conflicts:
+        if expression.startswith("REMOVE lease_owner") and conflicts:
             conflicts -= 1
             raise StreamTooHot("others are joining")
         return await update_if(table, key, expression, *more)
@@ -201,13 +205,13 @@ async def test_a_room_is_given_back_although_many_join_just_then(
     monkeypatch.setattr(Table, "update_if", conflict)
     assert await pair.deliver(*await appended(pair, 1)) == {}
     assert conflicts == 0
-    assert not await held(pair)
+    assert not await is_leased(pair)
 
 
-async def test_a_client_that_cannot_be_sent_to_concerns_nobody_else(pair: World) -> None:
-    pair.wires.broken.add("one")
+async def test_a_broken_connection_does_not_affect_other_subscribers(pair: World) -> None:
+    pair.gateway_api.broken.add("one")
     assert await pair.deliver(*await appended(pair, 1)) == {}
-    assert not await held(pair)
+    assert not await is_leased(pair)
     assert pair.messages("two") == [0, 1]
     assert await pair.deliver(*await appended(pair, 2)) == {}
     assert pair.messages("two") == [0, 1, 2]

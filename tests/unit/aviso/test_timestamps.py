@@ -1,10 +1,10 @@
-"""Instants that requests may name."""
+"""Parsing of instants in requests, and formatting of times."""
 
 from __future__ import annotations
 
 import pytest
 
-from tailrace.protocols.aviso import moments
+from tailrace.protocols.aviso import timestamps
 
 NOON = 1_769_860_800
 """2026-01-31 12:00:00 UTC."""
@@ -40,8 +40,8 @@ NOON = 1_769_860_800
         ("1969-12-31T23:59:59Z", -1, 0),
     ],
 )
-def test_an_instant_is_read(text: str, seconds: int, nanoseconds: int) -> None:
-    assert moments.parse_instant(text) == seconds * 10**9 + nanoseconds
+def test_valid_instants_are_parsed(text: str, seconds: int, nanoseconds: int) -> None:
+    assert timestamps.parse_instant(text) == seconds * 10**9 + nanoseconds
 
 
 @pytest.mark.parametrize(
@@ -55,22 +55,22 @@ def test_an_instant_is_read(text: str, seconds: int, nanoseconds: int) -> None:
      "mars@5", "2026-1-31T12:00:00Z", "٢026-01-31T12:00:00Z", "0000-01-01T00:00:00Z",
      "0001-01-01T00:00:00+01:00"],
 )  # fmt: skip
-def test_what_is_no_instant_is_refused(text: str) -> None:
+def test_invalid_instants_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected|no such|64 bits"):
-        moments.parse_instant(text)
+        timestamps.parse_instant(text)
 
 
 @pytest.mark.parametrize(
     ("instant", "millisecond"), [(0, 0), (999_999, 0), (1_000_000, 1), (1_000_001, 1), (-1, -1)]
 )
-def test_a_bound_is_a_whole_millisecond(instant: int, millisecond: int) -> None:
-    assert moments.milliseconds(instant) == millisecond
+def test_bounds_are_rounded_down_to_milliseconds(instant: int, millisecond: int) -> None:
+    assert timestamps.to_milliseconds(instant) == millisecond
 
 
 def test_control_frames_have_whole_seconds() -> None:
-    assert moments.shown_seconds(NOON * 1000 + 999) == "2026-01-31T12:00:00Z"
+    assert timestamps.format_seconds(NOON * 1000 + 999) == "2026-01-31T12:00:00Z"
 
 
-def test_events_have_a_fraction_where_there_is_one() -> None:
-    assert moments.shown(NOON * 1000) == "2026-01-31T12:00:00Z"
-    assert moments.shown(NOON * 1000 + 7) == "2026-01-31T12:00:00.007Z"
+def test_notifications_have_milliseconds_unless_they_are_zero() -> None:
+    assert timestamps.format_timestamp(NOON * 1000) == "2026-01-31T12:00:00Z"
+    assert timestamps.format_timestamp(NOON * 1000 + 7) == "2026-01-31T12:00:00.007Z"

@@ -1,9 +1,9 @@
-"""Refused bodies by the thousand leave no memory behind."""
+"""A thousand refused bodies do not leave memory in use."""
 
 from __future__ import annotations
 
 from devtools.server import Server
-from tests.integration.durable_streams.test_strangers import (
+from tests.integration.durable_streams.test_hostile_requests import (
     LARGE,
     MARGIN,
     closed,
