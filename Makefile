@@ -22,7 +22,7 @@ SETUP := @$(LOCK) env MAKEFLAGS= $(MAKE) --silent --jobs=8 --file=scripts/setup.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve unit test test-slow test-under-load test-dynamodb test-dynamodb-local test-glue6 coverage mutants \
-	lint format lock package templates built aws-local deploy-local bench bench-dynamodb bench-coldstart bench-history bench-cable \
+	lint format lock openapi viewer package templates built aws-local deploy-local bench bench-dynamodb bench-coldstart bench-history bench-cable \
 	bench-aviso bench-collapsing soak demo clean
 
 help: ## Show this list
@@ -80,6 +80,12 @@ format: setup ## Format the code and fix what can be fixed
 
 lock: setup ## Compile requirements/*.in into pinned and hashed .txt files: ARGS="--upgrade"
 	@$(RUN) scripts.lock $(ARGS)
+
+openapi: setup ## Join the OpenAPI documents to the one that the server serves
+	@$(RUN) scripts.openapi
+
+viewer: ## Fetch the viewer of /docs from npm: VERSION=2.4.820
+	@scripts/viewer $(VERSION)
 
 PLATFORMS ?= lambda
 package: setup ## Build what a deployment uploads, in build/lambda

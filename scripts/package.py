@@ -47,7 +47,7 @@ MACHINE = "aarch64"
 """Lambda's arm64: a fifth cheaper for each second than x86_64."""
 
 GLIBC = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
-"""What runs on Amazon Linux 2023, whose glibc is 2.34: Lambda's and Glue's."""
+"""Platforms of wheels that run on Amazon Linux 2023, whose glibc is 2.34: Lambda's and Glue's."""
 
 GLUE, WHEELS = ON_GLUE = ("glue", "wheels")
 """The jobs, and the wheels for their zip, which are fetched only when the pins change."""
@@ -198,7 +198,7 @@ def _download(target: Path, asset: str, platform: Platform) -> None:
 
 
 def _tags(asset: str, platform: Platform) -> list[str]:
-    """What pip has to know of another machine to choose wheels for it."""
+    """The options by which pip chooses wheels for another machine."""
     if platform == "host":
         return []
     machine = package_glue.MACHINE if asset in ON_GLUE else MACHINE

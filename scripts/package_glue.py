@@ -1,4 +1,4 @@
-"""What Glue runs: the scripts of the jobs, and one zip of wheels with all that they import.
+"""The assets of Glue: the scripts of the jobs, and one zip of wheels with all that they import.
 
 Glue knows such a zip by the end of its name, unpacks it beside itself and has pip install what
 `requirements.txt` in it names. With `--no-index` there is no other place to look for a package, so
@@ -34,6 +34,7 @@ LEFT_OUT = (
     "server.py",
     *(f"aws/{package}" for package in ("edge", "handlers", "runtime")),
     "cli",
+    "docs",
     "protocols",
     "web",
 )
@@ -48,9 +49,12 @@ build-backend = "hatchling.build"
 
 [project]
 name = "tailrace"
-version = "{version}"
+dynamic = ["version"]
 requires-python = "{python}"
 dependencies = {dependencies}
+
+[tool.hatch.version]
+path = "tailrace/__init__.py"
 
 [tool.hatch.build.targets.wheel]
 packages = ["tailrace", "glue_jobs"]
@@ -71,7 +75,9 @@ def script(job: str) -> str:
 def sources(root: Path) -> list[Path]:
     """All that the wheel and the scripts are made from."""
     trees = (root / "layers/core/python/tailrace", root / "glue_jobs")
-    files = [file for tree in trees for file in tree.rglob("*.py")]
+    files = [
+        file for tree in trees for pattern in ("*.py", "py.typed") for file in tree.rglob(pattern)
+    ]
     return sorted([root / "pyproject.toml", *files])
 
 
@@ -95,9 +101,7 @@ def _wheel(root: Path, place: Path, dependencies: list[str]) -> Path:
         remove(place / "tailrace" / path)
     shutil.copytree(root / "glue_jobs", place / "glue_jobs", ignore=ignore)
     whole = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    project = PROJECT.format(
-        version=whole["version"], python=whole["requires-python"], dependencies=dependencies
-    )
+    project = PROJECT.format(python=whole["requires-python"], dependencies=dependencies)
     (place / "pyproject.toml").write_text(project)
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", "."]
     env = {**os.environ, "SOURCE_DATE_EPOCH": "315532800"}
