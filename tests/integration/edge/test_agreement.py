@@ -22,8 +22,8 @@ from tailrace.aws.edge.key_document import build_entries
 from tailrace.aws.edge.origin_guard import OriginGuard
 from tailrace.aws.edge.origin_secret import StaticOriginSecret
 from tailrace.errors import TailraceError
-from tailrace.log.paths import stream_path
 from tailrace.web.asgi import Message, Receive, Scope, Send
+from tailrace.web.paths import stream_path
 from tests.integration.edge.requests import AUTHORIZERS, requests
 from tests.support.auth import NOW
 

@@ -8,9 +8,9 @@ import pytest
 
 from infra.viewer_request import MAX_BYTES, code
 from tailrace.aws.edge.origin_guard import SECRET_HEADER
-from tailrace.log.paths import PREFIXES
 from tailrace.settings import Settings
 from tailrace.web.messages import ALLOWED_HEADERS, METHODS, PREFLIGHT_HEADERS, RESPONSE_HEADERS
+from tailrace.web.paths import PREFIXES
 from tests.integration.infra.stacks import Resource, Stacks
 
 CACHING_DISABLED = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"

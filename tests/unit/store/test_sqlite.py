@@ -25,7 +25,7 @@ from tailrace.log.expiry import renewal_slack
 from tailrace.log.state import Config
 from tailrace.settings import Settings
 from tailrace.store.sqlite import queries, schema
-from tailrace.store.sqlite.hot import Chain
+from tailrace.store.sqlite.chain import Chain
 from tailrace.store.sqlite.store import SqliteStore
 from tests.support.orphans import sweep_for_days
 from tests.support.store_contract import (

@@ -7,7 +7,7 @@ import pytest
 
 from tailrace.log.state import Entry, Stream
 from tailrace.settings import Settings
-from tailrace.store.sqlite.hot import Chain
+from tailrace.store.sqlite.chain import Chain
 from tailrace.store.sqlite.store import SqliteStore
 from tests.support.store_contract import Make, StoreContract
 

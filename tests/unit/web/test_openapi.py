@@ -21,10 +21,10 @@ from tailrace import docs, errors, limits
 from tailrace.app import Application
 from tailrace.errors import TailraceError
 from tailrace.log.offsets import token
-from tailrace.log.paths import PREFIXES
 from tailrace.protocols.durable_streams import routes
 from tailrace.settings import Settings
 from tailrace.web import messages
+from tailrace.web.paths import PREFIXES
 from tailrace.web.statuses import error_response
 
 REQUEST_ID = "5f2d8a0c91e7b364"

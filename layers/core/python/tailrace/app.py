@@ -17,7 +17,6 @@ from tailrace.auth.origins import Origins
 from tailrace.auth.proxies import Proxies
 from tailrace.clock import Clock, system_clock
 from tailrace.errors import NotAllowed, NotFound
-from tailrace.log.paths import PREFIXES
 from tailrace.periodic import PeriodicTask
 from tailrace.protocols import aviso
 from tailrace.protocols.durable_streams.routes import StreamRoutes
@@ -37,6 +36,7 @@ from tailrace.web.asgi import (
 from tailrace.web.authorize import RequestAuthorizer
 from tailrace.web.limiter import Limiter
 from tailrace.web.messages import COMMON_HEADERS, BodyMemory, RawHeaders, combine, cors, request_id
+from tailrace.web.paths import PREFIXES
 from tailrace.web.statuses import error_response
 from tailrace.web.watchdog import Watchdog
 

@@ -8,8 +8,8 @@ from typing import Final
 from tailrace.auth.authorizer import Decision, Operation, PolicyProvider
 from tailrace.auth.credentials import parse_credentials
 from tailrace.clock import Clock
-from tailrace.log.paths import stream_path
 from tailrace.web.messages import RawHeaders, Request
+from tailrace.web.paths import stream_path
 
 OPERATIONS: Final = {
     "PUT": Operation.CREATE,

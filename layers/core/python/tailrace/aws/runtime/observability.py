@@ -19,10 +19,10 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics
 
 from tailrace.aws.client.json_client import OUTCOMES, Call
-from tailrace.log.paths import PREFIXES
 from tailrace.settings import Settings
 from tailrace.web.asgi import App, Message, Receive, Scope, Send
 from tailrace.web.messages import is_id
+from tailrace.web.paths import PREFIXES
 
 COUNT: Final = "Count"
 

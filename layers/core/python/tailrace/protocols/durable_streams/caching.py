@@ -1,4 +1,4 @@
-"""Cache-Control: which caches may keep an answer, and for how long.
+"""Caching of reads: entity tags, cursors of live reads, and Cache-Control.
 
 | answer | public stream | authorized by the edge |
 |---|---|---|

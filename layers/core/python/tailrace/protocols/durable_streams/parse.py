@@ -11,9 +11,9 @@ from tailrace.log.append import Append
 from tailrace.log.content import check_type
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.expiry import parse_decimal, parse_instant
-from tailrace.log.paths import stream_path
 from tailrace.log.state import Producer
 from tailrace.web.messages import Request
+from tailrace.web.paths import stream_path
 
 _APPEND_HEADERS = frozenset(
     (b"stream-closed", b"stream-seq", b"producer-id", b"producer-epoch", b"producer-seq")

@@ -22,7 +22,6 @@ from tailrace.live.follower import Sink
 from tailrace.log import offsets
 from tailrace.log.content import Mode, join_bodies
 from tailrace.log.expiry import format_instant
-from tailrace.log.paths import stream_path
 from tailrace.log.quota import Quota
 from tailrace.log.retention import Retention
 from tailrace.protocols.durable_streams import caching, compress, sse
@@ -51,6 +50,7 @@ from tailrace.web.messages import (
     Response,
     Streaming,
 )
+from tailrace.web.paths import stream_path
 
 _CLOSED: Final = (b"stream-closed", b"true")
 _UP_TO_DATE: Final = (b"stream-up-to-date", b"true")

@@ -1,4 +1,4 @@
-"""The streams that this process holds open: a cache from which the least recently used one goes."""
+"""The streams that this process holds open, and the locks of those it appends to."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ async def _acquire(lock: asyncio.Lock) -> None:
 
 
 class OpenChains:
+    """A cache of chains by path; the least recently used one is removed."""
+
     def __init__(self, size: int) -> None:
         self._size = size
         self._chains: OrderedDict[str, Chain] = OrderedDict()

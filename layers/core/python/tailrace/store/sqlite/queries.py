@@ -13,7 +13,7 @@ from tailrace.log.retention import earliest
 from tailrace.log.state import Chunk, Listed, Producers, SlotInfo, State, Stream
 from tailrace.store.codec import config_text, state_of, stream_of
 from tailrace.store.sqlite import schema
-from tailrace.store.sqlite.hot import Chain
+from tailrace.store.sqlite.chain import Chain
 
 INSERT_ROWS: Final = 256
 ERASE_ROWS: Final = 2000

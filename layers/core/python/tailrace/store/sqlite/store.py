@@ -27,9 +27,10 @@ from tailrace.log.state import Chunk, Entry, Listed, SlotInfo, Stream
 from tailrace.settings import Settings
 from tailrace.store.base import Compacted, ReadResult, read_through
 from tailrace.store.sqlite import queries
+from tailrace.store.sqlite.chain import Chain
 from tailrace.store.sqlite.database import Database
 from tailrace.store.sqlite.directory import DataDirectory
-from tailrace.store.sqlite.hot import Budget, Chain
+from tailrace.store.sqlite.hot import Budget
 from tailrace.store.sqlite.maintenance import Maintenance
 from tailrace.store.sqlite.reading import Reading
 from tailrace.store.sqlite.segments import FileSegments

@@ -12,8 +12,8 @@ from typing import Generic, TypeVar, cast
 from tailrace.errors import StoreUnavailable
 from tailrace.log.state import Entry
 from tailrace.store.sqlite import queries, schema
+from tailrace.store.sqlite.chain import Chain
 from tailrace.store.sqlite.commit import Write
-from tailrace.store.sqlite.hot import Chain
 from tailrace.store.waiting import resolve
 
 T = TypeVar("T")
