@@ -36,6 +36,7 @@ from tailrace.store.sqlite.database import Database
 from tailrace.store.sqlite.directory import DataDirectory
 from tailrace.store.sqlite.store import SqliteStore
 from tailrace.web.messages import Request, Response, Streaming
+from tailrace.web.urls import MANY
 from tests.support.aviso import IDENTIFIER, SCHEMA, parse_frames
 from tests.support.events import parsed
 
@@ -71,10 +72,7 @@ class SteppedCommit(GroupCommit):
         self._thread.join()
 
     def _flush(self, *_: int) -> None:
-        self._scheduled = False
-        batch, self._pending = self._pending, []
-        self._busy = True
-        self._loop.call_later(self._delay(), self._carry_out, batch)
+        self._loop.call_later(self._delay(), self._carry_out, self._take())
 
     def _carry_out(self, batch: list[Write]) -> None:
         self._loop.call_later(self._delay(), self._finished, batch, self._commit(batch))
@@ -255,6 +253,47 @@ class LongPoll(Sse):
         return [(incarnation, number) for incarnation, number, _ in json.loads(data)]
 
 
+class ManySse(Sse):
+    """A read of the stream, of one that never exists, and of all that match a pattern."""
+
+    def request(self, whole: bool) -> Request:
+        return _many(f"live=sse&offset={'-1' if whole else 'now'}")
+
+    def resume(self, sink: ClientSink) -> Request | None:
+        ids = [field for data in sink.pushed for field in data.split(b"\n") if field[:3] == b"id:"]
+        return _many("live=sse&offset=now", ids[-1][3:]) if ids else None
+
+    async def respond(self, application: Application, request: Request) -> Response | Streaming:
+        return await application.many.respond(request)
+
+    def messages(self, data: bytes) -> list[Message]:
+        some = [json.loads(each.data)["data"] for each in parsed(data) if each.kind == "data"]
+        return [(incarnation, number) for each in some for incarnation, number, _ in each]
+
+
+class ManyLongPoll(ManySse):
+    """One long-poll after the other."""
+
+    async def respond(self, application: Application, request: Request) -> Response | Streaming:
+        first = await application.many.respond(_many(request.query.partition("live=sse")[2]))
+        if isinstance(first, Streaming) or first.status != 200:
+            return first
+        return Streaming(200, [], partial(self._poll, application, first))
+
+    async def _poll(self, application: Application, response: Response, sink: Sink) -> None:
+        while True:
+            if response.status == 200 and not sink.push(response.body):
+                await sink.drain()
+            offset = dict(response.headers)[b"stream-next-offset"].decode()
+            answer = await application.many.respond(_many(f"live=long-poll&offset={offset}"))
+            assert isinstance(answer, Response)
+            response = answer
+
+    def messages(self, data: bytes) -> list[Message]:
+        some = [each.get("data", []) for each in json.loads(data)["streams"]]
+        return [(incarnation, number) for each in some for incarnation, number, _ in each]
+
+
 class Cable(Protocol):
     """`/events`: the follower and the queues are those of the WebSocket."""
 
@@ -302,11 +341,23 @@ def _at(query: str) -> Request:
     return Request("GET", f"/v1/stream/{PATH}", query, [], b"")
 
 
+def _many(query: str, event_id: bytes | None = None) -> Request:
+    headers = [] if event_id is None else [(b"last-event-id", event_id)]
+    return Request("GET", MANY, f"stream={PATH}&stream=never&stream=x/*&{query}", headers, b"")
+
+
 def _without_ids(data: bytes) -> bytes:
     return b"\n".join(line for line in data.split(b"\n") if not line.startswith(b"id: "))
 
 
-PROTOCOLS = {"sse": Sse, "long-poll": LongPoll, "cable": Cable, "aviso": Watch}
+PROTOCOLS = {
+    "sse": Sse,
+    "long-poll": LongPoll,
+    "many-sse": ManySse,
+    "many-long-poll": ManyLongPoll,
+    "cable": Cable,
+    "aviso": Watch,
+}
 STORES = ("sqlite", "dynamodb")
 
 

@@ -64,7 +64,6 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "bucket": ("bodies", "bodies"),
     "endpoint_url": ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
     "create_table": ("true", True),
-    "check_table": ("false", False),
     "read_only": ("true", True),
     "origin_secret": (
         "arn:aws:secretsmanager:eu-west-1:1:secret:x",
@@ -73,22 +72,18 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "access_secret": ('{"secret": "x"}', '{"secret": "x"}'),
     "edge_keys": ("arn:aws:cloudfront::1:key-value-store/x",) * 2,
     "distribution": ("E1", "E1"),
-    "connections": ("8", 8),
-    "poll_fastest": ("0.1", 0.1),
     "poll_slowest": ("2", 2.0),
     "trim_grace": ("3600", 3600),
     "public_url": ("https://example.org", "https://example.org"),
+    "ds_path": ("/log", "/log"),
     "long_poll_timeout": ("2.5", 2.5),
     "sse_lifetime": ("30", 30.0),
-    "sse_keep_alive": ("5", 5.0),
     "chunk_bytes": ("65536", 65536),
-    "cold_max_age": ("3600", 3600),
     "max_body_bytes": ("2048", 2048),
     "body_memory": ("2097152", 2097152),
     "append_rate": ("12.5", 12.5),
     "live_connections": ("7", 7),
     "streams_per_prefix": ("users/*/=7", "users/*/=7"),
-    "compress_bytes": ("0", 0),
     "hot_bytes": ("0", 0),
     "open_streams": ("16", 16),
     "inline_bytes": ("4096", 4096),
@@ -98,7 +93,6 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "segment_max_bytes": ("65536", 65536),
     "segment_target_bytes": ("65536", 65536),
     "retention": ("logs/*=7d; **=1GB", "logs/*=7d; **=1GB"),
-    "index_slots": ("0", 0),
     "shutdown_grace": ("0", 0.0),
     "access": ("closed", "closed"),
     "secret": ("old new", "old new"),
@@ -119,12 +113,19 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "trusted_proxies": ("10.0.0.0/8", "10.0.0.0/8"),
     "allowed_origins": ("https://example.org", "https://example.org"),
     "broadcast_key": ("s3Krit", "s3Krit"),
+    "api_secret": ("s3Krit", "s3Krit"),
     "cable_path": ("/ws", "/ws"),
     "broadcast_path": ("/_publish", "/_publish"),
+    "api_path": ("/rest", "/rest"),
     "events_path": ("/events", "/events"),
     "events_lifetime": ("50", 50.0),
     "cable_endpoint": ("https://api.example/cable", "https://api.example/cable"),
     "heartbeat": ("tailrace-heartbeat", "tailrace-heartbeat"),
+    "rpc_url": ("https://app.example/_anycable", "https://app.example/_anycable"),
+    "http_rpc_secret": ("s3Krit", "s3Krit"),
+    "rpc_concurrency": ("5", 5),
+    "rpc_request_timeout": ("1.5", 1.5),
+    "rpc_headers": ("cookie, x-user", "cookie, x-user"),
     "turbo_streams": ("true", True),
     "cable_ready": ("true", True),
     "streams_whisper": ("true", True),
@@ -236,7 +237,8 @@ def test_unknown_log_level_is_refused() -> None:
 
 
 SECRETS = ["origin_secret", "access_secret", "secret", "streams_secret", "turbo_streams_secret",
-           "cable_ready_secret", "jwt_secret", "broadcast_key"]  # fmt: skip
+           "cable_ready_secret", "jwt_secret", "broadcast_key", "api_secret",
+           "http_rpc_secret"]  # fmt: skip
 
 
 def test_secrets_are_marked() -> None:
@@ -282,8 +284,13 @@ def test_public_keys_from_https_loopback_or_a_file_are_accepted(text: str) -> No
 
 
 def test_a_bad_path_is_refused_by_name() -> None:
-    paths = ["cable_path", "broadcast_path", "events_path"]
+    paths = ["cable_path", "broadcast_path", "api_path", "events_path"]
     assert accepted(paths, ["cable", "/", "/a b", "/a?b"], "must be empty or a path such as") == []
+
+
+def test_a_bad_url_of_an_application_is_refused() -> None:
+    bad = ["app", "ftp://app", "http://", "http://a b", "http://u:p@a/", "http://a/?b", "//a"]
+    assert accepted(["rpc_url"], bad, "must be empty or a URL such as") == []
 
 
 @pytest.mark.parametrize("text", ["", "a b", "J", "é", "a/b", "signed", "offset", "live", "cursor"])

@@ -9,10 +9,10 @@ from devtools.dynamodb_simulator.network import Faults
 from devtools.linearizability.checker import Acknowledged, Duplicate, Outcome, Rejected, Unknown
 from tailrace.errors import StreamClosed, StreamNotFound
 from tailrace.log.create import ForkFrom
-from tailrace.log.offsets import NOW, parse
+from tailrace.log.offsets import NOW, Position, parse
 from tailrace.log.state import Producer
 from tests.integration.simulation.archivist import Archivist
-from tests.integration.simulation.world import NOT_NOW, Client, Mix
+from tests.integration.simulation.world import BEGIN, NOT_NOW, Client, Mix
 
 STEPS = 12
 ATTEMPTS = 4
@@ -34,7 +34,7 @@ class Writer:
         for _ in range(STEPS):
             await self._client.pause()
             path = self._client.path()
-            match await self._append(path):
+            match await self.append(path):
                 case Rejected(StreamNotFound.code) if path not in FORKS:
                     await self._create(path)
                 case Rejected(StreamClosed.code) if self._chance.random() < 0.5:
@@ -48,7 +48,7 @@ class Writer:
             more["closed"] = True
         await self._client.create(path, **more)
 
-    async def _append(self, path: str) -> Outcome:
+    async def append(self, path: str) -> Outcome:
         client, body = self._client, self._client.body()
         dice = self._chance.random()
         if dice < 0.4:
@@ -57,9 +57,12 @@ class Writer:
             # Everybody counts together, roughly, and whoever is behind is rejected.
             number = len(client.world.sequences) + self._chance.randrange(3)
             return await client.append(path, body, seq=f"{number:04d}")
-        if dice < 0.52:
+        if dice < 0.55:
+            place = parse(client.world.offsets[path][-1])
+            return await client.append(path, body, expected=place)
+        if dice < 0.57:
             return await client.close(path)
-        return await client.append(path, body, close=dice < 0.54)
+        return await client.append(path, body, close=dice < 0.59)
 
     async def _produce(self, path: str, body: bytes) -> Outcome:
         known = self._next.pop(path) if path in self._next else None
@@ -86,6 +89,35 @@ async def writer(client: Client) -> None:
     await Writer(client).run()
 
 
+async def crowd(client: Client) -> None:
+    """Writers who come to one process and one stream at the same moment, some in a row: their
+    appends share slots, unless they are large."""
+    world, chance = client.world, client.chance
+    for step in range(STEPS // 3):
+        await client.pause()
+        path, process = client.path(), chance.choice(world.processes)
+        together = [Client(world, f"{client.name}.{step}.{each}", [process]) for each in range(8)]
+        if path not in FORKS:
+            await together[0].create(path)
+        row = next(world.epochs)
+        sent = [
+            each.append(path, each.body(), Producer(f"{client.name}.{step}", row, seq))
+            for seq, each in enumerate(together[:3])
+        ]
+        await asyncio.gather(
+            *sent, *(Writer(each).append(path) for each in together[3:]), relay(client, path)
+        )
+
+
+async def relay(client: Client, path: str) -> None:
+    """A producer whose appends follow each other at once, at one process and then at another."""
+    epoch, name = next(client.world.epochs), f"relay {client.name}"
+    for seq in range(4):
+        outcome = await client.append(path, client.body(), Producer(name, epoch, seq))
+        if not isinstance(outcome, Acknowledged):
+            return
+
+
 async def reader(client: Client) -> None:
     """From the start, from anywhere that somebody was told of, or only where the end is."""
     for _ in range(STEPS):
@@ -95,7 +127,7 @@ async def reader(client: Client) -> None:
         if dice < 0.2:
             await client.find(path)
         elif dice < 0.4:
-            await client.read(path, NOW)
+            await client.read(path, Position(NOW))
         elif dice < 0.7:
             await client.read_all(path)
         else:
@@ -105,12 +137,14 @@ async def reader(client: Client) -> None:
 
 async def follower(client: Client) -> None:
     """Along one path, and on as it grows."""
-    path, position = client.path(), 0
+    path, position = client.path(), BEGIN
     for _ in range(STEPS):
         view = await client.read(path, position, client.chance.choice((0.2, 2.0)))
-        position = NOW if view is None or view.closed else view.end
+        position = Position(NOW)
         if view is None:
             await client.pause()
+        elif not view.closed:
+            position = parse(view.next_offset)
 
 
 async def deleter(client: Client) -> None:
@@ -137,8 +171,8 @@ async def forker(client: Client) -> None:
             continue
         fork = ForkFrom(source)
         if dice < 0.7:
-            known = chance.choice(client.world.offsets[source])
-            fork = ForkFrom(source, parse(known), chance.choice((0, 0, 1, 3)))
+            slot, offset, epoch = parse(chance.choice(client.world.offsets[source]))
+            fork = ForkFrom(source, slot, chance.choice((0, 0, 1, 3)), offset, epoch)
         if await client.create(path, body=client.body() if dice > 0.9 else b"", fork=fork):
             await client.read_all(path)
         elif source not in FORKS:
@@ -200,44 +234,52 @@ LONG = (0.05, 1.0, 59.0, 150.0)
 
 MIXES = {
     "calm": Mix(
-        cast=((writer, 4), (reader, 2), (follower, 2)),
+        cast=((writer, 3), (crowd, 1), (reader, 2), (follower, 2)),
         paths=PLAIN,
     ),
     "faulty": Mix(
-        cast=((writer, 4), (reader, 2), (follower, 1), (deleter, 1), (sweeper, 1), (storm, 1)),
+        cast=(
+            (writer, 3),
+            (crowd, 1),
+            (reader, 2),
+            (follower, 1),
+            (deleter, 1),
+            (sweeper, 1),
+            (storm, 1),
+        ),
         paths=PLAIN,
         faults=Faults.some(0.03),
         impatience=0.05,
     ),
     "crashing": Mix(
-        cast=((writer, 4), (reader, 2), (follower, 1), (deleter, 1), (killer, 1)),
+        cast=((writer, 3), (crowd, 1), (reader, 2), (follower, 1), (deleter, 1), (killer, 1)),
         paths=PLAIN,
         faults=MILD,
         large=0.2,
     ),
     "forks": Mix(
-        cast=((writer, 2), (reader, 2), (forker, 3), (sweeper, 1)),
+        cast=((writer, 2), (crowd, 1), (reader, 2), (forker, 3), (sweeper, 1)),
         paths=FORKED,
         faults=MILD,
         pauses=(0.02, 0.1, 0.5, 60.0),
         latency=(0.0005, 0.1),
     ),
     "deletes": Mix(
-        cast=((writer, 4), (reader, 3), (follower, 1), (deleter, 2), (sweeper, 1)),
+        cast=((writer, 3), (crowd, 1), (reader, 3), (follower, 1), (deleter, 2), (sweeper, 1)),
         paths=PLAIN,
         faults=MILD,
         pauses=(0.02, 0.05, 0.5, 150.0),
         page_bytes=700,
     ),
     "expiry": Mix(
-        cast=((writer, 2), (reader, 2), (follower, 2), (forker, 1), (sweeper, 2)),
+        cast=((writer, 2), (crowd, 1), (reader, 2), (follower, 2), (forker, 1), (sweeper, 2)),
         paths=EXPIRING,
         faults=Faults.some(0.02),
         impatience=0.03,
         pauses=(0.1, 1.0, 3.0),
     ),
     "retention": Mix(
-        cast=((writer, 4), (reader, 2), (follower, 1), (archivist, 2)),
+        cast=((writer, 3), (crowd, 1), (reader, 2), (follower, 1), (archivist, 2)),
         paths=PLAIN,
         faults=MILD,
         impatience=0.05,
@@ -245,21 +287,29 @@ MIXES = {
         retention=True,
     ),
     "history": Mix(
-        cast=((writer, 4), (reader, 3), (follower, 1), (archivist, 2)),
+        cast=((writer, 3), (crowd, 1), (reader, 3), (follower, 1), (archivist, 2)),
         paths=PLAIN,
         faults=MILD,
         impatience=0.05,
         pauses=LONG,
     ),
     "history-of-forks": Mix(
-        cast=((writer, 3), (reader, 2), (forker, 2), (archivist, 2), (sweeper, 1)),
+        cast=((writer, 2), (crowd, 1), (reader, 2), (forker, 2), (archivist, 2), (sweeper, 1)),
         paths=FORKED,
         faults=MILD,
         pauses=LONG,
         large=0.15,
     ),
     "tiny-pages": Mix(
-        cast=((writer, 3), (reader, 2), (forker, 1), (deleter, 1), (archivist, 1), (sweeper, 1)),
+        cast=(
+            (writer, 2),
+            (crowd, 1),
+            (reader, 2),
+            (forker, 1),
+            (deleter, 1),
+            (archivist, 1),
+            (sweeper, 1),
+        ),
         paths=FORKED,
         faults=MILD,
         pauses=LONG,

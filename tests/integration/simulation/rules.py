@@ -11,15 +11,16 @@ from devtools.dynamodb_simulator.loop import EPOCH
 from devtools.dynamodb_simulator.network import LATE
 from devtools.linearizability import checker as happened
 from devtools.linearizability.checker import Acknowledged, Rejected, check
-from tailrace.errors import OffsetTrimmed, SequenceConflict, StreamGone
+from tailrace.errors import OffsetMismatch, OffsetTrimmed, SequenceConflict, StreamGone
 from tailrace.log.expiry import renewal_slack
+from tailrace.log.offsets import START, Position
 from tailrace.segments.format import unpack
 from tailrace.segments.reader import Manifest
 from tailrace.store.dynamodb import layout
 from tailrace.store.dynamodb.layout import Name, Stored
 from tests.integration.simulation.archivist import archive_all
 from tests.integration.simulation.truth import Past, Truth
-from tests.integration.simulation.world import GRACE, Call, World
+from tests.integration.simulation.world import GRACE, SLOT_APPENDS, SLOT_BYTES, Call, World
 
 T = TypeVar("T")
 
@@ -144,9 +145,9 @@ def only_what_forks_need_is_called_gone(truth: Truth) -> Iterator[str]:
 def entries_add_up(truth: Truth) -> Iterator[str]:
     for past in truth.pasts.values():
         n, offset, size = past.stream.config.base
-        at, seq, gone = 0, "", False
+        at, gone = 0, False
         for slot, entry in sorted(past.entries.items()):
-            state, body = entry.state, past.bodies.get(slot, b"")
+            state, parts, body = entry.state, entry.parts, past.bodies.get(slot, b"")
             offset, size = offset + len(body), size + len(body)
             if (
                 (slot, entry.offset, entry.size) != (n, offset, size)
@@ -156,10 +157,55 @@ def entries_add_up(truth: Truth) -> Iterator[str]:
                 yield f"slot {slot} of {past} does not follow slot {n - 1}: {state}"
             if entry.has_data and entry.length != len(body):
                 yield f"slot {slot} of {past} has {len(body)} bytes, but says {entry.length}"
-            sent = truth.world.sequences.get(body)
-            if sent is not None and not seq < sent == state.seq:
-                yield f"slot {slot} of {past} was sent with {sent} after {seq}: {state}"
-            n, at, seq, gone = slot + 1, state.written_at, state.seq or "", state.deleted
+            if parts and [part.length for part in parts] != [part.step for part in parts]:
+                yield f"slot {slot} of {past} counts other than bytes: {parts}"
+            if parts and sum(part.length for part in parts) != len(body):
+                yield f"slot {slot} of {past} has {len(body)} bytes, but its appends are {parts}"
+            n, at, gone = slot + 1, state.written_at, state.deleted
+
+
+def appends_are_as_they_were_sent(truth: Truth) -> Iterator[str]:
+    """Each append of a slot has its own author, Stream-Seq and place, like one in its own slot."""
+    events = [event for event in truth.world.history.events if isinstance(event, happened.Append)]
+    sent = {event.body: event.producer for event in events}
+    sequences, places = truth.world.sequences, truth.world.expected
+    for past in truth.pasts.values():
+        last = ""
+        for each in past.own:
+            if each.author != sent.get(each.body):
+                yield f"{past} has an append of {sent.get(each.body)} that says otherwise: {each}"
+            place = places.get(each.body)
+            if place and (place.offset != each.begin or place.epoch not in (0, past.epoch)):
+                yield f"{past} has an append elsewhere than at {place}: {each}"
+            sequence = sequences.get(each.body, last)
+            if sequence < last or (sequence == last and each.body in sequences):
+                yield f"{past} has an append that was sent with {sequence} after {last}: {each}"
+            last = sequence
+        if (past.last.seq or "") != last:
+            yield f"{past} has had {last}, but says {past.last}"
+
+
+def a_slot_is_bounded(truth: Truth) -> Iterator[str]:
+    for past in truth.pasts.values():
+        for slot, entry in past.entries.items():
+            if len(entry.parts) > SLOT_APPENDS:
+                yield f"slot {slot} of {past} has {len(entry.parts)} appends"
+            if entry.parts and entry.length > SLOT_BYTES:
+                yield f"slot {slot} of {past} has {entry.length} bytes in several appends"
+
+
+def a_mismatch_has_a_reason(truth: Truth) -> Iterator[str]:
+    for event in truth.world.history.events:
+        match event:
+            case happened.Append(outcome=Rejected(OffsetMismatch.code)):
+                expected = truth.world.expected[event.body]
+                for past in truth.at(event.stream):
+                    if (
+                        past.born < event.invoked and event.returned < past.died
+                        and past.ends_at(expected, event.invoked)
+                        and past.ends_at(expected, event.returned)
+                    ):  # fmt: skip
+                        yield f"{past} ended where it should, but was said not to: {event}"
 
 
 def a_sequence_is_rejected_for_a_later_one(truth: Truth) -> Iterator[str]:
@@ -180,21 +226,30 @@ def a_fork_continues_its_source(truth: Truth) -> Iterator[str]:
         fork = past.stream.config.fork
         if fork is None:
             continue
-        parent = truth.pasts[fork.parent]
-        source = truth.content(parent)
-        slot, before = fork.slot, sum(map(len, source[: fork.slot]))
-        inherited = truth.content(past)[:slot]
-        if past.stream.config.base != (slot, before, before) or inherited != source[:slot]:
-            yield f"{past} does not continue {parent}"
-        if fork.sub_offset and past.bodies[slot] != source[slot][: fork.sub_offset]:
-            yield f"{past} does not begin with a part of slot {slot} of {parent}"
+        assert past.parent is not None
+        source = past.parent.content
+        slot = past.stream.config.base[0]
+        before = [each for each in source if each.slot < slot]
+        size = sum(len(each.body) for each in before)
+        inherited = [each for each in past.content if each.slot < slot]
+        if past.stream.config.base != (slot, size, size) or inherited != before:
+            yield f"{past} does not continue {past.parent}"
+        copied = [each.body for each in past.copied]
+        if fork.sub_offset:
+            split = source[len(before) + len(copied)].body
+            copied.append(split[: fork.sub_offset])
+        first = len(past.placed) - len(past.own)
+        if [each.body for each in past.placed[:first]] != copied:
+            yield f"{past} does not begin with what it has of slot {slot} of {past.parent}"
 
 
 def a_fork_at_the_tail_lacks_nothing(truth: Truth) -> Iterator[str]:
     for chain, invoked in truth.world.forked:
         fork = truth.pasts[chain].stream.config.fork
         assert fork is not None
-        later = {body for n, body in truth.pasts[fork.parent].bodies.items() if n >= fork.slot}
+        source = truth.pasts[fork.parent].placed
+        base = truth.pasts[chain].stream.config.base[0]
+        later = {each.body for each in source if each.slot >= base}
         for event in truth.world.history.events:
             match event:
                 case happened.Append(stream=fork.source, outcome=Acknowledged()):
@@ -228,9 +283,26 @@ def only_what_was_forgotten_is_called_trimmed(truth: Truth) -> Iterator[str]:
         pasts = truth.at(path)
         if not any(slot < past.earliest(returned) for past in pasts):
             yield f"slot {slot} of {path} was called trimmed, but is there"
-        chains = {chain for past in pasts for chain in (past.stream.id, *past.lineage)}
-        if not any(earliest in truth.pasts[chain].tokens for chain in chains):
+        if not any(earliest in (*past.tokens, *past.ends) for past in pasts):
             yield f"{path} was said to begin at {earliest}, which is not an offset of it"
+
+
+def only_what_is_of_another_stream_is_called_stale(truth: Truth) -> Iterator[str]:
+    for path, position, invoked, returned in truth.world.stale:
+        if not any(
+            past.born <= returned and invoked <= past.died
+            and (position.epoch not in (0, past.epoch) or position.slot > past.tail(invoked))
+            for past in truth.at(path)
+        ):  # fmt: skip
+            yield f"{position} of {path} was called stale at {returned}, but is an offset of it"
+
+
+def writers_are_told_offsets_of_their_stream(truth: Truth) -> Iterator[str]:
+    for path, told in truth.world.offsets.items():
+        known = {each for past in truth.at(path) for each in (*past.tokens, *past.ends)}
+        for offset in told:
+            if offset not in (START, *known):
+                yield f"{offset} was told to a writer of {path}, but is no place of it"
 
 
 def _calls(truth: Truth, past: Past) -> list[Call]:
@@ -322,8 +394,9 @@ def segments_hold_what_was_written(left: Left) -> Iterator[str]:
             if n < manifest.first <= forgotten:
                 n, offset, size = manifest.first, parts.offset, parts.size
             entries = [past.entries[slot] for slot in range(manifest.first, manifest.stop)]
-            bodies = [past.bodies[entry.slot] for entry in entries]
-            producers = [entry.state.author for entry in entries]
+            slots = [each for each in past.placed if manifest.first <= each.slot < manifest.stop]
+            bodies = [each.body for each in slots]
+            producers = [each.author for each in slots]
             if (parts.first, parts.offset, parts.size) != (n, offset, size):
                 yield f"{manifest} of {past} does not follow slot {n - 1}"
             elif [*parts.bodies()] != bodies or [*parts.producers()] != producers:
@@ -394,9 +467,12 @@ def every_object_is_known(left: Left) -> Iterator[str]:
 
 def a_listing_shows_what_is_there(left: Left) -> Iterator[str]:
     """Holds until time goes on."""
-    listed = {each.stream.id: each.state.next_offset for each in left.truth.world.listed}
+    listed = {
+        each.stream.id: each.state.next_offset(each.stream.config.epoch)
+        for each in left.truth.world.listed
+    }
     there = {
-        chain: left.past(chain).last.next_offset
+        chain: left.past(chain).next_offset
         for chain, name in left.names.items()
         if name.tombstone is None and (chain in listed or not left.past(chain).expires)
     }
@@ -425,15 +501,18 @@ async def every_offset_reads_the_same(truth: Truth) -> AsyncIterator[str]:
         past = truth.pasts[name.stream.id]
         if name.tombstone is not None or past.expires:
             continue
-        content = truth.content(past)
-        for start in range(past.earliest(), len(content) + 1):
-            view = await process.streams.view(past.stream.path, start)
-            # Whoever reads on from its end does what another one of these looks does.
-            ends = view.up_to_date or start == len(content)
-            if [*view.bodies] != content[start : view.end] or (
-                view.next_offset != past.last.next_offset if ends else view.end == start
-            ):
-                yield f"from slot {start} on {past} reads as {view}"
+        content = past.content
+        kept = [place for place, each in enumerate(content) if each.slot >= past.earliest()]
+        places = [(each, content[each].slot, content[each].begin) for each in kept]
+        for start, slot, offset in [*places, (len(content), past.last.tail, past.last.offset)]:
+            position = Position(slot, offset, past.epoch)
+            view = await process.streams.read(past.stream.path, position)
+            end = start + len(view.bodies)
+            # Whoever reads on from its end does what another one of these reads does.
+            next_offset = past.ends[end - 1] if view.bodies else past.next_offset
+            seen = [each.body for each in content[start:end]]
+            if [*view.bodies] != seen or view.next_offset != next_offset:
+                yield f"from {position} on {past} reads as {view}"
 
 
 STORY_RULES: Final[tuple[Callable[[Truth], Iterator[str]], ...]] = (
@@ -442,12 +521,17 @@ STORY_RULES: Final[tuple[Callable[[Truth], Iterator[str]], ...]] = (
     nothing_is_served_after_its_time,
     only_what_forks_need_is_called_gone,
     entries_add_up,
+    appends_are_as_they_were_sent,
+    a_slot_is_bounded,
+    a_mismatch_has_a_reason,
     a_sequence_is_rejected_for_a_later_one,
     a_fork_continues_its_source,
     a_fork_at_the_tail_lacks_nothing,
     nothing_is_removed_too_early,
     no_object_goes_too_early,
     only_what_was_forgotten_is_called_trimmed,
+    only_what_is_of_another_stream_is_called_stale,
+    writers_are_told_offsets_of_their_stream,
 )
 
 TABLE_RULES: Final[tuple[Callable[[Left], Iterator[str]], ...]] = (

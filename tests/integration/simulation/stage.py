@@ -11,10 +11,10 @@ from typing import Any
 from devtools.dynamodb_simulator.loop import run
 from devtools.dynamodb_simulator.network import CALM, Faults, Network
 from devtools.dynamodb_simulator.table import Handle
-from tailrace.log.append import Accepted, Append
+from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.state import Producer
-from tailrace.streams import Streams
+from tailrace.streams import Appended, Streams
 from tests.integration.simulation.world import TEXT, Mix, Process, World
 
 SEEDS = 5
@@ -93,12 +93,18 @@ def play(story: Story, *, ttl: int | None = None, seeds: int = SEEDS) -> None:
         run(seed, partial(main, seed), steps=STEPS, stalls=0)
 
 
-async def append(streams: Streams, body: bytes, path: str = "s", **more: Any) -> Accepted:
+async def append(streams: Streams, body: bytes, path: str = "s", **more: Any) -> Appended:
     return await streams.append(path, Append(body, TEXT, **more))
 
 
-async def produce(streams: Streams, epoch: int, seq: int) -> Accepted:
+async def produce(streams: Streams, epoch: int, seq: int) -> Appended:
     return await append(streams, b"<%d.%d>" % (epoch, seq), producer=Producer("p", epoch, seq))
+
+
+async def head(streams: Streams) -> str:
+    """The offset at which the stream ends."""
+    tail = await streams.find("s")
+    return tail.committed.next_offset(tail.stream.config.epoch)
 
 
 async def content(streams: Streams, path: str = "s") -> bytes:

@@ -16,7 +16,7 @@ from tailrace.store.dynamodb import layout
 from tailrace.store.dynamodb.table import Table
 from tailrace.streams import Streams
 from tests.integration.simulation.archivist import Archivist
-from tests.integration.simulation.stage import Stage, append, play
+from tests.integration.simulation.stage import Stage, append, head, play
 from tests.integration.simulation.world import GRACE, INLINE_BYTES, TABLE, TEXT
 
 ENTRIES = 7
@@ -201,7 +201,7 @@ def test_a_stream_that_is_closed_and_archived_ends_where_it_did() -> None:
     async def story(stage: Stage) -> None:
         expected = await fill(stage)
         await stage.other.append("s", Append(b"", close=True))
-        end = (await stage.warm.find("s")).committed.next_offset
+        end = await head(stage.warm)
         await make_history(Archivist(stage.world))
         await same(stage, expected)
         view = await stage.warm.view("s", ENTRIES)

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 
 import pytest
@@ -15,7 +17,7 @@ from tailrace.errors import OffsetTrimmed, StreamNotFound
 from tailrace.limits import TAIL_CACHE_SECONDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
-from tailrace.log.offsets import token
+from tailrace.log.offsets import parse
 from tailrace.log.retention import Keep
 from tailrace.log.state import State
 from tailrace.log.trimming import first_kept
@@ -55,6 +57,14 @@ def slots(stage: Stage) -> list[int]:
     """The slots that there are in all chains."""
     items = stage.world.table.items()
     return [int(item["s"]["S"]) for item in items if item["p"]["S"].startswith("C")]
+
+
+@contextmanager
+def trimmed_before(slot: int, offset: int) -> Iterator[None]:
+    """The reader is told that the stream begins there now."""
+    with pytest.raises(OffsetTrimmed) as caught:
+        yield
+    assert parse(caught.value.earliest)[:2] == (slot, offset)
 
 
 # The rule
@@ -100,7 +110,7 @@ def test_slots_go_when_the_grace_is_over_and_the_last_one_never() -> None:
         await trim(stage)
         assert slots(stage) == [3]
         accepted = await append(stage.warm, b"<4>")
-        assert accepted.state.slot == 5
+        assert accepted.slot == 5
 
     play(story)
 
@@ -202,7 +212,7 @@ def test_a_read_of_a_trimmed_slot_names_the_earliest_offset() -> None:
         await fill(stage)
         await forget(stage)
         for streams in (stage.warm, stage.other):
-            with pytest.raises(OffsetTrimmed, match=token(3, 9)):
+            with trimmed_before(3, 9):
                 await streams.view("s", 0)
 
     play(story)
@@ -214,7 +224,7 @@ def test_of_a_closed_stream_that_was_trimmed_the_end_is_left() -> None:
         await stage.other.append("s", Append(b"", close=True))
         await forget(stage)
         for streams in (stage.warm, stage.other):
-            with pytest.raises(OffsetTrimmed, match=token(4, 12)):
+            with trimmed_before(4, 12):
                 await streams.view("s", 0)
             assert (await streams.view("s", 4)).closed
 
@@ -229,7 +239,7 @@ def test_a_fork_has_no_more_than_its_source_had(body: bytes) -> None:
         await stage.other.create("fork", Create(body, TEXT, fork=ForkFrom("s")))
         for streams in (stage.warm, stage.other):
             async with asyncio.timeout(10):
-                with pytest.raises(OffsetTrimmed, match=token(3, 9)):
+                with trimmed_before(3, 9):
                     await streams.view("fork", 0)
             assert (await streams.view("fork", 3)).bodies == [b"<3>", body][: 1 + bool(body)]
 
@@ -252,7 +262,7 @@ def test_a_fork_cannot_begin_at_removed_slots(at: int, sub_offset: int) -> None:
     async def story(stage: Stage) -> None:
         await fill(stage)
         await forget(stage)
-        with pytest.raises(OffsetTrimmed, match=token(3, 9)):
+        with trimmed_before(3, 9):
             await stage.warm.create("fork", Create(fork=ForkFrom("s", at, sub_offset)))
 
     play(story)

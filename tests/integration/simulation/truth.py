@@ -11,16 +11,19 @@ begin. What is read of the rest is compared with the source here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 from devtools.dynamodb_simulator.engine import Change
 from devtools.dynamodb_simulator.values import Item
 from devtools.linearizability import checker as happened
 from devtools.linearizability.checker import Acknowledged, Duplicate, Final, History, Incarnation
-from tailrace.log.offsets import parse, token
-from tailrace.log.state import State, Stream
+from tailrace.log.offsets import Position, parse, token
+from tailrace.log.slots import appends
+from tailrace.log.state import Producer, State, Stream
 from tailrace.store.dynamodb import layout
 from tailrace.store.dynamodb.layout import Stored
 from tests.integration.simulation.world import Call, World
@@ -28,12 +31,44 @@ from tests.integration.simulation.world import Call, World
 Write = happened.Append | happened.Close
 
 
+class Placed(NamedTuple):
+    """An append where it is stored."""
+
+    slot: int
+    begin: int
+    """The offset before it."""
+    end: int
+    """The offset after it."""
+    body: bytes
+    author: Producer | None
+
+
+class Place(NamedTuple):
+    """Where a write may have gone."""
+
+    slot: int
+    offset: int
+    """The offset after it."""
+    next_offset: str
+    """Where a reader goes on who has all up to it."""
+    closing: bool
+    """Whether it is a mark without data."""
+
+
 class Past:
     """An incarnation with every entry that it ever had."""
 
-    def __init__(self, stream: Stream, born: float) -> None:
+    def __init__(self, stream: Stream, born: float, pasts: Mapping[int, Past]) -> None:
         self.stream = stream
         self.born = born
+        self.parent: Past | None = None
+        """The stream that it is a fork of."""
+        self.lineage: Sequence[tuple[Past, int]] = ()
+        """The chains that it reads through, each up to a slot."""
+        fork = stream.config.fork
+        if fork is not None:
+            self.parent = pasts[fork.parent]
+            self.lineage = [(pasts[each.id], each.until) for each in fork.lineage]
         self.died = math.inf
         self.released = math.inf
         """When the name was free again: later than the death, if forks needed the data."""
@@ -49,17 +84,30 @@ class Past:
     def __str__(self) -> str:
         return f"{self.stream.path} ({self.stream.id:016x})"
 
-    @property
+    @cached_property
+    def copied(self) -> Sequence[Placed]:
+        """The appends that it has of the slot where it left its source."""
+        fork, slot = self.stream.config.fork, self.stream.config.base[0]
+        if fork is None or self.parent is None:
+            return ()
+        # It has nothing of a slot that was not filled yet, nor of the one after that it asked for.
+        if slot != fork.slot or slot >= self.parent.tail(self.born):
+            return ()
+        content = self.parent.content
+        return [each for each in content if each.slot == slot and each.end <= fork.offset]
+
+    @cached_property
     def begin(self) -> tuple[int, int]:
-        """The slot and the offset at which what it does not inherit begins."""
+        """The slot and the offset at which what it does not have of its source begins."""
         fork = self.stream.config.fork
         slot, offset, _ = self.stream.config.base
-        return (slot + 1, offset + fork.sub_offset) if fork and fork.sub_offset else (slot, offset)
-
-    @property
-    def lineage(self) -> list[int]:
-        fork = self.stream.config.fork
-        return [ancestor.id for ancestor in fork.lineage] if fork else []
+        if self.copied:
+            offset = self.copied[-1].end
+        if fork is not None and fork.sub_offset:
+            offset += fork.sub_offset
+        elif not self.copied:
+            return slot, offset
+        return slot + 1, offset
 
     @property
     def expires(self) -> bool:
@@ -74,20 +122,75 @@ class Past:
         return next((state for state in states if not state.deleted), initial)
 
     @cached_property
+    def placed(self) -> Sequence[Placed]:
+        """The appends of its chain, in order."""
+        found: list[Placed] = []
+        offset = self.stream.config.base[1]
+        for slot, body in sorted(self.bodies.items()):
+            entry = self.entries[slot]
+            for one, end, _, author in appends(body, entry.parts, entry.state):
+                found.append(Placed(slot, offset, end, one, author))
+                offset = end
+        return found
+
+    @cached_property
+    def own(self) -> Sequence[Placed]:
+        """Those that it does not have of its source."""
+        return [each for each in self.placed if each.slot >= self.begin[0]]
+
+    @cached_property
+    def content(self) -> Sequence[Placed]:
+        """All appends of the stream, what it inherits included."""
+        found: list[Placed] = []
+        slot = 0
+        for chain, until in self.lineage:
+            found += [each for each in chain.placed if slot <= each.slot < until]
+            slot = until
+        return [*found, *self.placed]
+
+    @cached_property
+    def ends(self) -> Sequence[str]:
+        """For each append of its content the token of a reader who has all up to it."""
+        last = {each.slot: each.end for each in self.content}
+        return [
+            token(each.slot + (each.end == last[each.slot]), each.end, self.epoch)
+            for each in self.content
+        ]
+
+    @property
+    def own_ends(self) -> Sequence[str]:
+        return self.ends[len(self.content) - len(self.own) :]
+
+    @cached_property
     def tokens(self) -> dict[str, int]:
-        """The offsets that clients may have been told, and the slot of each."""
-        slot, offset = self.begin
-        slots = {token(slot, offset): slot}
-        for n, body in sorted(self.bodies.items()):
-            if n >= slot:
-                offset += len(body)
-                slots[token(n + 1, offset)] = n + 1
-        return slots
+        """The tokens that clients may have been told, and the offset of each."""
+        ends = (each.end for each in self.own)
+        return {
+            token(*self.begin, self.epoch): self.begin[1],
+            **dict(zip(self.own_ends, ends, strict=True)),
+        }
 
     @cached_property
     def final(self) -> Final:
-        own = (body for n, body in sorted(self.bodies.items()) if n >= self.begin[0])
-        return Final(b"".join(own), self.rebased(self.last.next_offset), self.last.closed)
+        content = b"".join(each.body for each in self.own)
+        return Final(content, self.rebased(self.next_offset), self.last.closed)
+
+    @property
+    def next_offset(self) -> str:
+        return self.last.next_offset(self.epoch)
+
+    @property
+    def epoch(self) -> int:
+        return self.stream.config.epoch
+
+    def tail(self, at: float) -> int:
+        """The first slot that was not filled by then."""
+        return self.stream.config.base[0] + sum(when <= at for when in self.filled.values())
+
+    def offset(self, at: float) -> int:
+        """The offset at which the stream ended then."""
+        filled = (self.entries[slot].offset for slot, when in self.filled.items() if when <= at)
+        return max(filled, default=self.stream.config.base[1])
 
     def earliest(self, at: float = math.inf) -> int:
         """The first slot that can be read by then."""
@@ -96,16 +199,24 @@ class Past:
 
     def rebased(self, offset: str) -> str:
         """An offset as if the stream began where its own data begin."""
-        slot, units = (int(part) for part in offset.split("_"))
-        begin, before = self.begin
-        return offset if slot < begin else token(slot - begin, units - before)
+        return token(0, max(0, parse(offset).offset - self.begin[1]))
 
-    def slots_of(self, write: Write) -> list[int]:
-        """The slots that may have been filled by it."""
+    def places_of(self, write: Write) -> Iterator[Place]:
+        """Iterate over the places where it may be."""
         if isinstance(write, happened.Append):
-            return [n for n, body in self.bodies.items() if body == write.body]
-        states = {n: entry.state for n, entry in self.entries.items()}
-        return [n for n, state in states.items() if state.closed and not state.deleted]
+            for each, next_offset in zip(self.own, self.own_ends, strict=True):
+                if each.body == write.body:
+                    yield Place(each.slot, each.end, next_offset, closing=False)
+            return
+        for slot, entry in self.entries.items():
+            state = entry.state
+            if state.closed and not state.deleted:
+                next_offset = state.next_offset(self.epoch)
+                yield Place(slot, state.offset, next_offset, closing=True)
+
+    def ends_at(self, position: Position, at: float) -> bool:
+        """Whether a reader at a position had all data then."""
+        return position.epoch in (0, self.epoch) and position.offset == self.offset(at)
 
     def saw(self, event: happened.Event) -> bool:
         """Whether it may have been there when the event happened."""
@@ -128,8 +239,8 @@ class Truth:
         """Objects that entries and segments had, and since when they have not."""
         self.found: list[str] = []
         """The violations."""
-        self._known: set[tuple[Past, int]] = set()
-        """The slots for which the call that filled them was found."""
+        self._known: set[tuple[Past, Place]] = set()
+        """The places for which the call that wrote there was found."""
         for change in world.table.changes:
             match change.key[0][0]:
                 case "N":
@@ -141,14 +252,6 @@ class Truth:
 
     def at(self, path: str) -> list[Past]:
         return [past for past in self.pasts.values() if past.stream.path == path]
-
-    def content(self, past: Past) -> list[bytes]:
-        """The body in each slot, what a fork inherits included."""
-        bodies: list[bytes] = []
-        fork = past.stream.config.fork
-        for chain, until in fork.lineage if fork else ():
-            bodies += [self.pasts[chain].bodies[n] for n in range(len(bodies), until)]
-        return [*bodies, *(past.bodies[n] for n in sorted(past.bodies))]
 
     def final(self) -> dict[Incarnation, Final]:
         pasts = self.pasts.values()
@@ -188,7 +291,7 @@ class Truth:
             if stream.id in self.pasts:
                 self.found.append(f"{self.pasts[stream.id]} got its name again at {change.at}")
             else:
-                self.pasts[stream.id] = Past(stream, change.at)
+                self.pasts[stream.id] = Past(stream, change.at, self.pasts)
 
     def _filled(self, change: Change) -> None:
         past, slot = self.pasts[int(change.key[0][1:], 16)], int(change.key[1])
@@ -256,35 +359,58 @@ class Truth:
         """The incarnation that was written to: a retry may have gone to another one."""
         for past in filter(lambda past: past.saw(write), self.at(write.stream)):
             end = past.tokens.get(outcome.next_offset, -1)
-            for n in past.slots_of(write):
-                tail = past.entries[n].state.tail
+            for place in past.places_of(write):
                 if isinstance(outcome, Duplicate):
-                    if end >= tail:
+                    if end >= place.offset:
                         return past
                 elif (
-                    end == tail and write.invoked <= past.filled[n] and (past, n) not in self._known
+                    outcome.next_offset == place.next_offset
+                    and write.invoked <= past.filled[place.slot]
+                    and (past, place) not in self._known
                 ):
-                    self._known.add((past, n))
+                    self._known.add((past, place))
                     return past
         return None
 
     def _read(self, read: happened.Read) -> Iterator[happened.Read]:
-        past = self.pasts[read.incarnation]
-        begin, _ = past.begin
-        start, end = parse(read.start), parse(read.next_offset)
-        inherited = max(0, begin - start)
-        expected = self.content(past)[start:begin][: len(read.bodies)] if inherited else []
-        if list(read.bodies[:inherited]) != expected:
+        past, position = self.pasts[read.incarnation], parse(read.start)
+        content, before = past.content, past.begin[1]
+        first = next_append(content, position)
+        start = content[first].begin if first < len(content) else past.last.offset
+        last, end = first + len(read.bodies), parse(read.next_offset).offset
+        inherited = max(0, len(content) - len(past.own) - first)
+        expected = [each.body for each in content[first:last][:inherited]]
+        if self._half_born(past, read):
+            return
+        if position.epoch not in (0, past.epoch):
+            self.found.append(f"read {past} from an offset of another stream: {read}")
+        elif read.next_offset not in (past.ends[last - 1 : last] if read.bodies else past.tokens):
+            self.found.append(f"is told to go on where {past} does not: {read}")
+        elif list(read.bodies[:inherited]) != expected:
             self.found.append(f"saw what {past} does not inherit: {read}")
-        elif end < begin and (read.up_to_date or read.closed or not read.bodies):
+        elif end < before and (read.up_to_date or read.closed or not read.bodies):
             self.found.append(f"was told that {past} ends within what it inherits: {read}")
-        elif end > begin or read.up_to_date or not inherited:
+        elif end > before or read.up_to_date or not inherited:
             yield replace(
                 read,
-                start=token(max(0, start - begin), 0),
+                start=token(0, max(0, start - before)),
                 bodies=read.bodies[inherited:],
                 next_offset=past.rebased(read.next_offset),
             )
+
+    def _half_born(self, past: Past, read: happened.Read) -> bool:
+        """Whether a query has seen the name of a fork, but not yet what it has of a slot: a query
+        may see a transaction half done."""
+        slot, offset, _ = past.stream.config.base
+        ends_before = read.next_offset == token(slot, offset, past.epoch)
+        at_birth = read.invoked <= past.born + self.world.mix.latency[1]
+        return ends_before and (slot, offset) != past.begin and at_birth
+
+
+def next_append(content: Sequence[Placed], position: Position) -> int:
+    """Return the place of the append that a reader at a position gets next."""
+    wanted = (position.slot, position.offset)
+    return bisect_right(content, wanted, key=lambda each: (each.slot, each.end))
 
 
 def _lasting(item: Item) -> Item:

@@ -30,9 +30,12 @@ from devtools.linearizability.checker import (
 )
 from tailrace.clock import system_clock
 from tailrace.errors import (
+    OffsetMismatch,
     OffsetTrimmed,
     OutcomeUnknown,
+    StaleOffset,
     StoreUnavailable,
+    StreamClosed,
     StreamGone,
     StreamNotFound,
     StreamTooHot,
@@ -41,7 +44,7 @@ from tailrace.errors import (
 from tailrace.limits import UPLOAD_INTENT_SECONDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create
-from tailrace.log.offsets import NOW, START, token
+from tailrace.log.offsets import NOW, START, Position, parse, token
 from tailrace.log.state import Listed, Producer
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.provision import Backend
@@ -56,6 +59,10 @@ TABLE = "tailrace"
 GRACE = 120
 INLINE_BYTES = 1024
 CHUNK_BYTES = 1024
+SLOT_APPENDS = 4
+SLOT_BYTES = 700
+RIVAL_SLOT_BYTES = 100
+BEGIN = Position(0)
 QUIET = 30.0
 """Seconds after which nothing is on its way any more."""
 NOT_NOW = (Rejected(StoreUnavailable.code), Rejected(StreamTooHot.code))
@@ -124,6 +131,15 @@ class Trimmed(NamedTuple):
     returned: float
 
 
+class Stale(NamedTuple):
+    """A reader was told that its position is not one of the stream."""
+
+    path: str
+    position: Position
+    invoked: float
+    returned: float
+
+
 class Objects(dict[str, bytes]):
     """The objects of a bucket, and all there ever were."""
 
@@ -187,11 +203,14 @@ class World:
         self.archived = False
         """Whether entries are moved to segments."""
         self.trimmed: list[Trimmed] = []
+        self.stale: list[Stale] = []
         self.epochs = itertools.count()
         self.sequences: dict[bytes, str] = {}
         """The Stream-Seq that each body came with."""
+        self.expected: dict[bytes, Position] = {}
+        """Where the stream had to end for each body that came with that."""
         self.offsets = defaultdict[str, list[str]](lambda: [START])
-        """The acknowledgements for each path."""
+        """The offsets that writers were told for each path."""
         self.listed: Sequence[Listed] = ()
         self.ended = math.inf
         """When the actors had left."""
@@ -276,19 +295,20 @@ class Client:
         except (ClosedWithoutResponse, TailraceError):
             pass
         # Whatever the answer was: an attempt that was given up may be carried out later.
-        outcome: Outcome = Unknown()
+        outcomes: list[Outcome] = [Unknown()]
         if created is not None:
             life = {"incarnation": created.stream.id, "new": created.new}
             self._record(happened.Create, path, invoked, **life)
             if created.new:
-                outcome = Acknowledged(created.state.next_offset)
+                outcomes.append(Acknowledged(created.next_offset))
                 if request.fork is not None and request.fork.slot is None:
                     self.world.forked.append(Forked(created.stream.id, invoked))
-        if request.body:
-            sent = {"body": request.body, "close": request.closed}
-            self._record(happened.Append, path, invoked, outcome=outcome, **sent)
-        elif request.closed:
-            self._record(happened.Close, path, invoked, outcome=outcome)
+        for outcome in outcomes:
+            if request.body:
+                sent = {"body": request.body, "close": request.closed}
+                self._record(happened.Append, path, invoked, outcome=outcome, **sent)
+            elif request.closed:
+                self._record(happened.Close, path, invoked, outcome=outcome)
         return created
 
     async def append(
@@ -298,12 +318,16 @@ class Client:
         producer: Producer | None = None,
         *,
         seq: str | None = None,
+        expected: Position | None = None,
         close: bool = False,
     ) -> Outcome:
         invoked = now()
         if seq is not None:
             self.world.sequences[body] = seq
-        outcome = await self._send(path, Append(body, TEXT, close, seq, producer))
+        if expected is not None:
+            self.world.expected[body] = expected
+        request = Append(body, TEXT, close, seq, producer, expected=expected)
+        outcome = await self._send(path, request)
         sent = {"body": body, "producer": producer, "close": close}
         self._record(happened.Append, path, invoked, outcome=outcome, **sent)
         return outcome
@@ -332,8 +356,8 @@ class Client:
         async def find(streams: Streams) -> View:
             tail = await streams.find(path)
             # At once: a tail goes on to change.
-            end, closed = tail.committed.tail, tail.committed.closed
-            return View(tail, (), end, end, tail.committed.next_offset, True, closed)
+            end = tail.committed
+            return View(tail, (), end.tail, end.offset, end.size, True, end.closed)
 
         try:
             view = await self._ask(path, "find", find)
@@ -342,17 +366,18 @@ class Client:
         except (ClosedWithoutResponse, StoreUnavailable, StreamTooHot):
             return
         else:
-            self._seen(path, invoked, view.end, view)
+            self._seen(path, invoked, parse(view.next_offset), view)
 
-    async def read(self, path: str, position: int, seconds: float = 0.0) -> View | None:
+    async def read(self, path: str, position: Position, seconds: float = 0.0) -> View | None:
         """Read the data, waiting for it for so many seconds."""
         invoked = now()
 
-        async def read(streams: Streams) -> tuple[int, View]:
-            view = await streams.view(path, position)
+        async def read(streams: Streams) -> tuple[Position, View]:
+            view = await streams.read(path, position)
+            end = parse(view.next_offset)
             if seconds and not view.bodies and not view.closed:
-                return view.end, await streams.follow(view.tail, view.end, seconds)
-            return (view.end if position == NOW else position), view
+                return end, await streams.follow(view.tail, view.end, seconds)
+            return (end if position.slot == NOW else position), view
 
         try:
             start, view = await self._ask(path, "read", read)
@@ -360,18 +385,21 @@ class Client:
             self._missing(path, invoked)
             return None
         except OffsetTrimmed as error:
-            earliest = next(word for word in str(error).split() if "_" in word)
-            self.world.trimmed.append(Trimmed(path, position, earliest, now()))
+            trimmed = Trimmed(path, position.slot, error.earliest, now())
+            self.world.trimmed.append(trimmed)
+            return None
+        except StaleOffset:
+            self.world.stale.append(Stale(path, position, invoked, now()))
             return None
         except (ClosedWithoutResponse, StoreUnavailable, StreamTooHot):
             return None
         self._seen(path, invoked, start, view)
         return view
 
-    async def read_all(self, path: str, position: int = 0) -> None:
+    async def read_all(self, path: str, position: Position = BEGIN) -> None:
         view = await self.read(path, position)
         while view is not None and not view.up_to_date:
-            view = await self.read(path, view.end)
+            view = await self.read(path, parse(view.next_offset))
 
     # Care
 
@@ -389,10 +417,12 @@ class Client:
         except (ClosedWithoutResponse, OutcomeUnknown):
             return Unknown()
         except TailraceError as error:
+            if isinstance(error, StreamClosed | OffsetMismatch):
+                self.world.offsets[path].append(error.next_offset)
             return Rejected(error.code)
-        offset = accepted.state.next_offset
+        offset = accepted.next_offset
         self.world.offsets[path].append(offset)
-        return Duplicate(offset) if accepted.entry is None else Acknowledged(offset)
+        return Acknowledged(offset) if accepted.new else Duplicate(offset)
 
     async def _ask(
         self, path: str, verb: str, work: Callable[[Streams], Coroutine[Any, Any, T]]
@@ -425,12 +455,12 @@ class Client:
             task.cancel()
         raise ClosedWithoutResponse
 
-    def _seen(self, path: str, invoked: float, start: int, view: View) -> None:
+    def _seen(self, path: str, invoked: float, start: Position, view: View) -> None:
         self._record(
             happened.Read,
             path,
             invoked,
-            start=token(start, 0),
+            start=token(*start),
             bodies=tuple(view.bodies),
             next_offset=view.next_offset,
             up_to_date=view.up_to_date,

@@ -28,12 +28,12 @@ class Recorder(Follower):
 
     async def deliver(self, view: View) -> None:
         self.bodies += view.bodies
-        self.slot = view.end
+        self.slot, self.offset = view.end, view.offset
 
 
 class ReaderRecorder(ChainFollower[Reader]):
     async def deliver(self, view: View) -> None:
-        self.slot = view.end
+        self.slot, self.offset = view.end, view.offset
         if view.closed:
             self.release(list(self.readers), closed=True)
             self.end()
@@ -132,7 +132,7 @@ async def test_readers_are_released_when_the_store_fails(
     streams: Streams, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     await create(streams)
-    reader = await reader_at(streams, 0)
+    reader = await reader_at(streams)
 
     async def fail(_: str) -> object:
         raise error
@@ -142,30 +142,31 @@ async def test_readers_are_released_when_the_store_fails(
 
 
 async def test_readers_are_released_when_their_stream_is_created(streams: Streams) -> None:
-    released = attend(Followers(), streams, Reader(NoSink(), None, 0))
+    released = attend(Followers(), streams, Reader(NoSink(), None, 0, 0))
     await create(streams)
     assert await asyncio.wait_for(released, 120) is False
 
 
 async def test_readers_are_released_when_their_stream_is_deleted(streams: Streams) -> None:
     await create(streams)
-    released = attend(Followers(), streams, await reader_at(streams, 0))
+    released = attend(Followers(), streams, await reader_at(streams))
     await streams.delete("a")
     assert await asyncio.wait_for(released, 120) is False
 
 
 async def test_readers_are_released_with_the_end_of_their_stream(streams: Streams) -> None:
     await create(streams)
-    reader = await reader_at(streams, 0)
+    reader = await reader_at(streams)
     released = attend(Followers(), streams, reader)
     await streams.append("a", Append(b"1", TEXT, close=True))
     assert await asyncio.wait_for(released, 120) is True
-    assert reader.slot == (await streams.find("a")).committed.tail
+    end = (await streams.find("a")).committed
+    assert (reader.slot, reader.offset) == (end.tail, end.offset)
 
 
 async def test_readers_are_released_when_the_server_stops(streams: Streams) -> None:
     await create(streams)
-    released = attend(Followers(), streams, await reader_at(streams, 0))
+    released = attend(Followers(), streams, await reader_at(streams))
     await asyncio.sleep(0.01)
     streams.drain()
     assert await asyncio.wait_for(released, 120) is False
@@ -174,7 +175,7 @@ async def test_readers_are_released_when_the_server_stops(streams: Streams) -> N
 async def test_a_reader_that_is_behind_is_not_admitted(streams: Streams) -> None:
     await create(streams, b"1")
     followers: Followers[Reader] = Followers()
-    at_tail, behind = await reader_at(streams, 1), await reader_at(streams, 0)
+    at_tail, behind = await reader_at(streams, 1, 1), await reader_at(streams)
     attend(followers, streams, at_tail)
     assert followers.attend("a", behind, no_follower) is None
 
@@ -182,7 +183,7 @@ async def test_a_reader_that_is_behind_is_not_admitted(streams: Streams) -> None
 async def test_a_follower_lasts_as_long_as_it_has_readers(streams: Streams) -> None:
     await create(streams)
     followers: Followers[Reader] = Followers()
-    first, second, third = [await reader_at(streams, 0) for _ in range(3)]
+    first, second, third = [await reader_at(streams) for _ in range(3)]
     released = attend(followers, streams, first)
     other = followers.attend("a", second, no_follower)
     followers.leave("a", first)
@@ -196,7 +197,7 @@ async def test_a_follower_lasts_as_long_as_it_has_readers(streams: Streams) -> N
 
 def attend(followers: Followers[Reader], streams: Streams, reader: Reader) -> asyncio.Future[bool]:
     released = followers.attend(
-        "a", reader, lambda: ReaderRecorder(streams, "a", reader.chain, reader.slot)
+        "a", reader, lambda: ReaderRecorder(streams, "a", reader.chain, reader.slot, reader.offset)
     )
     assert released is not None
     return released
@@ -206,5 +207,5 @@ def no_follower() -> ReaderRecorder:
     raise AssertionError("the stream needs no other follower")
 
 
-async def reader_at(streams: Streams, slot: int) -> Reader:
-    return Reader(NoSink(), (await streams.find("a")).stream.id, slot)
+async def reader_at(streams: Streams, slot: int = 0, offset: int = 0) -> Reader:
+    return Reader(NoSink(), (await streams.find("a")).stream.id, slot, offset)

@@ -17,11 +17,12 @@ from tailrace.log.create import (
     first_entries,
     fork_config,
     fork_lineage,
+    fork_point,
     fork_slot,
     new_config,
     require_same,
 )
-from tailrace.log.state import Ancestor, Config, Entry, Fork, State, Stream
+from tailrace.log.state import Ancestor, Config, Entry, Fork, Part, State, Stream
 
 NOW = 1_000_000
 OPEN = State(2, 20, 20, 0)
@@ -30,6 +31,10 @@ PLAIN = Config("text/plain", 0)
 
 
 # A stream that is not a fork
+
+
+def test_a_new_stream_has_the_epoch_it_is_given() -> None:
+    assert new_config(Create(), NOW, 7) == Config("application/octet-stream", NOW, epoch=7)
 
 
 def test_missing_fields_get_their_defaults() -> None:
@@ -89,7 +94,7 @@ def test_closed_with_a_body_is_one_entry() -> None:
 def test_closed_and_empty_is_a_closing_mark(content_type: str, body: bytes) -> None:
     (entry,) = entries(content_type, body, closed=True)
     assert entry == Entry(0, None, State(1, 0, 0, NOW, end=0))
-    assert entry.state.next_offset == "0000000000000000_0000000000000000"
+    assert entry.state.next_offset(0) == "0000000000000000_0000000000000000"
 
 
 @pytest.mark.parametrize("body", [b"{", b" ", b"NaN", b'["\xff"]'])
@@ -165,7 +170,9 @@ def test_a_conflict_of_types_has_its_own_error() -> None:
 
 
 FORK = Fork("source", 77, 5, 2, (Ancestor(77, 5),))
-FORKED = Config("text/plain", 0, fork=FORK, own_expiry=False, base=(5, 50, 50))
+FORKED = Config("text/plain", 0, fork=FORK, own_expiry=False, base=(5, 50, 50), epoch=7)
+INSIDE = FORKED._replace(fork=FORK._replace(offset=53))
+"""Forked where the first appends of slot 5, up to offset 53, belong to the fork."""
 AGAIN = Create(content_type="text/plain", fork=ForkFrom("source", 5, 2))
 
 
@@ -185,6 +192,27 @@ AGAIN = Create(content_type="text/plain", fork=ForkFrom("source", 5, 2))
 )
 def test_the_place_of_a_fork_is_compared(fork: ForkFrom | None, expected: bool) -> None:
     assert same(FORKED, AGAIN._replace(fork=fork)) is expected
+
+
+@pytest.mark.parametrize(
+    ("config", "offset", "epoch", "expected"),
+    [
+        (FORKED, 50, 7, True),
+        (FORKED, 50, 0, True),  # a token of any stream
+        (FORKED, 50, 8, False),
+        (FORKED, 51, 7, False),
+        (INSIDE, 53, 7, True),
+        (INSIDE, 53, 8, False),
+        (INSIDE, 50, 7, False),
+        (INSIDE, 52, 7, False),
+        (INSIDE, 54, 7, False),
+    ],
+)
+def test_the_place_of_a_fork_in_its_slot_is_compared(
+    config: Config, offset: int, epoch: int, expected: bool
+) -> None:
+    wanted = ForkFrom("source", 5, 2, offset, epoch)
+    assert same(config, AGAIN._replace(fork=wanted)) is expected
 
 
 def test_a_plain_stream_is_no_fork() -> None:
@@ -263,7 +291,7 @@ def test_a_forks_closure_is_compared_too(asked: bool, state: State, expected: bo
     ],
 )
 def test_a_fork_begins_at_the_tail_or_before(state: State, at: int | None, slot: int) -> None:
-    assert fork_slot(state, ForkFrom("source", at)) == slot
+    assert fork_slot(PLAIN, state, ForkFrom("source", at)) == slot
 
 
 @pytest.mark.parametrize(
@@ -271,7 +299,49 @@ def test_a_fork_begins_at_the_tail_or_before(state: State, at: int | None, slot:
 )
 def test_a_fork_never_begins_beyond_the_tail(state: State, at: int) -> None:
     with pytest.raises(ForkOutOfRange):
-        fork_slot(state, ForkFrom("source", at))
+        fork_slot(PLAIN, state, ForkFrom("source", at))
+
+
+@pytest.mark.parametrize(("epoch", "accepted"), [(7, True), (0, True), (8, False)])
+def test_a_fork_begins_at_an_offset_of_its_source(epoch: int, accepted: bool) -> None:
+    source = PLAIN._replace(epoch=7)
+    if accepted:
+        assert fork_slot(source, OPEN, ForkFrom("source", 2, epoch=epoch)) == 2
+    else:
+        with pytest.raises(ForkOutOfRange, match="another stream"):
+            fork_slot(source, OPEN, ForkFrom("source", 2, epoch=epoch))
+
+
+APPENDS = [b"abc", b"de", b"fghi"]
+"""Of slot 5, which begins at offset 50 and size 55."""
+
+
+@pytest.mark.parametrize(
+    ("inside", "point"),
+    [
+        (0, ForkPoint(5, 50, 55, [], b"abc")),
+        (50, ForkPoint(5, 50, 55, [], b"abc")),
+        (53, ForkPoint(5, 50, 55, [b"abc"], b"de")),
+        (55, ForkPoint(5, 50, 55, [b"abc", b"de"], b"fghi")),
+        # A place inside of an append is where that begins.
+        (51, ForkPoint(5, 50, 55, [], b"abc")),
+        (54, ForkPoint(5, 50, 55, [b"abc"], b"de")),
+        # With all appends of the slot, the fork begins at the next one.
+        (59, ForkPoint(6, 59, 64)),
+        (99, ForkPoint(6, 59, 64)),
+    ],
+)
+def test_a_fork_has_the_appends_of_its_slot_that_end_before_it(
+    inside: int, point: ForkPoint
+) -> None:
+    assert fork_point(Mode.TEXT, 5, (50, 55), APPENDS, inside) == point
+
+
+def test_messages_say_where_the_appends_of_a_json_stream_end() -> None:
+    bodies = [b"1,2", b"[3]", b"4"]
+    assert fork_point(Mode.JSON, 5, (50, 55), bodies, 53) == ForkPoint(
+        5, 50, 55, [b"1,2", b"[3]"], b"4"
+    )
 
 
 # Which chains hold a fork's data
@@ -339,7 +409,7 @@ def test_every_inherited_slot_has_exactly_the_chain_its_source_reads_it_from(
 
 
 SOURCE = Stream("source", 77, Config("text/plain; charset=utf-8", 0, ttl=60))
-POINT = ForkPoint(5, 50, 55, b"abcdef")
+POINT = ForkPoint(5, 50, 55, body=b"abcdef")
 
 
 def forked(request: Create, source: Stream = SOURCE, point: ForkPoint = POINT) -> Config:
@@ -352,6 +422,11 @@ def test_a_fork_continues_its_sources_offsets() -> None:
     assert config.initial_state() == State(5, 50, 55, NOW)
     assert config.fork == Fork("source", 77, 5, 0, (Ancestor(77, 5),))
     assert config.created == NOW
+
+
+def test_a_forks_tokens_are_its_sources() -> None:
+    source = SOURCE._replace(config=SOURCE.config._replace(epoch=7))
+    assert forked(Create(), source).epoch == 7
 
 
 @pytest.mark.parametrize(
@@ -414,13 +489,21 @@ def test_creating_a_fork_twice_is_the_same_request() -> None:
             require_same(config, after, request)
 
 
+@pytest.mark.parametrize("inside", range(50, 61))
+def test_creating_a_fork_twice_inside_of_a_slot_is_the_same_request(inside: int) -> None:
+    point = fork_point(Mode.TEXT, 5, (50, 55), APPENDS, inside)
+    request = Create(fork=ForkFrom("source", 5, 0, inside))
+    config = fork_config(request, SOURCE, point, NOW)
+    require_same(config, config.initial_state(), request)
+
+
 def deep(ancestors: int) -> Stream:
     """A fork of a fork, and so on; each ancestor holds one slot."""
     return stream(999, ancestors, *(Ancestor(n, n) for n in range(1, ancestors + 1)))
 
 
 def test_forks_of_forks_have_a_limit() -> None:
-    beyond = ForkPoint(FORK_DEPTH + 5, 0, 0, None)
+    beyond = ForkPoint(FORK_DEPTH + 5, 0, 0)
     config = forked(Create(), deep(FORK_DEPTH - 1), beyond)
     assert config.fork is not None
     assert len(config.fork.lineage) == FORK_DEPTH
@@ -429,7 +512,7 @@ def test_forks_of_forks_have_a_limit() -> None:
 
 
 def test_the_limit_counts_only_the_chains_that_are_read() -> None:
-    config = forked(Create(), deep(FORK_DEPTH), ForkPoint(3, 0, 0, None))
+    config = forked(Create(), deep(FORK_DEPTH), ForkPoint(3, 0, 0))
     assert config.fork is not None
     assert config.fork.lineage == (Ancestor(1, 1), Ancestor(2, 2), Ancestor(3, 3))
 
@@ -500,7 +583,21 @@ def test_a_fork_may_be_created_closed(sub_offset: int, body: bytes, expected: li
     assert fork_entries(POINT, sub_offset, body=body, closed=True) == expected
 
 
-MESSAGES = ForkPoint(5, 50, 55, b'{"a":[1,2]} , "x,y",[3,4],null')
+def test_appends_of_the_slot_share_the_forks_first_slot() -> None:
+    kept = POINT._replace(kept=[b"12", b"345"])
+    parts = [Part(2, 2), Part(3, 3)]
+    assert fork_entries(kept, 0) == [Entry(5, b"12345", State(6, 55, 60, NOW), parts=parts)]
+    assert fork_entries(kept, 4, body=b"XY", closed=True) == [
+        Entry(5, b"12345abcd", State(6, 59, 64, NOW), parts=[*parts, Part(4, 4)]),
+        Entry(6, b"XY", State(7, 61, 66, NOW, end=7)),
+    ]
+    assert fork_entries(POINT._replace(kept=[b"12"]), 0, closed=True) == [
+        Entry(5, b"12", State(6, 52, 57, NOW)),
+        Entry(6, None, State(7, 52, 57, NOW, end=6)),
+    ]
+
+
+MESSAGES = ForkPoint(5, 50, 55, body=b'{"a":[1,2]} , "x,y",[3,4],null')
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ def test_the_tail_is_where_a_reader_with_everything_goes_on(
 ) -> None:
     assert state.closed is closed
     assert state.tail == tail
-    assert state.next_offset == next_offset
+    assert state.next_offset(0) == next_offset
+    assert state.next_offset(8999) == f"8999{next_offset[4:]}"
 
 
 def test_a_new_stream_is_open_and_empty() -> None:

@@ -6,18 +6,17 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.limits import MERGE_SEGMENTS
 from tailrace.log.content import Mode
 from tailrace.log.state import Producer
-from tailrace.segments.format import BadSegment, Record, pack, seal, unpack
+from tailrace.segments.format import BadSegment, pack, seal, unpack
 from tailrace.segments.merge import MOST, Grid, merge, merges
 from tailrace.segments.reader import Manifest
-from tests.unit.segments.test_format import CHAIN, records, signed
-
-bounded = settings(max_examples=40, deadline=None, derandomize=True)
+from tests.unit.segments.records import CHAIN, Drawn, bounded, drawn, records, signed
+from tests.unit.segments.test_format import VERSION_1
 
 WIDE = Grid(1 << 40, 1 << 40)
 
@@ -25,30 +24,13 @@ WIDE = Grid(1 << 40, 1 << 40)
 
 
 @st.composite
-def cut_up(draw: st.DrawFn) -> tuple[Mode, tuple[int, int], list[Record], list[int]]:
-    """Records of any kind from anywhere on, and where they are cut."""
-    contents = draw(st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=30))
-    offset, size = draw(st.integers(0, 1 << 40)), draw(st.integers(0, 1 << 40))
-    start, n, at = (offset, size), draw(st.integers(0, 1 << 40)), 0
-    producer = st.builds(Producer, st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 99))
-    by = draw(st.sampled_from([st.none(), producer, st.none() | producer]))
-    made = []
-    for i, body in enumerate(contents):
-        offset, size = offset + draw(st.integers(0, 5)), size + len(body)
-        at += draw(st.integers(0, 1 << 40))
-        made.append(Record(n + i, offset, size, at, body, draw(by)))
-    cuts = draw(st.sets(st.integers(1, len(made)), max_size=6)) - {len(made)}
-    return draw(st.sampled_from(list(Mode))), start, made, sorted(cuts)
-
-
-def pieces(
-    mode: Mode, start: tuple[int, int], made: list[Record], cuts: Sequence[int]
-) -> list[bytes]:
-    sealed = []
-    for begin, end in pairwise([0, *cuts, len(made)]):
-        before = made[begin - 1][1:3] if begin else start
-        sealed.append(seal(CHAIN, mode, before, made[begin:end]))
-    return sealed
+def cut_up(draw: st.DrawFn) -> tuple[Drawn, list[bytes]]:
+    """Slots of any kind, and segments of them, cut anywhere between two slots."""
+    chain = draw(drawn())
+    first, *later = chain.slots()
+    cuts = draw(st.sets(st.sampled_from(later), max_size=6)) if later else set()
+    edges = [first, *sorted(cuts), chain.slots().stop]
+    return chain, [chain.seal(begin, stop) for begin, stop in pairwise(edges)]
 
 
 def one(segments: Sequence[bytes]) -> bytes:
@@ -57,24 +39,27 @@ def one(segments: Sequence[bytes]) -> bytes:
 
 @bounded
 @given(cut_up())
-def test_a_merged_segment_equals_one_sealed_at_once(
-    cut: tuple[Mode, tuple[int, int], list[Record], list[int]],
-) -> None:
-    mode, start, made, cuts = cut
-    assert one(pieces(mode, start, made, cuts)) == seal(CHAIN, mode, start, made)
+def test_a_merged_segment_equals_one_sealed_at_once(cut: tuple[Drawn, list[bytes]]) -> None:
+    chain, parts = cut
+    assert one(parts) == chain.seal()
 
 
 @bounded
 @given(cut_up(), st.data())
 def test_the_order_in_which_neighbours_are_merged_does_not_matter(
-    cut: tuple[Mode, tuple[int, int], list[Record], list[int]], data: st.DataObject
+    cut: tuple[Drawn, list[bytes]], data: st.DataObject
 ) -> None:
-    mode, start, made, cuts = cut
-    parts = pieces(mode, start, made, cuts)
+    chain, parts = cut
     while len(parts) > 1:
         at = data.draw(st.integers(0, len(parts) - 2))
         parts[at : at + 2] = [one(parts[at : at + 2])]
-    assert parts == [seal(CHAIN, mode, start, made)]
+    assert parts == [chain.seal()]
+
+
+def test_segments_of_version_1_are_merged_into_version_2() -> None:
+    made = [*records(b"one", b"two!", [b"3", b"4"], n=7, offset=100, size=100)]
+    last = seal(CHAIN, Mode.TEXT, (107, 107), made[2:])
+    assert one([VERSION_1, last]) == seal(CHAIN, Mode.TEXT, (100, 100), made)
 
 
 ONE = records(b"one")

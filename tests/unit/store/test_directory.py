@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import StoreUnavailable, UnreadableData
+from tailrace.errors import DamagedData, StoreUnavailable, UnreadableData
 from tailrace.limits import ORPHAN_FILE_SECONDS
 from tailrace.settings import Settings
 from tailrace.store.sqlite import schema
 from tailrace.store.sqlite.directory import MARKER
 from tailrace.store.sqlite.store import SqliteStore
+from tests.support.earlier_versions import as_version
 from tests.support.orphans import sweep_for_days
 from tests.support.store_contract import append, bodies, create, find
 
@@ -88,11 +89,6 @@ def query(data: Path, statement: str) -> list[Any]:
         return found
     finally:
         db.close()
-
-
-def as_version_2(data: Path) -> None:
-    query(data, "DROP TABLE identity")
-    query(data, "PRAGMA user_version = 2")
 
 
 @pytest.fixture
@@ -226,7 +222,7 @@ async def test_files_of_another_server_are_noticed_without_ids(
     await fill(other, "b")
     shutil.copy(other / schema.FILE_NAME, data)
     if version == 2:
-        as_version_2(data)
+        as_version(data, 2)
     else:
         (data / MARKER).unlink()
     assert "knows none of the streams" in await refusal(data)
@@ -253,14 +249,14 @@ async def test_a_restore_without_a_marker_is_adopted(data: Path, left: str | Non
 async def test_a_file_of_version_2_is_upgraded_and_gets_an_id(data: Path, marked: bool) -> None:
     await fill(data)
     before = (data / MARKER).read_text()
-    as_version_2(data)
+    as_version(data, 2)
     if not marked:
         (data / MARKER).unlink()
     await assert_whole(data)
     after = (data / MARKER).read_text()
     assert query(data, "SELECT id FROM identity") == [(after.strip(),)]
     assert (after == before) == marked
-    assert query(data, "PRAGMA user_version") == [(3,)]
+    assert query(data, "PRAGMA user_version") == [(schema.VERSION,)]
 
 
 async def test_an_older_database_leaves_a_day_to_restore_the_newer_one(
@@ -359,7 +355,7 @@ async def test_missing_files_are_logged_at_the_start(
         assert f"{missing} files that the database names are missing in" in caplog.text
         assert str(data / kind) in caplog.text
         await store.sweep()
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(DamagedData):
             await bodies(store, await find(store, "a"))
         await append(store, await find(store, "a"), b"6")
         await append(store, await find(store, "a"), b"7")
@@ -415,7 +411,7 @@ async def test_a_start_that_was_killed_at_any_step_is_repeated(
     if kind != "new":
         await fill(data)
         if kind != "restored":
-            as_version_2(data)
+            as_version(data, 2)
         if kind != "version 2, marked":
             (data / MARKER).unlink()
     with monkeypatch.context() as patched:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import DataDirectoryInUse, SlotTrimmed, StoreUnavailable, UnreadableData
+from tailrace.limits import SLOT_BYTES
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.state import Config
 from tailrace.settings import Settings
@@ -40,7 +42,9 @@ from tests.support.store_contract import (
     find,
     following,
     fork,
+    put,
     stream,
+    together,
 )
 
 MANY = 100_000
@@ -145,17 +149,19 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return disk
 
 
-def begun(store: SqliteStore, tail: Chain, body: bytes | None, **after: Any) -> asyncio.Task[bool]:
-    """A put; it takes its slot with the next turn of the loop."""
-    return asyncio.ensure_future(store.put(tail, entry(tail.state, body, **after)))
+def begun(
+    store: SqliteStore, tail: Chain, body: bytes | None, **after: Any
+) -> asyncio.Future[int | None]:
+    """A put under way; it has its place in the stream."""
+    return asyncio.ensure_future(put(store, tail, body, **after))
 
 
-async def started(*tasks: asyncio.Task[bool]) -> None:
+async def started(*puts: asyncio.Future[int | None]) -> None:
     await asyncio.sleep(0)
-    assert not any(task.done() for task in tasks)
+    assert not any(each.done() for each in puts)
 
 
-async def outcomes(*tasks: asyncio.Task[Any]) -> list[object]:
+async def outcomes(*tasks: asyncio.Future[Any]) -> list[object]:
     """The outcome of each: its result, or the kind of its error."""
     results = await asyncio.gather(*tasks, return_exceptions=True)
     return [type(result) if isinstance(result, BaseException) else result for result in results]
@@ -226,6 +232,11 @@ async def test_one_stream_takes_many_entries_in_one_commit(disk: Disk, store: Sq
     assert await bodies(store, tail) == [b"%d;" % number for number in range(300)]
 
 
+async def test_a_slot_takes_only_so_many_bytes(store: SqliteStore) -> None:
+    tail = await create(store, "a")
+    assert await together(store, tail, *[b"x" * (SLOT_BYTES // 3)] * 4) == [0, 0, 1, 2]
+
+
 async def test_every_commit_is_a_transaction_of_its_own(disk: Disk, store: SqliteStore) -> None:
     tail = await create(store, "a")
     for _ in range(5):
@@ -250,15 +261,15 @@ async def test_a_put_is_acknowledged_after_its_commit(disk: Disk, store: SqliteS
     tail = await create(store, "a")
     waiting = Waiting(store, tail, 0)
     with disk.held():
-        put = begun(store, tail, b"x")
+        putting = begun(store, tail, b"x")
         await disk.busy()
         await asyncio.sleep(0.05)
-        assert not put.done()
+        assert not putting.done()
         assert tail.state.slot == 1, "the slot is taken"
         assert tail.committed.slot == 0, "but no reader sees it"
         assert await waiting.goes_on(0.01)
         assert (await store.list("", "", 10, NOW))[0].state.slot == 0
-    assert await put
+    assert await putting == 1
     assert tail.committed.slot == 1
     assert await waiting.ends()
 
@@ -268,13 +279,11 @@ async def test_writers_build_on_each_other_before_the_commit(
 ) -> None:
     tail = await create(store, "a")
     with disk.held():
-        puts = []
-        for body in (b"1", b"2", b"3"):
-            puts.append(begun(store, tail, body))
-            await asyncio.sleep(0)
-        assert tail.state.slot == 3
-        assert not await store.put(tail, entry(tail.committed, b"stale")), "the slot is taken"
-    assert await asyncio.gather(*puts) == [True] * 3
+        puts = [begun(store, tail, body) for body in (b"1", b"2", b"3")]
+        assert (tail.state.slot, tail.state.offset) == (1, 3)
+        stale = entry(tail.committed, b"stale")
+        assert await store.put(tail, tail.committed, stale) is None, "the slot is taken"
+    assert await asyncio.gather(*puts) == [0, 0, 1]
     assert await bodies(store, tail) == [b"1", b"2", b"3"]
 
 
@@ -283,25 +292,25 @@ async def test_confirm_waits_for_the_commit(disk: Disk, store: SqliteStore) -> N
     tail = await create(store, "a")
     await store.confirm(tail)
     with disk.held():
-        put = begun(store, tail, b"x")
+        putting = begun(store, tail, b"x")
         await disk.busy()
         settling = asyncio.ensure_future(store.confirm(tail))
         await asyncio.sleep(0.05)
         assert not settling.done()
     await settling
     assert tail.committed is tail.state
-    assert await put
+    assert await putting
 
 
 async def test_confirm_fails_with_the_commit(disk: Disk, store: SqliteStore) -> None:
     tail = await create(store, "a")
     disk.fail()
     with disk.held():
-        put = begun(store, tail, b"x")
+        putting = begun(store, tail, b"x")
         await disk.busy()
         settling = asyncio.ensure_future(store.confirm(tail))
         await asyncio.sleep(0)
-    assert await outcomes(put, settling) == [StoreUnavailable] * 2
+    assert await outcomes(putting, settling) == [StoreUnavailable] * 2
     await store.confirm(tail)
 
 
@@ -328,37 +337,20 @@ async def test_a_drop_is_seen_after_its_commit(disk: Disk, store: SqliteStore) -
         await asyncio.sleep(0.05)
         assert not dropping.done()
         assert not looking.done()
-        assert not await store.put(tail, entry(tail.state, b"late"))
+        assert await put(store, tail, b"late") is None
     assert await dropping
     assert await looking is None
-
-
-async def test_a_spilled_producer_is_known_before_its_commit(
-    disk: Disk, store: SqliteStore
-) -> None:
-    tail = await create(store, "a")
-    with disk.held():
-        spilling = entry(tail.state, b"x", {"p": (0, 7)}, spilled=1)
-        put = asyncio.ensure_future(store.put(tail, spilling))
-        await disk.busy()
-        asking = asyncio.ensure_future(store.producer(tail, "p"))
-        await asyncio.sleep(0.05)
-        assert not asking.done()
-    assert await asking == (0, 7)
-    assert await put
 
 
 async def test_a_cancelled_caller_does_not_undo_its_write(disk: Disk, store: SqliteStore) -> None:
     tail = await create(store, "a")
     with disk.held():
-        put, creating = (
-            begun(store, tail, b"x"),
-            asyncio.ensure_future(store.create(stream("b"), [])),
-        )
+        putting = begun(store, tail, b"x")
+        creating = asyncio.ensure_future(store.create(stream("b"), []))
         await disk.busy()
-        put.cancel()
+        putting.cancel()
         creating.cancel()
-        await asyncio.wait([put, creating])
+        await outcomes(putting, creating)
     await append(store, tail, b"y")
     assert await bodies(store, tail) == [b"x", b"y"]
     assert (await find(store, "b")).committed.slot == 0
@@ -388,7 +380,7 @@ async def test_a_failed_commit_fails_all_that_waits_and_stores_nothing(
         await started(*batch)
         batch.append(begun(store, tail, b"lost 3", seq="s", producers={"p": (0, 0)}))
         await started(*batch)
-        assert tail.state.slot == 3
+        assert tail.state.offset == len(b"beforelost 1lost 3")
         assert await outcomes(*batch) == [StoreUnavailable] * 3
         assert tail.state is tail.committed
         assert tail.state.slot == 1
@@ -468,7 +460,7 @@ async def test_a_failed_spill_is_not_known(disk: Disk, store: SqliteStore) -> No
     tail = await create(store, "a")
     disk.fail()
     with pytest.raises(StoreUnavailable):
-        await store.put(tail, entry(tail.state, b"x", {"p": (0, 0)}, spilled=1))
+        await put(store, tail, b"x", {"p": (0, 0)}, spilled=1)
     assert await store.producer(tail, "p") is None
     assert not tail.state.spilled
 
@@ -589,7 +581,7 @@ async def test_a_directory_belongs_to_one_process_and_a_crash_loses_nothing_ackn
             assert numbers == list(range(len(numbers))), "gaps, or out of order"
             # One append of each writer may have been committed without being told.
             assert 0 <= len(numbers) - len(acknowledged.get(writer, [])) <= 1
-        assert sum(map(len, stored.values())) == tail.committed.slot
+        assert sum(map(len, await bodies(store, tail))) == tail.committed.offset
         await append(store, tail, b"and on")
 
 
@@ -604,7 +596,7 @@ async def test_a_crash_leaves_exactly_what_was_committed(disk: Disk, data: Path)
         await create(store, "b")
         assert await store.drop(await find(store, "b"))
         with disk.held():
-            pending = [
+            pending: list[asyncio.Future[Any]] = [
                 begun(store, tail, b"never acknowledged"),
                 asyncio.ensure_future(store.create(stream("c"), [])),
             ]
@@ -747,12 +739,12 @@ async def test_a_sweep_leaves_the_file_of_an_append_under_way(disk: Disk, data: 
         opened_at = time.time()
         tail = await create(store, "a")
         with disk.held():
-            put = begun(store, tail, b"x" * 2000)
+            putting = begun(store, tail, b"x" * 2000)
             await disk.busy()
             (file,) = files(data)
             os.utime(file, (opened_at - 0.01, opened_at - 0.01))
             await store.sweep()
-        assert await put
+        assert await putting
         assert files(data) == [file]
     async with opened(data) as store:
         assert await bodies(store, await find(store, "a")) == [b"x" * 2000]
@@ -763,8 +755,7 @@ async def test_a_sweep_erases_every_row_and_file_of_deleted_streams(data: Path) 
         nothing = rows(data)
         assert set(nothing.values()) == {0}
         root = await create(store, "root", b"1", b"x" * 2000)
-        spilling = entry(root.state, b"2", {"p": (0, 0), "q": (0, 0)}, spilled=1)
-        assert await store.put(root, spilling)
+        assert await put(store, root, b"2", {"p": (0, 0), "q": (0, 0)}, spilled=1)
         middle = await fork(store, "middle", root, b"3", b"y" * 2000)
         leaf = await fork(store, "leaf", middle, b"4")
         for tail in (root, middle, leaf):
@@ -826,16 +817,19 @@ async def test_reads_do_not_depend_on_what_is_in_memory(tmp_path: Path) -> None:
         found: list[object] = []
         async with opened(data, hot_bytes=hot_bytes, inline_bytes=1024) as store:
             tail = await create(store, "a")
-            for number, content in enumerate(contents):
-                await append(store, tail, content)
-                n = number // 2
-                chunk = await store.read(tail.stream.id, n, tail.committed.tail, 700)
-                found.append((n, chunk._replace(bodies=list(chunk.bodies))))
-            for chunk_bytes in (1, 700, PLENTY):
-                for n in range(30):
-                    for stop in {n + 1, 30}:
-                        chunk = await store.read(tail.stream.id, n, stop, chunk_bytes)
-                        found.append(chunk._replace(bodies=list(chunk.bodies)))
+            for pair in zip(contents[::2], contents[1::2], strict=True):
+                # Some share a slot, and some are too long for that.
+                await together(store, tail, *pair)
+                for n in range(tail.committed.tail):
+                    chunk = await store.read(tail.stream.id, n, tail.committed.tail, 50)
+                    found.append((n, chunk._replace(bodies=list(chunk.bodies))))
+            total = tail.committed.tail
+            assert 15 < total < 30
+            for chunk_bytes, n in itertools.product((1, 700, PLENTY), range(total)):
+                offset = (await store.slot_info(tail.stream.id, n)).offset
+                for stop, after in itertools.product({n + 1, total}, (0, offset - 2, offset)):
+                    chunk = await store.read(tail.stream.id, n, stop, chunk_bytes, after)
+                    found.append(chunk._replace(bodies=list(chunk.bodies)))
         return found
 
     expected = await reads(1 << 30)
@@ -863,7 +857,7 @@ async def fill(store: SqliteStore, path: str, chance: random.Random, turns: int)
         if chance.random() < 0.3:
             await asyncio.sleep(0)  # long enough for the stream to be forgotten
         body = b"%s.%d;" % (path.encode(), len(acknowledged))
-        if await store.put(tail, entry(tail.state, body)):
+        if await put(store, tail, body) is not None:
             acknowledged.append(body)
     return acknowledged
 
@@ -893,8 +887,8 @@ async def test_a_forgotten_stream_is_the_same_when_it_is_opened_again(data: Path
         assert again is not tail, "this test is about streams that were forgotten"
         assert again.committed == before
         assert again.stream == tail.stream
-        # The old tail is no way in any more: who holds it has to look again.
-        assert not await store.put(tail, entry(tail.state, b"late"))
+        # The old tail is no way in any more: its holder has to look again.
+        assert await put(store, tail, b"late") is None
         assert not await store.drop(tail)
         await append(store, again, b"three")
         assert await bodies(store, again) == [b"one", b"two", b"three"]
@@ -913,9 +907,9 @@ async def test_creating_a_taken_name_harms_no_other_write(data: Path) -> None:
         await create(store, "a", b"mine")
         tail = await create(store, "b")
         # Both in one commit.
-        put = begun(store, tail, b"x")
+        putting = begun(store, tail, b"x")
         claim = asyncio.ensure_future(store.create(stream("a"), []))
-        assert await outcomes(put, claim) == [True, None]
+        assert await outcomes(putting, claim) == [1, None]
 
 
 @pytest.mark.parametrize("busy", ["waiters", "writes"])
@@ -1145,7 +1139,7 @@ async def test_a_stream_that_has_to_make_room_while_its_clock_is_stored_keeps_it
 async def test_a_closed_stream_is_the_same_after_it_was_forgotten(data: Path) -> None:
     async with opened(data, open_streams=1) as store:
         tail = await create(store, "a", b"x")
-        assert await store.put(tail, closing(tail.state))
+        assert await store.put(tail, tail.state, closing(tail.state)) == 1
         await create(store, "b")
         again = await find(store, "a")
         assert again.committed == tail.committed

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
 import pytest
 
-from tailrace.log.state import Entry, Stream
+from tailrace.log.state import Entry, State, Stream
 from tailrace.settings import Settings
 from tailrace.store.sqlite.chain import Chain
 from tailrace.store.sqlite.store import SqliteStore
@@ -36,10 +36,13 @@ class CompactingStore(SqliteStore):
         assert not (await self.compact()).failed
         return created
 
-    async def put(self, tail: Chain, entry: Entry) -> bool:
-        done = await super().put(tail, entry)
+    def put(self, tail: Chain, before: State, entry: Entry) -> Awaitable[int | None]:
+        return self._compacted(super().put(tail, before, entry))
+
+    async def _compacted(self, putting: Awaitable[int | None]) -> int | None:
+        slot = await putting
         assert not (await self.compact()).failed
-        return done
+        return slot
 
 
 class TestSqliteStoreThatCompacts(StoreContract):

@@ -9,6 +9,7 @@ import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +17,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.errors import BadRequest, SlotTrimmed, StoreUnavailable, StreamClosed, UnreadableData
+from tailrace.errors import (
+    BadRequest,
+    DamagedData,
+    SlotTrimmed,
+    StoreUnavailable,
+    StreamClosed,
+    UnreadableData,
+)
 from tailrace.log.append import Append
+from tailrace.log.content import length
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.state import Config
-from tailrace.segments.format import BadSegment, Trailer
+from tailrace.segments.format import Trailer
 from tailrace.settings import Settings
 from tailrace.store.base import Compacted
 from tailrace.store.sqlite import compaction, queries, schema
+from tailrace.store.sqlite import store as store_module
 from tailrace.store.sqlite.directory import DataDirectory
 from tailrace.store.sqlite.files import ChainFiles
 from tailrace.store.sqlite.store import SqliteStore
 from tailrace.streams import Streams
+from tests.support.earlier_versions import as_version
 from tests.support.orphans import sweep_for_days
 from tests.support.store_contract import (
     NOW,
     PLENTY,
     append,
     bodies,
-    closing,
     create,
-    entry,
     find,
     fork,
+    put,
     stream,
+    together,
 )
 
 LARGE = b"x" * 2_000
@@ -161,7 +172,7 @@ async def test_a_state_survives_the_move_of_what_led_to_it(data: Path) -> None:
         tail = await create(store, "a", b"1", b"2", b"3", b"4")
         spill = {"q": (1, 1)}
         after: dict[str, Any] = {"seq": "s", "producers": {"p": (1, 2)}, "spilled": 1}
-        assert await store.put(tail, entry(tail.state, b"5", spill, **after))
+        assert await put(store, tail, b"5", spill, **after)
         await store.compact()
         expected = tail.committed
     async with opened(data) as store:
@@ -246,14 +257,6 @@ async def test_a_reader_whose_file_goes_finds_it_in_the_segment(
     monkeypatch.setattr(ChainFiles, "read", late)
     assert await bodies(store, tail) == contents
     assert compacted[0].segments == 1
-
-
-async def test_reading_a_lost_file_ends_with_an_error(store: SqliteStore, data: Path) -> None:
-    tail = await create(store, "a", LARGE)
-    for file in files(data, "bodies"):
-        file.unlink()
-    with pytest.raises(FileNotFoundError):
-        await bodies(store, tail)
 
 
 # Reading while entries move
@@ -353,13 +356,17 @@ async def play(streams: Streams, mode: str, steps: list[tuple[str, int, Any]]) -
     await streams.create("root", Create(content_type=mode))
     for number, (step, which, argument) in enumerate(steps):
         path = paths[which % len(paths)]
-        text = f"{number}".ljust(argument, ".")
-        body = f'["{text}",{number}]' if mode == MODES[0] else text
+        texts = [f"{number}.{i}".ljust(argument, ".") for i in range(number % 3 + 1)]
+        if mode == MODES[0]:
+            texts = [f'["{text}",{number}]' for text in texts]
+        sent = [Append(text.encode(), mode) for text in texts]
         try:
             if step == "append":
-                await streams.append(path, Append(body.encode(), mode))
+                # Appends of one moment share a slot.
+                await asyncio.gather(*(streams.append(path, each) for each in sent))
             elif step == "close":
-                await streams.append(path, Append(body.encode() if argument else b"", mode, True))
+                body = sent[0].body if argument else b""
+                await streams.append(path, Append(body, mode, True))
             elif step == "compact":
                 assert not (await streams.store.compact()).failed
             else:
@@ -372,14 +379,19 @@ async def play(streams: Streams, mode: str, steps: list[tuple[str, int, Any]]) -
     return paths
 
 
-async def seen(streams: Streams, paths: list[str]) -> dict[tuple[str, int], object]:
-    """The data that every reader gets, from every slot of every stream."""
-    found: dict[tuple[str, int], object] = {}
+async def seen(streams: Streams, paths: list[str]) -> dict[tuple[str, int, int], object]:
+    """The data that every reader gets, from every slot of every stream and every append in it."""
+    found: dict[tuple[str, int, int], object] = {}
     for path in paths:
-        tail = (await streams.find(path)).committed.tail
-        for n in range(tail + 1):
-            view = await streams.view(path, n)
-            found[path, n] = (list(view.bodies), view.next_offset, view.up_to_date, view.closed)
+        tail = await streams.find(path)
+        for n in range(tail.committed.tail + 1):
+            slot = await streams.view(path, n, chunk_bytes=1)
+            steps = [length(tail.stream.config.mode, body) for body in slot.bodies[:-1]]
+            for offset in accumulate(steps, initial=slot.start_offset()):
+                view = await streams.view(path, n, offset)
+                found[path, n, offset] = (
+                    list(view.bodies), view.next_offset, view.up_to_date, view.closed,
+                )  # fmt: skip
     return found
 
 
@@ -402,7 +414,7 @@ def same_before_and_after(
     async def check(folder: str) -> None:
         chosen = Settings(
             data=folder, hot_bytes=0, inline_bytes=1024, chunk_bytes=1024,
-            segment_max_messages=messages, segment_max_bytes=2048, index_slots=index_slots,
+            segment_max_messages=messages, segment_max_bytes=2048,
         )  # fmt: skip
         store = SqliteStore(chosen)
         await store.open()
@@ -424,7 +436,8 @@ def same_before_and_after(
         finally:
             await again.close()
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_module, "INDEX_SLOTS", index_slots)
         asyncio.run(check(folder))
 
 
@@ -647,7 +660,7 @@ async def test_a_damaged_segment_is_named_and_not_served(data: Path, harm: str) 
     damaged = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
     file.write_bytes(damaged if harm == "index" else whole[: place + 1])
     async with opened(data) as store:
-        with pytest.raises(BadSegment):
+        with pytest.raises(DamagedData):
             await bodies(store, await find(store, "a"))
         assert (await find(store, "a")).committed.slot == 3
 
@@ -663,25 +676,29 @@ async def test_a_store_that_was_closed_has_its_log_in_the_database(data: Path) -
 # Files of an earlier version
 
 
-def as_version_1(data: Path) -> None:
-    db = sqlite3.connect(data / schema.FILE_NAME)
-    db.executescript("DROP TABLE segments; DROP TABLE identity; PRAGMA user_version = 1;")
-    db.close()
-
-
-async def test_a_file_of_version_1_is_opened_and_gets_what_it_lacks(data: Path) -> None:
-    contents = [b"1", LARGE, b"3", b"4"]
+@pytest.mark.parametrize("version", [1, 2, 3])
+async def test_a_directory_of_an_earlier_version_is_opened_and_gets_what_it_lacks(
+    data: Path, version: int
+) -> None:
+    contents = [b"1", LARGE, b"3", b"4", LARGE]
     async with opened(data) as store:
         tail = await create(store, "a", *contents)
-        assert await store.put(tail, closing(tail.state))
+        await fork(store, "f", tail, LARGE)
+        if version > 1:
+            assert (await store.compact()).segments == 2
         expected = tail.committed
-    as_version_1(data)
+    as_version(data, version)
     async with opened(data) as store:
         tail = await find(store, "a")
         assert tail.committed == expected
-        assert (await store.compact()).segments == 2
+        assert tail.stream.config.epoch == 0
+        assert (await store.compact()).segments == (2 if version == 1 else 0)
         assert await bodies(store, tail) == contents
+        assert await together(store, tail, b"5", b"6") == [5, 6]
+        assert await bodies(store, tail) == [*contents, b"5", b"6"]
+        assert await bodies(store, await find(store, "f")) == [LARGE]
     assert query(data, "PRAGMA user_version") == [(schema.VERSION,)]
+    assert_files_are_named(data)
 
 
 def open_file(data: Path) -> None:
@@ -694,7 +711,7 @@ def test_a_version_1_file_that_cannot_be_changed_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_file(tmp_path)
-    as_version_1(tmp_path)
+    as_version(tmp_path, 1)
     step = f"{schema._SEGMENTS}CREATE TABLE segments (x);"
     monkeypatch.setattr(schema, "_STEPS", {1: step})
     with pytest.raises(UnreadableData):
@@ -713,10 +730,8 @@ async def test_offsets_and_sizes_may_differ(data: Path) -> None:
         tail = await store.create(made, [])
         assert tail is not None
         for number in range(7):
-            state = tail.state
-            await store.put(
-                tail, entry(state, b"1,2,3", offset=state.offset + 3, written_at=NOW + number)
-            )
+            offset = tail.state.offset + 3
+            await append(store, tail, b"1,2,3", offset=offset, written_at=NOW + number)
         await store.compact()
         assert await bodies(store, tail) == [b"1,2,3"] * 7
         for n in range(1, 8):

@@ -13,7 +13,7 @@ from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import NOW
 from tailrace.log.state import Producer
 from tailrace.streams import Streams
-from tests.support.streams import START, Client, Clock, begun, ended, serving
+from tests.support.streams import START, Client, Clock, begun, ended, place, serving
 
 # The idle window
 
@@ -177,7 +177,7 @@ async def test_the_path_of_an_expired_stream_is_free_for_another(
     assert new.new
     assert new.stream.id != old.stream.id
     assert await client.read("a") == b"[1]"
-    assert new.state.next_offset == "0000000000000001_0000000000000001"
+    assert place(new.next_offset) == (1, 1)
 
 
 async def test_concurrent_requests_agree_that_a_stream_expired(
@@ -413,3 +413,13 @@ async def test_an_expired_source_cannot_be_forked(client: Client, clock: Clock) 
     with pytest.raises(StreamNotFound):
         await client.fork("fork", "source")
     assert await client.status("fork") == "missing"
+
+
+async def test_a_waiting_reader_is_told_that_the_stream_has_expired(
+    streams: Streams, client: Client, clock: Clock
+) -> None:
+    await client.create("s", expires_at=clock.now + 50)
+    waiting = await begun(streams.follow(await streams.find("s"), 0, 600))
+    clock.pass_ms(50)
+    with pytest.raises(StreamNotFound):
+        await ended(waiting)

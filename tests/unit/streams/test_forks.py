@@ -17,10 +17,12 @@ from tailrace.errors import (
     StreamNotFound,
     TailraceError,
 )
-from tailrace.log.append import Append
-from tailrace.log.offsets import token
-from tailrace.log.state import Producer
-from tests.support.streams import Client, Clock, begun, ended, serving
+from tailrace.log import json_mode
+from tailrace.log.append import Append, content
+from tailrace.log.content import Mode
+from tailrace.log.offsets import parse, token
+from tailrace.log.state import Config, Producer
+from tests.support.streams import Client, Clock, begun, ended, place, serving
 
 # What a fork reads
 
@@ -30,7 +32,7 @@ async def test_a_fork_has_what_was_before_it_and_its_own(client: Client) -> None
     await client.append("source", b"one ", b"two ", b"three ")
     created = await client.fork("fork", "source", 2)
     assert created.new
-    assert created.state.next_offset == token(2, 8)
+    assert place(created.next_offset) == (2, 8)
     await client.append("fork", b"drei ")
     await client.append("source", b"four ")
     assert await client.read("fork") == b"one two drei "
@@ -39,7 +41,7 @@ async def test_a_fork_has_what_was_before_it_and_its_own(client: Client) -> None
 
 async def test_a_fork_begins_at_the_tail_by_default(client: Client) -> None:
     await client.create("source", b"one ")
-    assert (await client.fork("fork", "source")).state.next_offset == token(1, 4)
+    assert place((await client.fork("fork", "source")).next_offset) == (1, 4)
     await client.append("source", b"two ")
     assert await client.read("fork") == b"one "
 
@@ -47,7 +49,7 @@ async def test_a_fork_begins_at_the_tail_by_default(client: Client) -> None:
 @pytest.mark.parametrize("at", [0, None])
 async def test_a_fork_of_nothing_is_empty(client: Client, at: int | None) -> None:
     await client.create("source")
-    assert (await client.fork("fork", "source", at)).state.next_offset == token(0, 0)
+    assert place((await client.fork("fork", "source", at)).next_offset) == (0, 0)
     await client.append("source", b"x")
     assert await client.read("fork") == b""
     await client.append("fork", b"y")
@@ -75,7 +77,7 @@ async def test_reading_from_the_fork_on_gives_only_its_own(client: Client) -> No
     created = await client.fork("fork", "source")
     await client.append("fork", b"own")
     (view,) = await client.views("fork", created.state.tail)
-    assert view.bodies == [b"own"]
+    assert b"".join(view.bodies) == b"own"
 
 
 async def test_a_read_across_the_boundary_is_one_chunk(client: Client) -> None:
@@ -83,8 +85,8 @@ async def test_a_read_across_the_boundary_is_one_chunk(client: Client) -> None:
     await client.fork("middle", "root", body=b"[2,3]")
     await client.fork("leaf", "middle", body=b"[[4]]")
     (view,) = await client.views("leaf")
-    assert view.bodies == [b"1", b"2,3", b"[4]"]
-    assert view.next_offset == token(3, 4)
+    assert [message for _, message in view.messages()] == [b"1", b"2", b"3", b"[4]"]
+    assert place(view.next_offset) == (3, 4)
     assert await client.read("leaf") == b"[1,2,3,[4]]"
 
 
@@ -135,29 +137,32 @@ async def test_a_fork_reads_in_the_chunks_of_a_plain_stream(
         await client.append("leaf", *contents[7:])
         for n in range(len(contents) + 1):
             plain, leaf = await client.views("plain", n), await client.views("leaf", n)
-            assert [list(view.bodies) for view in leaf] == [list(view.bodies) for view in plain]
-            assert [view[2:] for view in leaf] == [view[2:] for view in plain]
+            for one, other in zip(leaf, plain, strict=True):
+                assert one[1:] == other[1:], "all but the tail is the same"
 
 
 # Sub-offsets
 
 
+@pytest.mark.whole_bodies
 async def test_a_sub_offset_takes_part_of_the_next_append(client: Client) -> None:
     await client.create("source")
     await client.append("source", b"one ", b"hello")
     created = await client.fork("fork", "source", 1, 3)
-    assert created.state.next_offset == token(2, 7)
+    assert place(created.next_offset) == (2, 7)
     assert await client.read("fork") == b"one hel"
     await client.append("fork", b"p!")
     assert await client.read("fork") == b"one help!"
 
 
+@pytest.mark.whole_bodies
 async def test_a_body_follows_the_part(client: Client) -> None:
     await client.create("source", b"hello")
     await client.fork("fork", "source", 0, 3, b"XY")
     assert await client.read("fork") == b"helXY"
 
 
+@pytest.mark.whole_bodies
 async def test_sub_offsets_compose(client: Client) -> None:
     await client.create("0", b"abcdef")
     await client.fork("1", "0", 0, 4)
@@ -176,19 +181,99 @@ async def test_a_sub_offset_inside_of_inherited_data(client: Client) -> None:
     assert await client.read("leaf") == b"one twe!"
 
 
+@pytest.mark.whole_bodies
 async def test_a_sub_offset_counts_messages_in_json(client: Client) -> None:
     await client.create("source", b'[1,[2,"x,y"],{"a":[3]},4]', "application/json")
     created = await client.fork("fork", "source", 0, 3)
-    assert created.state.next_offset == token(1, 3)
+    assert place(created.next_offset) == (1, 3)
     assert await client.read("fork") == b'[1,[2,"x,y"],{"a":[3]}]'
     await client.fork("deeper", "fork", 0, 2)
     assert await client.read("deeper") == b'[1,[2,"x,y"]]'
 
 
+@pytest.mark.whole_bodies
 async def test_a_whole_append_may_be_taken(client: Client) -> None:
     await client.create("source", b"hello")
     assert (await client.fork("fork", "source", 0, 5)).new
     assert await client.read("fork") == b"hello"
+
+
+# Inside of a slot
+
+SHARED = {
+    "text": ("text/plain", [b"one ", b"two ", b"three ", b"four "]),
+    "json": ("application/json", [b"[1,2]", b"[[3]]", b"[4,5,6]", b"7"]),
+}
+
+
+@pytest.mark.parametrize(("content_type", "contents"), SHARED.values(), ids=SHARED.keys())
+async def test_a_fork_begins_at_any_append_of_a_slot(
+    data: Path, clock: Clock, content_type: str, contents: list[bytes]
+) -> None:
+    mode = Config(content_type, 0).mode
+    stored = [content(mode, body)[0] for body in contents]
+    forks: dict[str, tuple[int, list[bytes]]] = {}
+    """How many appends of the source each has, and all of its own."""
+
+    async def check(client: Client) -> None:
+        for path, (number, own) in forks.items():
+            for begin, offset in enumerate(offsets[: number + 1]):
+                (view,) = await client.views(path, offset)
+                assert list(view.bodies) == [*stored[begin:number], *own]
+
+    async with serving(data, clock) as streams:
+        client = Client(streams)
+        offsets = [(await client.create("source", content_type=content_type)).next_offset]
+        shared = await client.together("source", *contents, content_type=content_type)
+        offsets += [each.next_offset for each in shared]
+        assert [place(offset)[0] for offset in offsets] == [0, 0, 0, 0, 1]
+        for number, offset in enumerate(offsets):
+            path = f"fork {number}"
+            created = await client.fork(path, "source", offset)
+            assert place(created.next_offset)[1] == place(offset)[1]
+            assert not (await client.fork(path, "source", offset)).new
+            forks[path] = number, []
+            if number < len(contents):
+                await client.fork(f"{path}, part", "source", offset, 1, contents[0])
+                forks[f"{path}, part"] = number, [first(mode, stored[number]), stored[0]]
+            for earlier in range(number + 1):
+                await client.fork(f"{path}, {earlier}", path, offsets[earlier], body=contents[1])
+                forks[f"{path}, {earlier}"] = earlier, [stored[1]]
+        await streams.delete("source")
+        await check(client)
+    async with serving(data, clock, hot_bytes=0) as streams:
+        await streams.sweep()
+        await check(Client(streams))
+
+
+def first(mode: Mode, body: bytes) -> bytes:
+    """The first message, or byte, of a body."""
+    return json_mode.split(body)[0] if mode is Mode.JSON else body[:1]
+
+
+@pytest.mark.whole_bodies
+async def test_an_offset_that_is_no_boundary_is_rounded_down(client: Client) -> None:
+    await client.create("source")
+    shared = await client.together("source", b"one ", b"two ", b"three ")
+    slot, offset, epoch = parse(shared[0].next_offset)
+    await client.fork("fork", "source", token(slot, offset + 2, epoch), 2)
+    assert await client.read("fork") == b"one tw"
+    await client.fork("whole", "source", token(slot, 99, epoch))
+    assert await client.read("whole") == b"one two three "
+    assert not (await client.fork("whole", "source", token(slot, 99, epoch))).new
+
+
+@pytest.mark.whole_bodies
+async def test_a_sub_offset_counts_from_the_append_at_the_offset(client: Client) -> None:
+    await client.create("source")
+    shared = await client.together("source", b"one ", b"two ")
+    with pytest.raises(ForkOutOfRange, match="4 bytes"):
+        await client.fork("fork", "source", shared[0].next_offset, 5)
+    with pytest.raises(ForkOutOfRange, match="no append"):
+        await client.fork("fork", "source", shared[1].next_offset, 1)
+    await client.append("source", b"three ")
+    await client.fork("fork", "source", shared[1].next_offset, 5)
+    assert await client.read("fork") == b"one two three"
 
 
 # What is not inherited
@@ -200,7 +285,7 @@ async def test_a_fork_does_not_inherit_producers(client: Client) -> None:
         await client.produce("source", "p", 5, seq)
     await client.fork("fork", "source")
     accepted = await client.produce("fork", "p", 0, 0)
-    assert accepted.entry is not None
+    assert accepted.new
     assert await client.read("fork") == b"p.5.0;p.5.1;p.5.2;p.0.0;"
 
 
@@ -208,7 +293,7 @@ async def test_a_fork_does_not_inherit_stream_seq(client: Client) -> None:
     await client.create("source")
     await client.append("source", b"x", seq="9")
     await client.fork("fork", "source")
-    assert (await client.append("fork", b"y", seq="1")).entry is not None
+    assert (await client.append("fork", b"y", seq="1")).new
 
 
 async def test_a_fork_of_a_closed_stream_is_open(client: Client) -> None:
@@ -222,7 +307,7 @@ async def test_a_fork_of_a_closed_stream_is_open(client: Client) -> None:
 async def test_a_fork_of_a_stream_closed_by_a_bare_close(client: Client) -> None:
     await client.create("source", b"one ")
     await client.close("source")
-    assert (await client.fork("fork", "source")).state.next_offset == token(1, 4)
+    assert place((await client.fork("fork", "source")).next_offset) == (1, 4)
     await client.append("fork", b"two")
     assert await client.read("fork") == b"one two"
 
@@ -260,7 +345,7 @@ async def test_an_append_to_the_source_does_not_wake_a_forks_readers(client: Cli
     await asyncio.sleep(0.05)
     assert not reading.done()
     await client.append("fork", b"zwei")
-    assert (await ended(reading)).bodies == [b"zwei"]
+    assert b"".join((await ended(reading)).bodies) == b"zwei"
 
 
 async def test_a_forks_timestamps_never_decrease(client: Client, clock: Clock) -> None:
@@ -333,6 +418,7 @@ async def test_a_fork_over_another_stream(client: Client) -> None:
     assert await client.read("taken") == b"y"
 
 
+@pytest.mark.whole_bodies
 async def test_the_same_fork_again(client: Client) -> None:
     await client.create("source", b"one", ttl=60)
     await client.fork("fork", "source", 0, 2, b"body")
@@ -533,7 +619,7 @@ async def forks_are_copies(data: Path, clock: Clock, seed: int) -> None:
         n = chance.randint(0, len(bodies))
         assert await client.read(path, n) == b"".join(bodies[n:])
         tail = await client.streams.access(path)
-        assert tail.committed.next_offset == token(len(bodies), sum(map(len, bodies)))
+        assert place(tail.committed.next_offset(0)) == (len(bodies), sum(map(len, bodies)))
 
     for _ in range(3):
         async with serving(data, clock, **settings) as streams:

@@ -109,7 +109,7 @@ async def test_the_search_finds_new_slots_in_few_reads(streams: Streams, clock: 
 
 
 async def test_the_search_skips_slots_that_retention_removed(tmp_path: Path, clock: Clock) -> None:
-    settings = {"segment_max_messages": 10, "retention": "**=20B"}
+    settings: dict[str, Any] = {"segment_max_messages": 10, "retention": "**=20B"}
     async with serving(tmp_path, clock, **settings) as streams:
         await fill(streams, clock, "a", [1] * 50)
         store: Any = streams.store

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import sqlite3
 import threading
 from pathlib import Path
@@ -13,6 +14,7 @@ from tailrace.errors import (
     ContentTypeConflict,
     EmptyBatch,
     InvalidJson,
+    OffsetMismatch,
     ProducerFenced,
     ProducerGap,
     SequenceConflict,
@@ -26,12 +28,12 @@ from tailrace.limits import JSON_EVENT_LOOP_BYTES, PRODUCER_STATE_BYTES
 from tailrace.log import json_mode
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
-from tailrace.log.offsets import START, token
+from tailrace.log.offsets import epoch_of, parse, token
 from tailrace.log.state import Producer
 from tailrace.store.base import Tail
 from tailrace.store.sqlite import queries
-from tailrace.streams import Streams
-from tests.support.streams import Client, Clock, begun, ended, serving
+from tailrace.streams import Appended, Streams
+from tests.support.streams import Client, Clock, begun, ended, place, serving
 
 # Creating
 
@@ -39,14 +41,15 @@ from tests.support.streams import Client, Clock, begun, ended, serving
 async def test_a_new_stream(client: Client) -> None:
     created = await client.create("a")
     assert created.new
-    assert created.state.next_offset == START
+    assert created.next_offset == token(0, 0, created.stream.config.epoch)
+    assert created.stream.config.epoch == epoch_of(created.stream.id)
     assert created.stream.config.content_type == "text/plain"
     assert await client.read("a") == b""
 
 
 async def test_a_new_stream_with_a_body(client: Client) -> None:
     created = await client.create("a", b"hello")
-    assert created.state.next_offset == token(1, 5)
+    assert place(created.next_offset) == (1, 5)
     assert await client.read("a") == b"hello"
 
 
@@ -56,7 +59,7 @@ async def test_the_same_stream_again(client: Client) -> None:
     again = await client.create("a", b"ignored")
     assert not again.new
     assert again.stream == first.stream
-    assert again.state.next_offset == token(2, 11)
+    assert place(again.next_offset) == (2, 11)
     assert await client.read("a") == b"hello world"
 
 
@@ -95,7 +98,7 @@ async def test_a_json_stream_is_created_only_with_json(client: Client, body: byt
 
 @pytest.mark.parametrize("body", [b"", b"[]"])
 async def test_a_json_stream_may_begin_empty(client: Client, body: bytes) -> None:
-    assert (await client.create("a", body, "application/json")).state.next_offset == START
+    assert place((await client.create("a", body, "application/json")).next_offset) == (0, 0)
     assert await client.read("a") == b"[]"
 
 
@@ -106,7 +109,7 @@ async def test_one_of_many_concurrent_creations_creates_the_stream(client: Clien
     (winner,) = (n for n, each in enumerate(created) if each.new)
     assert await client.read("a") == b"%d" % winner
     for each in created:
-        assert each.state.next_offset == token(1, len(b"%d" % winner))
+        assert place(each.next_offset) == (1, len(b"%d" % winner))
 
 
 async def test_concurrent_creations_of_different_streams_conflict(client: Client) -> None:
@@ -127,11 +130,66 @@ async def test_parallel_appends_all_succeed(client: Client) -> None:
     await client.create("a")
     bodies = [b"<%d>" % n for n in range(64)]
     accepted = await asyncio.gather(*(client.append("a", body) for body in bodies))
-    offsets = [each.state.next_offset for each in accepted]
+    offsets = [each.next_offset for each in accepted]
     assert len(set(offsets)) == 64
     in_order = [body for _, body in sorted(zip(offsets, bodies, strict=True))]
+    for n, offset in enumerate(sorted(offsets), 1):
+        view = await client.streams.read("a", parse(offset))
+        assert b"".join(view.bodies) == b"".join(in_order[n:])
     assert await client.read("a") == b"".join(in_order)
-    assert max(offsets) == token(64, sum(map(len, bodies)))
+    assert max(offsets) == view.next_offset
+
+
+async def test_refused_appends_do_not_disturb_those_they_came_with(client: Client) -> None:
+    await client.create("a", b"[0]", "application/json")
+    end = parse((await client.append("a", b"1", content_type="application/json")).next_offset)
+    p = Producer("p", 0, 0)
+    requests: list[tuple[dict[str, Any], type[TailraceError] | bool]] = [
+        ({"body": b"2", "producer": p}, True),
+        ({"body": b"{"}, InvalidJson),
+        ({"body": b"2", "producer": p}, False),
+        ({"body": b"[3,4]", "seq": "5"}, True),
+        ({"body": b"[]"}, EmptyBatch),
+        ({"body": b"x", "content_type": "text/plain"}, ContentTypeConflict),
+        ({"body": b"x", "producer": p._replace(seq=2)}, ProducerGap),
+        ({"body": b"5", "seq": "4"}, SequenceConflict),
+        ({"body": b"5", "expected": end}, OffsetMismatch),
+        ({"body": b"5", "producer": p._replace(seq=1)}, True),
+        ({"body": b"6"}, True),
+    ]
+    results = await asyncio.gather(
+        *(
+            client.streams.append("a", Append(**{"content_type": "application/json", **fields}))
+            for fields, _ in requests
+        ),
+        return_exceptions=True,
+    )
+    told = [each.new if isinstance(each, Appended) else type(each) for each in results]
+    assert told == [outcome for _, outcome in requests]
+    assert await client.read("a") == b"[0,1,2,3,4,5,6]"
+
+
+async def test_every_answer_says_where_its_reader_goes_on(client: Client) -> None:
+    """Also one that was concluded from appends which others followed in the same moment."""
+    start = (await client.create("a")).next_offset
+
+    async def answer(number: int) -> str:
+        request = Append(b"%d;" % number, "text/plain")
+        match number % 3:
+            case 1:
+                request = request._replace(producer=Producer("p", 0, 0))
+            case 2:
+                request = request._replace(expected=parse(start))
+        try:
+            return (await client.streams.append("a", request)).next_offset
+        except OffsetMismatch as error:
+            return error.next_offset
+
+    answers = await asyncio.gather(*map(answer, range(30)))
+    whole = await client.read("a")
+    assert whole.count(b";") == 11
+    for offset in [start, *answers]:
+        assert await client.read("a", offset) == whole[place(offset)[1] :]
 
 
 async def test_parallel_appends_to_many_streams(client: Client) -> None:
@@ -159,7 +217,7 @@ async def test_an_append_that_is_refused_changes_nothing(client: Client) -> None
     accepted = await client.append(
         "a", b"2", content_type="application/json", producer=producer, seq="1"
     )
-    assert accepted.state.next_offset == token(2, 2)
+    assert place(accepted.next_offset) == (2, 2)
     assert await client.read("a") == b"[1,2]"
 
 
@@ -183,7 +241,7 @@ async def test_nothing_is_accepted_after_a_close(client: Client) -> None:
     assert all(isinstance(each, StreamClosed) for each in refused)
     views = await client.views("a")
     assert views[-1].closed
-    assert len(views[-1].bodies) == len(accepted) - 1
+    assert b"".join(views[-1].bodies).count(b";") == len(accepted) - 1
     end = views[-1].next_offset
     assert all(isinstance(each, StreamClosed) and each.next_offset == end for each in refused)
 
@@ -191,14 +249,15 @@ async def test_nothing_is_accepted_after_a_close(client: Client) -> None:
 async def test_closing_twice_is_closing(client: Client) -> None:
     await client.create("a", b"x")
     first, second = await client.close("a"), await client.close("a")
-    assert first.state.next_offset == second.state.next_offset == token(1, 1)
-    assert second.entry is None
+    assert first.next_offset == second.next_offset
+    assert place(second.next_offset) == (1, 1)
+    assert (first.new, second.new) == (True, False)
 
 
 async def test_an_append_that_closes(client: Client) -> None:
     await client.create("a", b"x")
     accepted = await client.append("a", b"last", close=True)
-    assert accepted.state.closed
+    assert accepted.closed
     assert await client.read("a") == b"xlast"
     with pytest.raises(StreamClosed):
         await client.append("a", b"more")
@@ -209,7 +268,8 @@ async def test_the_clock_going_back_does_not_turn_time_around(client: Client, cl
     times = []
     for step in (5_000, -9_000, 1, 20_000, -1):
         clock.pass_ms(step)
-        times.append((await client.append("a", b"x")).state.written_at)
+        await client.append("a", b"x")
+        times.append((await client.streams.find("a")).committed.written_at)
     assert times == sorted(times)
 
 
@@ -219,9 +279,9 @@ async def test_the_clock_going_back_does_not_turn_time_around(client: Client, cl
 async def test_a_batch_delivered_many_times_at_once_is_accepted_once(client: Client) -> None:
     await client.create("a")
     accepted = await asyncio.gather(*(client.produce("a", "p", 0, 0) for _ in range(20)))
-    assert [each.entry is not None for each in accepted].count(True) == 1
+    assert [each.new for each in accepted].count(True) == 1
     assert {each.producer_seq for each in accepted} == {0}
-    assert {each.state.next_offset for each in accepted} == {token(1, 6)}
+    assert {place(each.next_offset) for each in accepted} == {(1, 6)}
     assert await client.read("a") == b"p.0.0;"
 
 
@@ -230,14 +290,14 @@ async def test_a_retry_gets_the_highest_accepted(client: Client) -> None:
     for seq in range(5):
         await client.produce("a", "p", 0, seq)
     retry = await client.produce("a", "p", 0, 2)
-    assert retry.entry is None
+    assert not retry.new
     assert retry.producer_seq == 4
 
 
 async def test_a_pipelined_producer_in_order(client: Client) -> None:
     await client.create("a")
     accepted = await asyncio.gather(*(client.produce("a", "p", 0, seq) for seq in range(30)))
-    assert all(each.entry is not None for each in accepted)
+    assert all(each.new for each in accepted)
     assert await client.read("a") == b"".join(b"p.0.%d;" % seq for seq in range(30))
 
 
@@ -262,15 +322,15 @@ async def test_more_producers_than_a_state_holds_are_all_known(data: Path, clock
             await asyncio.gather(*(client.produce("a", name, 0, seq) for name in names))
         assert (await streams.find("a")).state.spilled > 1
         for name in (names[0], names[-1]):
-            assert (await client.produce("a", name, 0, 1)).entry is None
+            assert not (await client.produce("a", name, 0, 1)).new
             with pytest.raises(ProducerGap):
                 await client.produce("a", name, 0, 3)
     async with serving(data, clock) as streams:
         client = Client(streams)
         retries = await asyncio.gather(*(client.produce("a", name, 0, 1) for name in names))
-        assert [each.entry for each in retries] == [None] * MANY
+        assert [each.new for each in retries] == [False] * MANY
         accepted = await asyncio.gather(*(client.produce("a", name, 0, 2) for name in names))
-        assert all(each.entry is not None for each in accepted)
+        assert all(each.new for each in accepted)
         assert len((await client.read("a")).split(b";")) == 3 * MANY + 1
 
 
@@ -303,10 +363,10 @@ async def test_a_lookup_that_a_spill_overtook_is_not_believed(
     monkeypatch.setattr(client.streams.store, "producer", slowly)
     late = await begun(client.produce("a", "p", 0, 1, b"<p1>"))
     await looked_up.wait()
-    assert (await client.produce("a", "p", 0, 1, b"<p1>")).entry is not None
+    assert (await client.produce("a", "p", 0, 1, b"<p1>")).new
     await spill_all()
     go_on.set()
-    assert (await ended(late)).entry is None
+    assert not (await ended(late)).new
     assert (await client.read("a")).count(b"<p1>") == 1
 
 
@@ -346,8 +406,8 @@ async def test_a_duplicate_is_answered_after_the_original_is_committed(
         assert not original.done()
     finally:
         commits.free.set()
-    assert (await ended(original)).entry is not None
-    assert (await ended(retry)).entry is None
+    assert (await ended(original)).new
+    assert not (await ended(retry)).new
 
 
 async def test_a_rejection_waits_until_its_reason_is_committed(
@@ -367,6 +427,25 @@ async def test_a_rejection_waits_until_its_reason_is_committed(
     assert not (await ended(again)).new
 
 
+async def test_a_retry_waits_for_the_commit_that_spills_its_producer(
+    client: Client, commits: Commits
+) -> None:
+    await client.create("a")
+    await client.produce("a", "p", 0, 0)
+    tail = await client.streams.find("a")
+    commits.free.clear()
+    try:
+        fillers: list[asyncio.Task[Appended]] = []
+        while "p" in tail.state.producers:
+            name = f"filler {len(fillers)}" + "." * 200
+            fillers.append(await begun(client.produce("a", name, 0, 0), 0))
+        retry = await begun(client.produce("a", "p", 0, 0), 0.05)
+    finally:
+        commits.free.set()
+    assert not (await ended(retry)).new
+    assert all([(await ended(filler)).new for filler in fillers])
+
+
 async def test_when_the_original_fails_its_duplicate_fails_and_a_retry_is_accepted(
     client: Client, commits: Commits
 ) -> None:
@@ -381,8 +460,8 @@ async def test_when_the_original_fails_its_duplicate_fails_and_a_retry_is_accept
     results = await asyncio.gather(*deliveries, refused, return_exceptions=True)
     assert {type(each) for each in results} == {StoreUnavailable}
     commits.failing = False
-    assert (await client.produce("a", "p", 0, 0)).entry is not None
-    assert (await client.produce("a", "p", 0, 1)).entry is not None
+    assert (await client.produce("a", "p", 0, 0)).new
+    assert (await client.produce("a", "p", 0, 1)).new
     assert await client.read("a") == b"p.0.0;p.0.1;"
 
 
@@ -398,7 +477,7 @@ async def test_readers_see_only_what_is_committed(client: Client, commits: Commi
     finally:
         commits.free.set()
     await ended(appending)
-    assert (await ended(reading)).bodies == [b"unseen"]
+    assert b"".join((await ended(reading)).bodies) == b"unseen"
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -429,7 +508,7 @@ async def test_failing_commits_never_lose_or_double_an_acknowledged_batch(
     for n in range(6):
         mine = [each for each in stored if each.startswith(f"p{n}.")]
         assert mine == [f"p{n}.0.{seq}" for seq in range(15)]
-    assert (await client.streams.find("a")).committed.slot == 90
+    assert len(stored) == 90
 
 
 # Deleting and creating again
@@ -455,7 +534,7 @@ async def test_a_path_created_again_starts_clean(client: Client) -> None:
     accepted = await client.append(
         "a", b"2", content_type="application/json", seq="a", producer=Producer("p", 0, 0)
     )
-    assert accepted.state.next_offset == token(2, 2)
+    assert place(accepted.next_offset) == (2, 2)
     assert await client.read("a") == b"[1,2]"
 
 
@@ -491,8 +570,8 @@ async def test_appends_deletions_and_creations_at_once(client: Client, seed: int
             accepted = await client.append("a", b"%d;" % n)
         except StreamNotFound:
             return
-        assert accepted.entry is not None
-        acknowledged.setdefault(accepted.entry.slot, []).append(b"%d;" % n)
+        assert accepted.new
+        acknowledged.setdefault(accepted.offset, []).append(b"%d;" % n)
 
     async def replace() -> None:
         for _ in range(4):
@@ -503,9 +582,11 @@ async def test_appends_deletions_and_creations_at_once(client: Client, seed: int
     await client.create("a")
     await asyncio.gather(replace(), *(append(n) for n in range(60)))
     (view,) = await client.views("a")
-    for n, body in enumerate(view.bodies):
-        assert body in acknowledged[n]
-    assert view.next_offset == token(len(view.bodies), sum(map(len, view.bodies)))
+    end = 0
+    for body in re.findall(rb"[0-9]+;", b"".join(view.bodies)):
+        end += len(body)
+        assert body in acknowledged[end]
+    assert view.offset == end
 
 
 async def test_deleting_at_once_is_done_once(client: Client) -> None:
@@ -530,7 +611,7 @@ async def test_everything_is_there_after_a_restart(data: Path, clock: Clock) -> 
     async with serving(data, clock) as streams:
         client = Client(streams)
         assert await client.read("a") == b"one two three "
-        assert (await client.produce("a", "p", 1, 0)).entry is None
+        assert not (await client.produce("a", "p", 1, 0)).new
         with pytest.raises(SequenceConflict):
             await client.append("a", b"x", seq="5")
         with pytest.raises(StreamClosed):
@@ -545,8 +626,8 @@ async def test_a_retry_of_the_close_is_known_after_a_restart(data: Path, clock: 
         await streams.append("a", last)
     async with serving(data, clock) as streams:
         again = await streams.append("a", last)
-        assert again.entry is None
-        assert again.state.closed
+        assert not again.new
+        assert again.closed
         assert await Client(streams).read("a") == b"last"
 
 
@@ -604,8 +685,9 @@ async def test_large_json_is_checked_by_the_helper(streams: Streams) -> None:
     created = await streams.create("a", Create(LARGE, "application/json"))
     assert created.state.offset == 2
     accepted = await streams.append("a", Append(LARGE, "application/json"))
-    assert accepted.state.offset == 4
-    assert (await streams.view("a", 0)).bodies == [LARGE[1:-1], LARGE[1:-1]]
+    assert accepted.offset == 4
+    messages = [message for _, message in (await streams.view("a", 0)).messages()]
+    assert messages == [LARGE[1:-3], b"2"] * 2
     await streams.append("a", Append(b"1", "application/json"))
     await streams.create("text", Create(LARGE, "text/plain"))
     await streams.append("text", Append(LARGE, "text/plain"))

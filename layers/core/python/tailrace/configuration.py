@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tailrace.auth.credentials import check_parameter
-from tailrace.auth.hosts import check_hosts
 from tailrace.auth.jwks import check_source
-from tailrace.auth.origins import check_origins
-from tailrace.auth.proxies import check_proxies
+from tailrace.auth.origins import Origins, check_hosts
+from tailrace.auth.proxies import Proxies
 from tailrace.log.quota import Quota
 from tailrace.log.retention import Retention
 from tailrace.settings import Settings
@@ -23,8 +22,8 @@ CHECKS: Final[Mapping[str, Callable[[str], object]]] = {
     "jwks": check_source,
     "jwt_param": check_parameter,
     "allowed_hosts": check_hosts,
-    "trusted_proxies": check_proxies,
-    "allowed_origins": check_origins,
+    "trusted_proxies": Proxies,
+    "allowed_origins": Origins,
 }
 """For each setting, a function that raises `BadSetting` for an invalid value."""
 

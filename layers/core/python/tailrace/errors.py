@@ -43,6 +43,17 @@ class OutcomeUnknown(StoreUnavailable):
     code = "OUTCOME_UNKNOWN"
 
 
+class DamagedData(TailraceError):
+    """Stored data is missing, or is not what was written; it is never served."""
+
+    code = "DAMAGED_DATA"
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{why}; it is not served, but a backup may have it")
+        self.name = name
+        """That of the file or object."""
+
+
 class CheckUnavailable(TailraceError):
     """The process that checks large JSON bodies failed; nothing was written."""
 
@@ -242,6 +253,16 @@ class OffsetTrimmed(TailraceError):
         """The offset of the first slot that is retained."""
 
 
+class StaleOffset(TailraceError):
+    """No stream at this path can have given the offset, as it is now; a reader has to start again:
+    what it has read is of another stream, or of one that was restored to an earlier time."""
+
+    code = "STALE_OFFSET"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}; drop what was read of it, and start again at offset=-1")
+
+
 class StreamConflict(TailraceError):
     """A PUT does not match the stream that exists at the path."""
 
@@ -260,6 +281,16 @@ class StreamClosed(TailraceError):
 
     def __init__(self, next_offset: str) -> None:
         super().__init__("the stream is closed and accepts no more appends")
+        self.next_offset = next_offset
+
+
+class OffsetMismatch(TailraceError):
+    """The stream does not end where `If-Match` of an append says."""
+
+    code = "OFFSET_MISMATCH"
+
+    def __init__(self, next_offset: str) -> None:
+        super().__init__(f"the stream ends at {next_offset}, not where If-Match says")
         self.next_offset = next_offset
 
 

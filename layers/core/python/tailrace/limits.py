@@ -51,6 +51,22 @@ JSON_CHECKER_IDLE_SECONDS: Final = 60
 JSON_SPLIT_BYTES: Final = 16 << 10
 """Stored JSON that is split into messages per step of the event loop: 8,000 messages at worst."""
 
+SLOT_APPENDS: Final = 64
+"""Appends that share a slot: more save little, and the index of a segment names each of them."""
+
+SLOT_BYTES: Final = 64 << 10
+"""Bytes of the appends that share a slot: a chunk is longer than its size by at most one slot."""
+
+RIVAL_SLOT_BYTES: Final = 900
+"""The same while other processes write to the stream: an attempt, which may be lost to them, then
+costs one write unit, with the keys of the item and a state without producers."""
+
+QUEUED_APPENDS: Final = 4096
+"""Appends of one process that wait for one stream on DynamoDB; more get 429."""
+
+QUEUED_BYTES: Final = 64 << 20
+"""Bytes of these appends: two of the largest bodies."""
+
 FORK_DEPTH: Final = 256
 """Longest chain of forks of forks: a read may have to look at each of them."""
 
@@ -78,6 +94,10 @@ LINGER_BYTES: Final = 64 << 20
 RESPONSE_STALL_SECONDS: Final = 30
 """How long a client may read nothing of its response: the rest is held in memory."""
 
+SSE_KEEP_ALIVE_SECONDS: Final = 10
+"""Silence after which an SSE response gets a comment: proxies end quiet connections after 30 s or
+more."""
+
 BURST_SECONDS: Final = 2
 """Seconds' worth of operations that a client may send at once: those queued while it was
 offline."""
@@ -87,6 +107,24 @@ RATE_LIMITED_CLIENTS: Final = 10_000
 
 LIVE_RETRY_SECONDS: Final = 5
 """Retry-After for a client with too many live reads: one of them may have ended by then."""
+
+READ_STREAMS: Final = 20
+"""Streams that one request for many may name: each is read, and followed, by itself."""
+
+READ_MATCHES: Final = 200
+"""Streams that the patterns of one request may match."""
+
+READ_SEARCH_SECONDS: Final = 5
+"""Interval at which streams that match a pattern are looked for: that lists all with its prefix."""
+
+MISSING_WAITS_PER_CLIENT: Final = 100
+"""Reads of one client that wait for streams that do not exist: the rooms of a page and its tabs."""
+
+MISSING_WAITS: Final = 10_000
+"""The same of all clients: a stranger can name any number of streams."""
+
+MISSING_POLL_SECONDS: Final = 1
+"""Interval at which a stream that another process may create is looked up."""
 
 CLOSED_POLL_REQUESTS: Final = 30
 """Long-polls at the end of one closed stream in CLOSED_POLL_SECONDS: the first reports its end."""
@@ -112,11 +150,18 @@ LIST_PAGE_STREAMS: Final = 1000
 CURSOR_DIGITS: Final = 18
 """Longest cursor that is parsed as a number: this server creates no longer one."""
 
+HISTORY_CACHE_SECONDS: Final = 24 * 3600
+"""How long caches may keep a chunk of history: it never changes, and a deletion purges the edge."""
+
+COMPRESS_BYTES: Final = 1024
+"""Smallest body that is compressed: a smaller one fits into one packet anyway."""
+
 TAIL_CACHE_SECONDS: Final = 60
 """How long a writer may use a remembered tail: far less than trimmed slots are kept."""
 
-APPEND_LOCK_SECONDS: Final = 10
-"""How long an append waits for others of its process on the same stream: clients wait no longer."""
+POLL_MILLISECONDS: Final = 50
+"""Shortest pause between two polls for a waiting reader, right after activity: an entry may be that
+late."""
 
 NAME_SHARDS: Final = 16
 """Partitions of names: each takes 1,000 writes a second, and a listing queries all."""
@@ -131,11 +176,19 @@ then."""
 ORPHAN_FILE_SECONDS: Final = 24 * 3600
 """How long a file that the database does not name is kept: a wrong restore is noticed by then."""
 
+DAMAGED_OBJECTS: Final = 1000
+"""Damaged files or objects that are logged by name, and counted: of more, one cause is likely."""
+
 SWEEP_ITEMS: Final = 1000
 """Maximum number of items of one kind and partition per sweep: the next sweep continues."""
 
-SEGMENT_SLOTS: Final = 1 << 16
-"""Maximum number of slots of a segment: its index is read, and cached, as a whole."""
+SEGMENT_SLOTS: Final = 1 << 14
+"""Maximum number of slots of a segment, with a million appends: its index is read, and cached, as
+a whole."""
+
+INDEX_SLOTS: Final = 1_000_000
+"""Appends whose position in segments is kept in memory, and blocks of 16 KiB whose checksum is: 24
+MB, little beside the entries themselves."""
 
 MERGE_SEGMENTS: Final = 8
 """Neighbors of one level that are merged into one segment of the next: each level rewrites an entry
@@ -152,6 +205,10 @@ AWS_CONNECT_SECONDS: Final = 2
 
 AWS_CALL_ATTEMPTS: Final = 4
 """Attempts per call to AWS unless AWS_MAX_ATTEMPTS is set: clients would not wait for more."""
+
+AWS_CONNECTIONS: Final = 64
+"""Connections to one AWS service, and so concurrent calls: at 5 ms each they are 12,800 calls a
+second."""
 
 EVENT_STEP_BYTES: Final = 256 << 10
 """Data that is encoded as events per step of the event loop: newlines become seven times as
@@ -173,6 +230,24 @@ again."""
 CABLE_STALL_SECONDS: Final = 30
 """How long a cable client may read nothing before it is disconnected: the rest is held in
 memory."""
+
+CABLE_PONG_SECONDS: Final = 20
+"""How long a cable client may be silent before it is pinged, and then until it answers."""
+
+CABLE_CLOSING_SECONDS: Final = 10
+"""How long a cable client may take to confirm that its connection is closed."""
+
+CABLE_CALL_ANSWER_BYTES: Final = 1 << 20
+"""Largest answer of the application: each of its frames goes to one client."""
+
+CABLE_CALL_WAIT_SECONDS: Final = 10
+"""How long a call of the application waits for others to end: its client waits, too."""
+
+CABLE_CALL_RETRY_SECONDS: Final = 3
+"""Pauses, in sum, after which a call whose connection fails is not repeated any more."""
+
+CABLE_DISCONNECT_CALLS: Final = 4096
+"""Clients that have gone and of which the application is still to be told."""
 
 BROADCAST_BYTES: Final = 1 << 20
 """Largest body of a broadcast: it is parsed on the event loop in one step."""
@@ -206,8 +281,9 @@ again."""
 CABLE_PRESENCE_BYTES: Final = 512 << 10
 """Ids and infos of all members of one presence list: a client gets the list in one message."""
 
-CABLE_HISTORY_REQUEST_SECONDS: Final = 10
-"""How long a resumed client may take to request its missed messages: new ones are held back."""
+CABLE_HISTORY_REQUEST_SECONDS: Final = 2
+"""How long a resumed client that asked for history before may take to ask again: new messages are
+held back."""
 
 CABLE_CLOSE_SECONDS: Final = 2
 """How long a cable client may take to receive the disconnect message of a server that stops."""
@@ -256,6 +332,12 @@ loop."""
 
 AVISO_EVENT_BYTES: Final = 1280 << 10
 """Largest entry that is read as a notification: the largest body may become that large."""
+
+AVISO_NAME_BYTES: Final = 255
+"""Longest name of an event type without a schema: it is part of a stream's path."""
+
+AVISO_OPEN_FIELDS: Final = 256
+"""Maximum number of fields in an identifier without a schema: each is parsed on the event loop."""
 
 AVISO_KEY_BYTES: Final = 256
 """Longest Idempotency-Key: it is stored with its notification."""

@@ -18,6 +18,7 @@ from tailrace.errors import BadSetting
 PREFIX = "TAILRACE_"
 
 _ROUTE: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
+_URL: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~-]+)*/?")
 _SWITCH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -54,6 +55,12 @@ def check_route(path: str) -> None:
         raise BadSetting(f"must be empty or a path such as /cable, not {path!r}")
 
 
+def check_url(url: str) -> None:
+    """Raise BadSetting unless the text is empty or the URL of an application."""
+    if url and not _URL.fullmatch(url):
+        raise BadSetting("must be empty or a URL such as http://127.0.0.1:3000/_anycable")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
     """The HTTP server."""
@@ -64,6 +71,12 @@ class ServerSettings:
         "",
         "Base URL at which clients reach the server, used for `Location`; empty: taken from "
         "`Host`.",
+    )
+    ds_path: str = setting(
+        "/ds",
+        "Second path below which streams are served, as AnyCable's clients expect it: a stream "
+        "that does not exist yet reads as empty there; empty: disabled.",
+        check=check_route,
     )
     long_poll_timeout: float = setting(
         25.0,
@@ -78,25 +91,12 @@ class ServerSettings:
         least=0.1,
         most=3600,
     )
-    sse_keep_alive: float = setting(
-        15.0,
-        "How long an SSE response may be silent before a comment is sent to keep it alive, in "
-        "seconds.",
-        least=0.1,
-        most=3600,
-    )
     chunk_bytes: int = setting(
         1 << 20,
         "Chunk size: a catch-up response ends after the first entry that passes a multiple of "
         "it, in bytes.",
         least=1024,
         most=1 << 30,
-    )
-    cold_max_age: int = setting(
-        86_400,
-        "How long caches may keep a chunk of history, in seconds; values below 60 count as 60.",
-        least=0,
-        most=31_536_000,
     )
     max_body_bytes: int = setting(
         32 << 20, "Largest request body, in bytes; a larger one gets 413.", least=1024, most=1 << 30
@@ -122,9 +122,6 @@ class ServerSettings:
     streams_per_prefix: str = setting(
         "",
         "Maximum number of streams below a prefix, as rules such as users/*/=100; chat/=5000.",
-    )
-    compress_bytes: int = setting(
-        1024, "Smallest response body to compress, in bytes; 0 turns compression off.", least=0
     )
     shutdown_grace: float = setting(
         5.0,
@@ -163,24 +160,6 @@ class StoreSettings:
     create_table: bool = setting(
         False,
         "Create the table and the bucket if they are missing; always done on a local endpoint.",
-    )
-    check_table: bool = setting(
-        True,
-        "Check at startup that the table exists and was created for Tailrace.",
-        serve=False,
-    )
-    connections: int = setting(
-        64,
-        "Maximum number of connections to DynamoDB, and so of concurrent calls.",
-        least=1,
-        most=4096,
-    )
-    poll_fastest: float = setting(
-        0.05,
-        "Interval at which DynamoDB is polled for a waiting reader right after activity, in "
-        "seconds.",
-        least=0.005,
-        most=60,
     )
     poll_slowest: float = setting(
         0.5,
@@ -248,11 +227,6 @@ class SegmentSettings:
     retention: str = setting(
         "",
         "What streams retain, as rules such as logs/*=7d,1GB; **=90d. Empty: everything, forever.",
-    )
-    index_slots: int = setting(
-        1_000_000,
-        "Number of entries whose position in segments is kept in memory, at 24 bytes each.",
-        least=0,
     )
 
 
@@ -340,6 +314,12 @@ class AuthSettings:
     broadcast_key: str = setting(
         "", "Key for POST /_broadcast; empty: derived from TAILRACE_SECRET.", secret=True
     )
+    api_secret: str = setting(
+        "",
+        "Key for the REST API of AnyCable; empty: derived from TAILRACE_SECRET. Without either, the"
+        " API is disabled.",
+        secret=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,6 +334,11 @@ class CableSettings:
         "Path to which applications post broadcasts; empty: disabled.",
         check=check_route,
     )
+    api_path: str = setting(
+        "/api",
+        "Path below which the REST API of AnyCable is; empty: disabled.",
+        check=check_route,
+    )
     events_path: str = setting(
         "",
         "Path that serves cable messages as server-sent events, such as /events; empty: disabled.",
@@ -365,6 +350,30 @@ class CableSettings:
         "reconnects. 0: unlimited.",
         least=0,
         most=3600,
+    )
+    rpc_url: str = setting(
+        "",
+        "URL of an application that serves its channels by AnyCable's RPC over HTTP, such as"
+        " http://127.0.0.1:3000/_anycable; empty: none.",
+        check=check_url,
+    )
+    http_rpc_secret: str = setting(
+        "", "Key sent to that application; empty: derived from TAILRACE_SECRET.", secret=True
+    )
+    rpc_concurrency: int = setting(
+        28,
+        "Number of calls of that application at the same time: fewer than it has threads.",
+        least=1,
+        most=10_000,
+    )
+    rpc_request_timeout: float = setting(
+        3.0,
+        "How long that application may take to answer a call, in seconds.",
+        least=0.01,
+        most=60,
+    )
+    rpc_headers: str = setting(
+        "cookie", "Headers of a client's handshake that are passed on to that application."
     )
     turbo_streams: bool = setting(
         False, "Accept Turbo's signed stream names on Turbo::StreamsChannel."

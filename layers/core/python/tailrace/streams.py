@@ -10,7 +10,7 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 from tailrace.clock import Clock, system_clock
@@ -18,6 +18,7 @@ from tailrace.errors import (
     InvalidJson,
     OffsetTrimmed,
     SlotTrimmed,
+    StaleOffset,
     StoreUnavailable,
     StreamConflict,
     StreamGone,
@@ -26,29 +27,31 @@ from tailrace.errors import (
 )
 from tailrace.limits import JSON_EVENT_LOOP_BYTES
 from tailrace.log.append import Accepted, Append, decide
-from tailrace.log.content import Mode, length, mode
+from tailrace.log.content import Mode, drop, length, mode
 from tailrace.log.create import (
     Create,
+    ForkFrom,
     ForkPoint,
     first_entries,
     fork_config,
     fork_lineage,
+    fork_point,
     fork_slot,
     new_config,
     require_same,
 )
 from tailrace.log.expiry import expired, renewal_slack
-from tailrace.log.json_mode import Flat
-from tailrace.log.offsets import BEGINNING, token
+from tailrace.log.json_mode import Flat, split
+from tailrace.log.offsets import BEGINNING, Position, epoch_of, token
 from tailrace.log.state import Config, Entry, Listed, SlotInfo, State, Stream
 from tailrace.settings import Settings
 from tailrace.store.base import Store, Tail
 
 ATTEMPTS = 256
-"""Races that a request may lose before it gives up; with back-off, for longer than clients wait."""
+"""Races that a request may lose before it gives up; stores see to it that none loses as many."""
 
 BRIEFEST_WAIT = 0.05
-"""Seconds between the renewals of a very short TTL while a reader waits on the stream."""
+"""Seconds after which a reader that waits looks again at a stream that is about to expire."""
 
 
 class Created(NamedTuple):
@@ -56,22 +59,65 @@ class Created(NamedTuple):
     state: State
     new: bool
 
+    @property
+    def next_offset(self) -> str:
+        return self.state.next_offset(self.stream.config.epoch)
+
+
+class Appended(NamedTuple):
+    """An append that is committed, or was before."""
+
+    slot: int
+    """The slot to read next after it."""
+    offset: int
+    next_offset: str
+    closed: bool
+    new: bool
+    """False if an earlier request did the same."""
+    producer_seq: int | None
+    """The highest sequence accepted from the request's producer."""
+
 
 class View(NamedTuple):
     """A piece of a stream as a reader sees it."""
 
     tail: Tail
     bodies: Sequence[bytes]
-    start: int
-    """The first slot of the piece."""
+    """Data, a body for each append."""
     end: int
     """The slot to read next."""
-    next_offset: str
+    offset: int
+    """Of the stream after the data."""
+    size: int
+    """Of the stream after the data."""
     up_to_date: bool
     closed: bool
     """Whether the reader has everything there will ever be."""
     cold: bool = False
     """Whether all of it comes from segments, where it has been for a while."""
+
+    @property
+    def next_offset(self) -> str:
+        return token(self.end, self.offset, self.tail.stream.config.epoch)
+
+    @property
+    def start_size(self) -> int:
+        """The size of the stream before the data."""
+        return self.size - sum(map(len, self.bodies))
+
+    def start_offset(self) -> int:
+        """Count how much data lies before the piece; in JSON mode that reads all of its bodies."""
+        return self.offset - _steps(self.tail.stream.config.mode, self.bodies)
+
+    def messages(self, start: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Iterate over JSON messages, each with the offset after it. `start`: that before the first
+        of them, if it is known."""
+        offset = self.start_offset() if start is None else start
+        each_is_one = self.offset - offset == len(self.bodies)
+        for body in self.bodies:
+            for message in (body,) if each_is_one else split(body):
+                offset += 1
+                yield offset, message
 
 
 class Checker(Protocol):
@@ -111,14 +157,12 @@ class Streams:
             await _back_off(attempt)
         raise _too_busy(path)
 
-    async def append(self, path: str, request: Append) -> Accepted:
+    async def append(self, path: str, request: Append) -> Appended:
         if len(request.body) > JSON_EVENT_LOOP_BYTES and self.checker and _is_json(request):
-            # Before the append lock is taken, so that other appends do not wait for the parser; and
-            # only if the stream exists, since the work would be wasted otherwise.
+            # Only if the stream exists, since the work would be wasted otherwise.
             await self.find(path)
             request = request._replace(flat=await self.checker.flatten(request.body))
-        async with self.store.append_lock(path):
-            return await self._append(path, request)
+        return await self._append(path, request)
 
     async def delete(self, path: str) -> None:
         for attempt in range(ATTEMPTS):
@@ -144,12 +188,67 @@ class Streams:
         await self._renew(tail)
         return tail
 
-    async def view(self, path: str, slot: int) -> View:
-        """Return the data from a slot on, up to the end of its chunk; this counts as an access."""
+    async def read(self, path: str, position: Position, chunk_bytes: int | None = None) -> View:
+        """Return the data from a client's position on, up to the end of its chunk.
+
+        `chunk_bytes`: another size of chunks than that of the settings. Raises `StaleOffset` when
+        no stream at this path can have given the position."""
+        slot, offset, epoch = position
+        try:
+            view = await self.view(path, slot, offset, chunk_bytes)
+        except OffsetTrimmed:
+            self._check_epoch(await self.find(path), epoch)
+            raise
+        self._check_epoch(view.tail, epoch)
+        if slot > view.end:
+            raise StaleOffset("the offset lies beyond the end of the stream")
+        return view
+
+    async def read_last(self, path: str, count: int, chunk_bytes: int | None = None) -> View:
+        """Return the last messages of a stream, or its last bytes if it is not JSON, up to the end
+        of the first chunk."""
+        while True:
+            position = await self.last(path, count)
+            # Retention may have moved the beginning of the stream meanwhile, or another stream have
+            # taken its path.
+            with suppress(OffsetTrimmed, StaleOffset):
+                view = await self.read(path, position, chunk_bytes)
+                break
+        if sum(map(len, view.bodies)) > JSON_EVENT_LOOP_BYTES:
+            return await asyncio.to_thread(_cut, view, position.offset)
+        return _cut(view, position.offset)
+
+    async def read_since(self, path: str, instant: int, chunk_bytes: int | None = None) -> View:
+        """Return what was appended at an instant (milliseconds) or later, up to the end of the
+        first chunk."""
+        while True:
+            position = await self.since(path, instant)
+            with suppress(OffsetTrimmed, StaleOffset):
+                return await self.read(path, position, chunk_bytes)
+
+    async def last(self, path: str, count: int) -> Position:
+        """Return where the last messages or bytes of a stream begin, which may be in an append."""
+        tail = await self.find(path)
+        offset = max(0, tail.committed.offset - count)
+        return Position(await self.slot_after(tail, offset), offset, tail.stream.config.epoch)
+
+    async def since(self, path: str, instant: int) -> Position:
+        """Return where the appends of an instant (milliseconds) or later begin."""
+        tail = await self.find(path)
+        return Position(await self.slot_since(tail, instant), 0, tail.stream.config.epoch)
+
+    async def view(
+        self, path: str, slot: int, after: int = 0, chunk_bytes: int | None = None
+    ) -> View:
+        """Return the data from a slot on, up to the end of its chunk; this counts as an access.
+
+        `after`: the appends of the slot that end at this offset or before are left out."""
         beginning = slot == BEGINNING
         while True:
             try:
-                result = await self.store.read_at(path, slot, self._chunk_bytes)
+                result = await self.store.read_at(
+                    path, slot, chunk_bytes or self._chunk_bytes, after
+                )
             except SlotTrimmed as error:
                 if beginning:
                     slot = max(slot + 1, error.earliest)
@@ -160,20 +259,16 @@ class Streams:
             tail, chunk, end = result
             if not await self._lives(tail):
                 continue
+            if end is None and not chunk.bodies:
+                # The reader has all appends of the slot, so it goes on at the next one.
+                slot, after = chunk.slot, 0
+                continue
             await self._renew(tail)
-            start = chunk.slot - len(chunk.bodies)
-            next_offset = token(chunk.slot, chunk.offset)
             closed = end is not None and end.closed
             return View(
-                tail,
-                chunk.bodies,
-                start,
-                chunk.slot,
-                next_offset,
-                end is not None,
-                closed,
+                tail, chunk.bodies, chunk.slot, chunk.offset, chunk.size, end is not None, closed,
                 chunk.cold,
-            )
+            )  # fmt: skip
 
     async def follow(self, tail: Tail, slot: int, seconds: float) -> View:
         """Return the data from `slot` on, waiting for it if there is none yet."""
@@ -183,13 +278,54 @@ class Streams:
         while True:
             left = end - now()
             if left > 0 and not self.draining:
-                await self._wait(tail, slot, left)
+                await self.wait(tail, slot, left)
             view = await self.view(path, slot)
             tail = view.tail
             if tail.stream.id != incarnation:
                 raise StreamNotFound(path)
             if view.bodies or view.closed or self.draining or now() >= end:
                 return view
+
+    async def wait(self, tail: Tail, slot: int, seconds: float) -> None:
+        """Wait for `slot`, or until the stream expires; a waiting reader keeps its TTL alive."""
+        ttl, expires_at = tail.stream.config.ttl, tail.stream.config.expires_at
+        if expires_at is not None:
+            seconds = min(seconds, max(BRIEFEST_WAIT, (expires_at - self.clock()) / 1000))
+        if ttl is None:
+            await self.store.wait(tail, slot, seconds)
+            return
+        now = asyncio.get_running_loop().time
+        end = now() + seconds
+        pause = max(renewal_slack(ttl) / 1000, BRIEFEST_WAIT)
+        while (left := end - now()) > 0:
+            happened = await self.store.wait(tail, slot, min(left, pause))
+            await self._renew(tail)
+            if happened or self.draining:
+                return
+
+    async def start_of(self, tail: Tail, slot: int) -> tuple[int, int]:
+        """Return offset and size at which a slot begins, own or inherited.
+
+        Raises `SlotTrimmed` when it is not kept."""
+        if not slot:
+            return 0, 0
+        chain = fork_lineage(tail.stream, slot)[-1].id
+        try:
+            return await self.store.start_of(chain, slot)
+        except SlotTrimmed:
+            _, offset, size = await self._start_of(tail, slot)
+            return offset, size
+
+    async def earliest_offset(self, tail: Tail) -> str:
+        """Return the token of the first data that is retained."""
+        while True:
+            slot = tail.earliest
+            try:
+                offset, _ = await self.start_of(tail, slot)
+            except SlotTrimmed:
+                tail = await self.find(tail.stream.path)
+            else:
+                return token(slot, offset, tail.stream.config.epoch)
 
     async def slot_after(self, tail: Tail, offset: int) -> int:
         """Return the first slot that leads past an offset, or the tail."""
@@ -239,8 +375,8 @@ class Streams:
 
     # Inside
 
-    async def _append(self, path: str, request: Append) -> Accepted:
-        for attempt in range(ATTEMPTS):
+    async def _append(self, path: str, request: Append) -> Appended:
+        for _ in range(ATTEMPTS):
             tail = self.store.held(path)
             if tail is None or self._needs_refresh(tail):
                 tail = await self.find(path)
@@ -249,11 +385,16 @@ class Streams:
             spilled = None
             producer = request.producer
             if producer is not None and state.spilled and producer.id not in state.producers:
+                if state.spilled != tail.committed.spilled:
+                    # What is about to be spilled cannot be read yet, and may never be.
+                    await self.store.confirm(tail)
+                    continue
                 spilled = await self.store.producer(tail, producer.id)
                 if tail.state.spilled != state.spilled:
                     continue
+                state = tail.state
             try:
-                accepted = decide(tail.stream.config, tail.state, request, self.clock(), spilled)
+                accepted = decide(tail.stream.config, state, request, self.clock(), spilled)
             except TailraceError:
                 # The state that the answer rests on must be true, and stay true after a crash.
                 if await self.store.confirm(tail):
@@ -261,12 +402,17 @@ class Streams:
                 continue
             if accepted.entry is None:
                 if await self.store.confirm(tail):
-                    return accepted
+                    return _appended(tail, accepted, accepted.state.tail)
                 continue
-            if await self.store.put(tail, accepted.entry):
-                return accepted
-            await _back_off(attempt)
+            slot = await self.store.put(tail, state, accepted.entry)
+            if slot is not None:
+                return _appended(tail, accepted, slot)
         raise _too_busy(path)
+
+    @staticmethod
+    def _check_epoch(tail: Tail, epoch: int) -> None:
+        if epoch not in (0, tail.stream.config.epoch):
+            raise StaleOffset("the offset is of an earlier stream at this path")
 
     def _notify(self, path: str) -> None:
         for event in self._watchers.get(path, ()):
@@ -279,12 +425,13 @@ class Streams:
     async def _create(self, path: str, request: Create) -> Created | None:
         now = self.clock()
         point = None
+        incarnation = secrets.randbits(62)
         if request.fork is None:
-            config = new_config(request, now)
+            config = new_config(request, now, epoch_of(incarnation))
         else:
             config, point = await self._fork(request, now)
         entries = await self._first_entries(config, request, point)
-        stream = Stream(path, secrets.randbits(62), config)
+        stream = Stream(path, incarnation, config)
         if await self.store.create(stream, entries) is None:
             return None
         self._notify(path)
@@ -295,7 +442,7 @@ class Streams:
     ) -> Sequence[Entry]:
         if len(request.body) > JSON_EVENT_LOOP_BYTES and config.mode is Mode.JSON and self.checker:
             request = request._replace(flat=await self.checker.flatten(request.body))
-        if point is not None and point.body is not None and len(point.body) > JSON_EVENT_LOOP_BYTES:
+        if point is not None and sum(map(len, point.bodies)) > JSON_EVENT_LOOP_BYTES:
             return await asyncio.to_thread(first_entries, config, request, point)
         return first_entries(config, request, point)
 
@@ -308,37 +455,40 @@ class Streams:
             raise StreamConflict(f"the source '{fork.source}' was deleted") from None
         await self.store.confirm(source)
         # Read once: the store refuses the fork if retention has advanced meanwhile.
-        slot, earliest = fork_slot(source.committed, fork), source.earliest
+        slot = fork_slot(source.stream.config, source.committed, fork)
+        earliest = source.earliest
         if slot < earliest:
             raise await self._trimmed(source, earliest)
         try:
-            point = await self._fork_point(source, slot, with_body=bool(fork.sub_offset))
+            point = await self._fork_point(source, slot, fork)
         except SlotTrimmed:
             raise await self._trimmed(source, slot) from None
         # Times of a chain never decrease, even if the clock was set back since the last entry.
         created = max(now, source.committed.written_at)
         return fork_config(request, source.stream, point, created, earliest), point
 
-    async def _fork_point(self, source: Tail, slot: int, *, with_body: bool) -> ForkPoint:
-        offset = size = 0
-        if slot:
-            chain = fork_lineage(source.stream, slot)[-1].id
-            try:
-                offset, size = await self.store.start_of(chain, slot)
-            except SlotTrimmed:
-                _, offset, size = await self._start_of(source, slot)
-        body = None
-        if with_body:
-            result = await self.store.read_at(source.stream.path, slot, 1)
-            body = result.chunk.bodies[0] if result and result.chunk.bodies else None
-        return ForkPoint(slot, offset, size, body)
+    async def _fork_point(self, source: Tail, slot: int, fork: ForkFrom) -> ForkPoint:
+        start = await self.start_of(source, slot)
+        inside = fork.offset if fork.slot is not None else 0
+        if inside <= start[0] and not fork.sub_offset:
+            return ForkPoint(slot, *start)
+        result = await self.store.read_at(source.stream.path, slot, 1)
+        bodies = result.chunk.bodies if result else ()
+        mode = source.stream.config.mode
+        if sum(map(len, bodies)) > JSON_EVENT_LOOP_BYTES:
+            point = await asyncio.to_thread(fork_point, mode, slot, start, bodies, inside)
+        else:
+            point = fork_point(mode, slot, start, bodies, inside)
+        if point.slot == slot or not fork.sub_offset:
+            return point
+        return await self._fork_point(source, point.slot, fork._replace(offset=0))
 
     async def _trimmed(self, tail: Tail, slot: int) -> OffsetTrimmed:
         """Build the error for a read before the earliest retained slot."""
         while True:
             try:
                 first, offset, _ = await self._start_of(tail, slot)
-                return OffsetTrimmed(token(first, offset))
+                return OffsetTrimmed(token(first, offset, tail.stream.config.epoch))
             except SlotTrimmed as error:
                 slot = max(slot + 1, error.earliest)
 
@@ -349,17 +499,13 @@ class Streams:
         result = await self.store.read_at(tail.stream.path, slot, 1)
         if result is None:
             raise StreamNotFound(tail.stream.path)
-        chunk = result.chunk
-        if not chunk.bodies:
-            return chunk.slot, chunk.offset, chunk.size
-        body = chunk.bodies[0]
-        kind = tail.stream.config.mode
-        if len(body) > JSON_EVENT_LOOP_BYTES:
-            moved = await asyncio.to_thread(length, kind, body)
+        chunk, kind = result.chunk, tail.stream.config.mode
+        size = sum(map(len, chunk.bodies))
+        if size > JSON_EVENT_LOOP_BYTES:
+            moved = await asyncio.to_thread(_steps, kind, chunk.bodies)
         else:
-            moved = length(kind, body)
-        offset = chunk.offset - moved
-        return slot, offset, chunk.size - len(body)
+            moved = _steps(kind, chunk.bodies)
+        return slot if chunk.bodies else chunk.slot, chunk.offset - moved, chunk.size - size
 
     async def _first(self, tail: Tail, is_past: Callable[[SlotInfo], bool], guess: int) -> int:
         """Find the first slot that `is_past`: in doubling steps from a guess, then by halves."""
@@ -385,21 +531,6 @@ class Streams:
                 step *= 2
         return low
 
-    async def _wait(self, tail: Tail, slot: int, seconds: float) -> None:
-        """Wait for `slot`; a waiting reader keeps the stream's TTL alive."""
-        ttl = tail.stream.config.ttl
-        if ttl is None:
-            await self.store.wait(tail, slot, seconds)
-            return
-        now = asyncio.get_running_loop().time
-        end = now() + seconds
-        pause = max(renewal_slack(ttl) / 1000, BRIEFEST_WAIT)
-        while (left := end - now()) > 0:
-            happened = await self.store.wait(tail, slot, min(left, pause))
-            await self._renew(tail)
-            if happened or self.draining:
-                return
-
     async def _lives(self, tail: Tail) -> bool:
         """Whether a stream is live; one that has expired is deleted now."""
         if tail.soft_deleted:
@@ -419,6 +550,26 @@ class Streams:
     async def _renew(self, tail: Tail) -> None:
         if tail.stream.config.ttl is not None and not self._read_only:
             await self.store.touch(tail, self.clock())
+
+
+def _appended(tail: Tail, accepted: Accepted, slot: int) -> Appended:
+    state = accepted.state
+    next_offset = token(slot, state.offset, tail.stream.config.epoch)
+    new = accepted.entry is not None
+    return Appended(slot, state.offset, next_offset, state.closed, new, accepted.producer_seq)
+
+
+def _cut(view: View, offset: int) -> View:
+    """Return a view that begins at an offset, which may lie inside of its first append."""
+    excess = offset - view.start_offset() if view.bodies else 0
+    if excess <= 0:
+        return view
+    first, *rest = view.bodies
+    return view._replace(bodies=[drop(view.tail.stream.config.mode, first, excess), *rest])
+
+
+def _steps(mode: Mode, bodies: Sequence[bytes]) -> int:
+    return sum(length(mode, body) for body in bodies)
 
 
 def _is_json(request: Append) -> bool:

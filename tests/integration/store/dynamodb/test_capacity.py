@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import cast
 
 import pytest
 
-from tailrace.errors import ProducerFenced, StreamNotFound
+from tailrace.errors import OffsetMismatch, ProducerFenced, StreamNotFound
+from tailrace.limits import SLOT_APPENDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
-from tailrace.log.offsets import NOW
+from tailrace.log.offsets import NOW, parse
 from tailrace.log.state import Producer, Stream
 from tailrace.store.dynamodb import layout, segments, trimming
+from tailrace.streams import Appended
 from tests.integration.store.dynamodb.conftest import Process, Start
 from tests.support import archiving
 from tests.support.archiving import Most
@@ -71,6 +75,37 @@ async def test_sequence_and_closure_are_in_that_same_put(warm: Process, request_
     assert warm.spent() == ({"PutItem": 1}, 1, 0)
 
 
+async def test_an_expected_offset_is_in_that_same_put(warm: Process) -> None:
+    for _ in range(3):
+        end = parse((await warm.streams.append("a", PLAIN)).next_offset)
+        warm.spent()
+        await warm.streams.append("a", PLAIN._replace(expected=end))
+        assert warm.spent() == ({"PutItem": 1}, 1, 0)
+        with pytest.raises(OffsetMismatch):
+            await warm.streams.append("a", PLAIN._replace(expected=end))
+        calls, written, _ = warm.spent()
+        assert (calls.keys() & {"PutItem"}, written) == (set(), 0)
+
+
+async def test_of_writers_at_one_offset_in_two_processes_one_wins(
+    warm: Process, start: Start
+) -> None:
+    both = (warm.streams, (await start()).streams)
+    offset = await warm.streams.last("a", 0)
+    for turn in range(10):
+        append = Append(b"%d;" % turn, "text/plain", expected=offset)
+        results = await asyncio.gather(
+            *(streams.append("a", append) for streams in both for _ in range(3)),
+            return_exceptions=True,
+        )
+        losses = [each for each in results if isinstance(each, OffsetMismatch)]
+        (won,) = [each for each in results if not isinstance(each, BaseException)]
+        assert len(losses) == 5
+        offset = parse(won.next_offset)
+    view = await warm.streams.read_last("a", 20)
+    assert b"".join(view.bodies) == b"".join(b"%d;" % turn for turn in range(10))
+
+
 async def test_a_units_kilobyte_holds_the_body_and_its_state(warm: Process) -> None:
     await warm.streams.append("a", Append(b"x" * 850, "text/plain"))
     assert warm.spent() == ({"PutItem": 1}, 1, 0)
@@ -102,7 +137,7 @@ async def test_a_process_far_behind_queries_the_tail(warm: Process, start: Start
     for _ in range(20):
         await other.streams.append("a", PLAIN)
     await warm.streams.append("a", PLAIN)
-    assert warm.spent()[0] == {"PutItem": 3, "GetItem": 1, "Query": 1}
+    assert warm.spent()[0] == {"PutItem": 3, "Query": 1}
 
 
 async def test_an_answer_that_writes_nothing_is_confirmed_first(warm: Process) -> None:
@@ -115,20 +150,60 @@ async def test_an_answer_that_writes_nothing_is_confirmed_first(warm: Process) -
     assert warm.spent() == ({"GetItem": 1, "Query": 1}, 0, 2)
 
 
-async def test_in_one_process_parallel_appends_do_not_race(warm: Process) -> None:
-    await asyncio.gather(*(warm.streams.append("a", PLAIN) for _ in range(32)))
-    assert warm.spent() == ({"PutItem": 32}, 32, 0)
-    assert (await warm.streams.view("a", 0)).end == 33
+async def append_together(process: Process, bodies: Iterable[bytes]) -> list[Appended]:
+    """Appends that come to one process at the same moment."""
+    requests = (Append(body, "text/plain") for body in bodies)
+    return await asyncio.gather(*(process.streams.append("a", each) for each in requests))
+
+
+async def test_appends_that_come_together_are_one_put(warm: Process) -> None:
+    appended = await append_together(warm, [BODY] * 32)
+    assert warm.spent() == ({"PutItem": 1}, 4, 0)
+    offsets = [100 * number for number in range(2, 34)]
+    assert [(each.slot, each.offset) for each in appended] == [
+        (2 if offset == offsets[-1] else 1, offset) for offset in offsets
+    ]
+
+
+async def test_a_slot_has_so_many_appends_and_bytes_at_most(warm: Process) -> None:
+    await append_together(warm, [b"x"] * (SLOT_APPENDS + 1))
+    assert warm.spent()[0] == {"PutItem": 2}
+    await append_together(warm, [b"x" * 10_000] * 8)
+    calls, written, _ = warm.spent()
+    assert calls == {"PutItem": 2}
+    assert written <= 80
+    assert (await warm.streams.view("a", 0)).end == 5
+
+
+async def test_a_large_body_has_a_slot_of_its_own(warm: Process) -> None:
+    appended = await append_together(warm, [b"1", b"x" * 70_000, b"2", b"3"])
+    assert warm.spent() == ({"PutItem": 2, "TransactWriteItems": 2}, 2 + 8, 0)
+    assert [each.slot for each in appended] == [2, 3, 3, 4]
+
+
+async def test_among_rivals_a_slot_is_bounded_by_a_write_unit(warm: Process, start: Start) -> None:
+    other = await start()
+    await other.streams.append("a", PLAIN)
+    appended = await append_together(warm, [BODY] * 20)
+    calls, written, _ = warm.spent()
+    assert warm.store.outcomes["lost"] == 1
+    # The engine says nothing of the put that lost.
+    assert written == calls["PutItem"] - 1
+    # Eight in a slot; the last of them goes on at the next one.
+    assert Counter(each.slot for each in appended) == {2: 7, 3: 8, 4: 4, 5: 1}
 
 
 @pytest.mark.usefixtures("warm")
-async def test_parallel_appends_of_many_processes_all_succeed(start: Start) -> None:
+async def test_appends_of_many_processes_all_succeed(start: Start) -> None:
     processes = [await start() for _ in range(4)]
-    accepted = await asyncio.gather(
-        *(process.streams.append("a", PLAIN) for process in processes for _ in range(8))
-    )
-    slots = sorted(each.state.slot for each in accepted)
-    assert slots == list(range(2, 34))
+    bodies = [[b"<%d.%d>" % (row, number) for number in range(8)] for row in range(4)]
+    appended = await asyncio.gather(*map(append_together, processes, bodies))
+    view = await processes[0].streams.view("a", 1)
+    ends = accumulate(map(len, view.bodies), initial=len(BODY))
+    stored = dict(zip(view.bodies, list(ends)[1:], strict=True))
+    for sent, answers in zip(bodies, appended, strict=True):
+        assert [stored[body] for body in sent] == [each.offset for each in answers]
+        assert sorted(stored[body] for body in sent) == [stored[body] for body in sent]
 
 
 # Creating and deleting
@@ -309,6 +384,23 @@ async def test_trimming_is_a_write_for_each_entry_and_one_for_the_name(archivist
     archivist.spent()
     assert await trimming.trim(table, name, clock(), grace) == 0
     assert archivist.spent() == ({"Query": 2}, 0, 2)
+
+
+async def test_trimming_costs_appends_that_share_a_slot_one_write(archivist: Process) -> None:
+    # A write unit is for a kilobyte.
+    small = Append(BODY[:50], "text/plain")
+    for _ in range(4):
+        await asyncio.gather(*(archivist.streams.append("a", small) for _ in range(10)))
+    assert (await archivist.streams.find("a")).state.slot == 33 + 4
+    await archived(archivist, 36)
+    clock, grace = cast("Clock", archivist.clock), archivist.settings.trim_grace
+    clock.pass_s(grace)
+    name = await archiving.name_of(archivist.store._table, "a")
+    assert name is not None
+    archivist.spent()
+    assert await trimming.trim(archivist.store._table, name, clock(), grace) == 36
+    _, written, _ = archivist.spent()
+    assert written == 33 + 3 + 1, "33 appends, 3 times 10 for 0.1 each, and the name"
 
 
 async def test_letting_go_of_a_large_body_is_a_transaction(start: Start) -> None:

@@ -8,8 +8,8 @@ from moto import mock_aws
 
 from devtools.engines.ministack import Engine
 from devtools.processes import free_port, fresh_name
-from tailrace.aws.client import lambda_credentials
-from tailrace.aws.client.endpoint import ServiceAccess, resolve_service_access
+from tailrace.aws.client import service_access
+from tailrace.aws.client.service_access import ServiceAccess, resolve_service_access
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.provision import connect, table_definition
@@ -22,7 +22,7 @@ def far_away(monkeypatch: pytest.MonkeyPatch) -> None:
     def elsewhere(settings: Settings, _: str) -> ServiceAccess:
         return resolve_service_access(settings)._replace(local=False)
 
-    monkeypatch.setattr(lambda_credentials, "resolve_service_access", elsewhere)
+    monkeypatch.setattr(service_access, "resolve_service_access", elsewhere)
 
 
 async def test_a_local_table_is_made_by_itself(dynamodb: Settings, aws: Engine) -> None:

@@ -10,10 +10,12 @@ import pytest
 
 from tailrace.log.append import Append
 from tailrace.log.create import Create
+from tailrace.log.offsets import parse
 from tailrace.log.state import Stream
 from tailrace.segments.merge import Grid
 from tailrace.store.dynamodb import layout, segments, trimming
 from tailrace.store.dynamodb.layout import slot_key
+from tailrace.streams import Appended
 from tests.integration.store.dynamodb.conftest import Process, Start
 from tests.integration.store.dynamodb.test_history import compact, everything
 from tests.integration.store.dynamodb.test_store import objects
@@ -85,6 +87,27 @@ async def test_of_segments_that_came_one_after_the_other_only_the_old_ones_count
     assert await slots(process) == [9]
 
 
+async def test_of_ten_appends_in_a_slot_one_item_is_removed_and_each_is_read_on_from(
+    process: Process,
+) -> None:
+    streams = process.streams
+    await streams.create("a", Create(content_type="image/png"))
+    appended: list[Appended] = []
+    bodies = [b"<%d>" % number for number in range(31)]
+    for begin in range(0, len(bodies), 10):
+        requests = (Append(body, "image/png") for body in bodies[begin : begin + 10])
+        appended += await asyncio.gather(*(streams.append("a", each) for each in requests))
+    await compact(process, "a", Most(3))
+    pass_s(process, GRACE)
+    process.spent()
+    assert await trim(process) == 3
+    _, written, _ = process.spent()
+    assert written == 3 + 1, "a tenth of a unit for each append, and one for the name"
+    for following, each in enumerate(appended, 1):
+        view = await streams.read("a", parse(each.next_offset))
+        assert list(view.bodies) == bodies[following:]
+
+
 async def test_the_last_entry_stays_even_if_it_was_archived(process: Process) -> None:
     """No compaction takes it, but trimming does not rely on that."""
     stream = await fill(process, 4)
@@ -99,7 +122,7 @@ async def test_the_last_entry_stays_even_if_it_was_archived(process: Process) ->
     assert await let_go_up_to(process) == 3
     assert await trim(process) == 0
     accepted = await process.streams.append("a", Append(b"x", "image/png"))
-    assert accepted.state.slot == 5
+    assert accepted.slot == 5
 
 
 async def test_a_merge_does_not_put_off_what_may_go(process: Process) -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from devtools.dynamodb_simulator.loop import run
 from devtools.dynamodb_simulator.table import MemoryTable
+from tailrace.errors import StreamNotFound
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.settings import Settings
+from tailrace.store.dynamodb import polling
 from tailrace.store.dynamodb.provision import Backend
 from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.streams import Streams
@@ -108,19 +110,24 @@ def test_an_entry_is_noticed_a_tenth_of_the_silence_late(silence: float, latest:
     simulated(main)
 
 
-def test_both_bounds_are_settings() -> None:
+def test_the_longest_pause_is_a_setting() -> None:
     async def main(world: World) -> None:
-        streams = await world.process(poll_fastest=2, poll_slowest=5)
+        streams = await world.process(poll_slowest=20)
         await streams.create("a", Create(content_type="text/plain"))
         tail = await streams.access("a")
-        await streams.follow(tail, 0, 60)
-        assert 12 <= world.polls <= 24
+        await streams.follow(tail, 0, 200)
+        before = world.polls
+        await streams.follow(tail, 0, 200)
+        assert 9 <= world.polls - before <= 11
 
     simulated(main)
 
 
-async def test_a_write_in_the_same_process_is_noticed_at_once(start: Start) -> None:
-    process = await start(poll_fastest=300, poll_slowest=300)
+async def test_a_write_in_the_same_process_is_noticed_at_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polling, "POLL_MILLISECONDS", 300_000)
+    process = await start()
     streams = process.streams
     await streams.create("a", Create(content_type="text/plain"))
     reading = asyncio.ensure_future(streams.follow(await streams.access("a"), 0, 600))
@@ -143,3 +150,22 @@ async def test_a_slot_filled_elsewhere_ends_the_wait(start: Start, event: str) -
         await there.streams.append("a", PLAIN if event == "append" else Append(b"", close=True))
         view = await asyncio.wait_for(reading, 120)
         assert (bool(view.bodies), view.closed) == (event == "append", event == "close")
+
+
+def test_a_reader_is_told_that_the_stream_has_ended() -> None:
+    async def main(world: World) -> None:
+        here, there = await world.process(), await world.process()
+        loop = asyncio.get_running_loop()
+        here.clock = lambda: round(loop.time() * 1000)
+        await there.create("deleted", Create(content_type="text/plain"))
+        expiring = Create(content_type="text/plain", expires_at=here.clock() + 3000)
+        await there.create("expires", expiring)
+        endings = [here.follow(await here.find(path), 0, 600) for path in ("deleted", "expires")]
+        waits = asyncio.gather(*endings, return_exceptions=True)
+        await asyncio.sleep(1)
+        await there.delete("deleted")
+        begun = loop.time()
+        assert [type(each) for each in await waits] == [StreamNotFound] * 2
+        assert loop.time() - begun < 2.1
+
+    simulated(main)

@@ -8,23 +8,40 @@ A follower never goes back, so it admits a reader only if the reader is not behi
 behind, or whose client takes data too slowly, reads the stream by itself until it has caught up.
 Nothing is awaited between that comparison and the admission, so no data is lost or sent twice.
 
-How far a reader or a follower has got is a slot *of a chain*: a stream that is deleted and created
-again is another chain, whose slots count from its own beginning.
+How far a reader or a follower has got is an offset *of a chain*, with the slot to read next: a
+stream that is deleted and created again is another chain, which counts from its own beginning.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, Generic, Protocol, TypeVar
 
-from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
+from tailrace.errors import DamagedData, OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
 from tailrace.log import offsets
 from tailrace.store.base import Tail
 from tailrace.streams import Streams, View
+
+SLICE_SECONDS: Final = 0.005
+"""How long work may hold the event loop at a time: an append is acknowledged in less than that."""
+
+
+class Pace:
+    """Splits long work into slices: call `rest` after each bounded step."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    async def rest(self) -> None:
+        """Let other tasks run if the current slice is over."""
+        if time.perf_counter() - self._since >= SLICE_SECONDS:
+            await asyncio.sleep(0)
+            self._since = time.perf_counter()
 
 
 class Sink(Protocol):
@@ -54,8 +71,8 @@ class ReaderPosition(Protocol):
 
     chain: int | None
     """None: there was no stream."""
-    slot: int
-    """The slot of that chain to read next."""
+    offset: int
+    """The offset of that chain up to which it has the data."""
 
 
 class Follower(ABC):
@@ -67,6 +84,7 @@ class Follower(ABC):
         path: str,
         chain: int | None = UNKNOWN,
         slot: int = 0,
+        offset: int = 0,
         *,
         tail: Tail | None = None,
         poll: float | None = None,
@@ -77,7 +95,9 @@ class Follower(ABC):
         self.chain = chain
         """The chain that is followed; None: there is no stream."""
         self.slot = slot
-        """The slot that is handed out next."""
+        """The slot that is read next."""
+        self.offset = offset
+        """The offset up to which data was handed out."""
         self.over = False
         """Whether it hands out nothing any more."""
         self._streams = streams
@@ -89,7 +109,7 @@ class Follower(ABC):
         """Whether a reader has everything that was handed out so far."""
         if self.chain is None:
             return True
-        return reader.chain == self.chain and reader.slot >= self.slot
+        return reader.chain == self.chain and reader.offset >= self.offset
 
     def stop(self) -> None:
         self.end()
@@ -99,7 +119,8 @@ class Follower(ABC):
 
     @abstractmethod
     async def deliver(self, view: View) -> None:
-        """Hand out a view and advance `slot`. The view is empty when a wait ended without data."""
+        """Hand out a view, and advance `slot` and `offset`. The view is empty when a wait ended
+        without data."""
 
     def longest_wait(self) -> float:
         """Seconds after which `deliver` is called even if there is no data."""
@@ -113,12 +134,15 @@ class Follower(ABC):
             self.chain = None
             return
         is_first = self.chain == UNKNOWN
-        self.slot = tail.committed.tail if is_first else tail.stream.config.base[0]
+        if is_first:
+            self.slot, self.offset = tail.committed.tail, tail.committed.offset
+        else:
+            self.slot, self.offset, _ = tail.stream.config.base
         self.chain = tail.stream.id
 
     def skip(self, earliest: str) -> None:
         """Go on at the first offset that retention has kept."""
-        self.slot = offsets.parse(earliest)
+        self.slot, self.offset, _ = offsets.parse(earliest)
 
     async def back_off(self) -> None:
         """Pause after a failure; then the follower tries again, unless it is over."""
@@ -156,6 +180,9 @@ class Follower(ABC):
             except OffsetTrimmed as error:
                 self.skip(error.earliest)
                 continue
+            except DamagedData:
+                await self.back_off()  # The store has logged it.
+                continue
             except TailraceError as error:
                 logger.warning("following '%s' failed: %s", self.path, error)
                 await self.back_off()
@@ -183,13 +210,15 @@ class Follower(ABC):
 class Reader:
     """A response that gets what is new in a stream while a follower serves it."""
 
-    __slots__ = ("chain", "released", "sink", "slot")
+    __slots__ = ("chain", "offset", "released", "sink", "slot")
 
-    def __init__(self, sink: Sink, chain: int | None, slot: int) -> None:
+    def __init__(self, sink: Sink, chain: int | None, slot: int, offset: int) -> None:
         self.sink = sink
         self.chain = chain
         self.slot = slot
         """The slot to read next; while the reader is served it may lag behind the follower's."""
+        self.offset = offset
+        """The offset up to which it has the data, which may lie inside of that slot."""
         self.released: asyncio.Future[bool] | None = None
 
 
@@ -208,13 +237,14 @@ class ChainFollower(Follower, Generic[R]):
         path: str,
         chain: int | None,
         slot: int,
+        offset: int,
         *,
         tail: Tail | None = None,
         poll: float | None = None,
     ) -> None:
-        super().__init__(streams, path, chain, slot, tail=tail, poll=poll)
+        super().__init__(streams, path, chain, slot, offset, tail=tail, poll=poll)
         self.readers: dict[R, None] = {}
-        """None of them is behind `slot`."""
+        """None of them is behind `offset`."""
 
     def add(self, reader: R) -> asyncio.Future[bool]:
         """Serve a reader until the future is done: with True if it has all there will ever be."""
@@ -231,7 +261,8 @@ class ChainFollower(Follower, Generic[R]):
             if reader not in self.readers:
                 continue
             self.remove(reader)
-            reader.slot = max(reader.slot, self.slot)
+            if reader.offset <= self.offset:
+                reader.slot, reader.offset = self.slot, self.offset
             if reader.released is not None and not reader.released.done():
                 reader.released.set_result(closed)
 

@@ -14,11 +14,13 @@ from tailrace.errors import (
     EmptyBatch,
     EmptyBody,
     InvalidJson,
+    OffsetMismatch,
     SequenceConflict,
     StreamClosed,
 )
 from tailrace.log import json_mode
 from tailrace.log.content import Mode, same_type
+from tailrace.log.offsets import Position
 from tailrace.log.producers import admit, advance
 from tailrace.log.state import NO_PRODUCERS, Config, Entry, Producer, State
 
@@ -33,6 +35,8 @@ class Append(NamedTuple):
     producer: Producer | None = None
     note: str | None = None
     """Goes with the entry to subscribers that get it at once; it is no part of the stream."""
+    expected: Position | None = None
+    """Where the stream must end for the append to happen; None: anywhere."""
     flat: json_mode.Flat | InvalidJson | None = None
     """The result of flattening the body, if that was done before: a large body takes long."""
 
@@ -61,11 +65,11 @@ def decide(
         if not request.close:
             raise EmptyBody("the body is empty; send data, or Stream-Closed: true to close")
         if state.end is not None:
-            return _closed_already(state, request, harmless=request.producer is None)
+            return _closed_already(config, state, request, harmless=request.producer is None)
     elif request.content_type is None:
         raise BadHeader("Content-Type is missing; send the stream's")
     elif state.end is not None:
-        return _closed_already(state, request, harmless=False)
+        return _closed_already(config, state, request, harmless=False)
     elif not same_type(request.content_type, config.content_type):
         raise ContentTypeConflict(config.content_type, request.content_type)
     return _next_entry(config, state, request, now, spilled)
@@ -79,13 +83,13 @@ def tombstone(state: State, now: int) -> Entry:
     return Entry(state.slot, None, after)
 
 
-def _closed_already(state: State, request: Append, *, harmless: bool) -> Accepted:
+def _closed_already(config: Config, state: State, request: Append, *, harmless: bool) -> Accepted:
     """Decide on a closed stream: only a repeat of the request that closed it succeeds."""
     if request.producer is not None and request.producer == state.closer:
         return Accepted(state, None, request.producer.seq)
     if harmless:
         return Accepted(state, None)
-    raise StreamClosed(state.next_offset)
+    raise StreamClosed(state.next_offset(config.epoch))
 
 
 def _next_entry(
@@ -98,6 +102,8 @@ def _next_entry(
         duplicate = admit(producers.get(producer.id, spilled), producer)
         if duplicate is not None:
             return Accepted(state, None, duplicate.seq)
+    if request.expected is not None and not _ends_at(config, state, request.expected):
+        raise OffsetMismatch(state.next_offset(config.epoch))
     if request.seq is not None and state.seq is not None and request.seq <= state.seq:
         raise SequenceConflict(state.seq, request.seq)
     body, length = content(config.mode, request.body, request.flat)
@@ -120,6 +126,12 @@ def _next_entry(
     )
     entry = Entry(slot, body or None, after, spill, request.note)
     return Accepted(after, entry, None if producer is None else producer.seq)
+
+
+def _ends_at(config: Config, state: State, position: Position) -> bool:
+    """Whether a reader at a position has all data. The offset alone says so: a position may name
+    the last slot with data, or the one after it."""
+    return position.epoch in (0, config.epoch) and position.offset == state.offset
 
 
 def content(

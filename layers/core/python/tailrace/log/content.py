@@ -18,6 +18,10 @@ _NAME = r"[A-Za-z0-9!#$&^_.+'*`|~%-]+"
 _MEDIA_TYPE = re.compile(rf"{_NAME}/{_NAME}(?:[ \t]*;[\x20-\x7e\t]*)?")
 
 
+_CONTINUES: Final = 0x80
+"""The highest bits of a byte that continues a character of UTF-8, of its two."""
+
+
 class Mode(Enum):
     """The meaning of a stream's content type for its log."""
 
@@ -57,6 +61,15 @@ def check_type(content_type: str) -> str:
 def length(kind: Mode, body: bytes) -> int:
     """By how much a stored body moves the offset."""
     return json_mode.count(body) if kind is Mode.JSON else len(body)
+
+
+def drop(kind: Mode, body: bytes, count: int) -> bytes:
+    """A stored body without its first messages, or bytes; of text, whole characters remain."""
+    if kind is Mode.JSON:
+        return b",".join(json_mode.split(body)[count:])
+    while kind is Mode.TEXT and count < len(body) and body[count] & 0xC0 == _CONTINUES:
+        count += 1
+    return body[count:]
 
 
 def join_bodies(kind: Mode, bodies: Sequence[bytes]) -> bytes:

@@ -1,13 +1,18 @@
-"""Offset tokens: the slot to read next, and how much data lies before it.
+"""Offset tokens: where a reader goes on, and in which stream.
 
-A token is `{slot:016d}_{offset:016d}`, so tokens of one stream sort as text in the log's order.
-Only the slot addresses anything; the offset counts bytes (messages in JSON mode) for the reader.
+A token is `{epoch:04d}{slot:012d}_{offset:016d}`: the slot to read next, and how much data lies
+before the reader's position, in bytes (messages in JSON mode). A slot may hold several appends; the
+offset says which of them the reader has. Tokens of one stream sort as text in the log's order.
+
+The epoch tells a stream from another one that had its path before. It is a number that a stream
+gets at random when it is created, and that its forks share, because they share its tokens. Tokens
+of epoch 0000 are of any stream, such as the beginning of all.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.errors import BadOffset
 
@@ -16,30 +21,45 @@ NOW: Final = -1
 BEGINNING: Final = -2
 """The first slot that is still kept, where `START` is that of a stream which has lost none."""
 
-_TOKEN = re.compile(r"([0-9]{16})_[0-9]{16}")
+EPOCHS: Final = 8999
+"""How many epochs there are, from 1 on: the texts of all tokens begin below `9`."""
+
+_TOKEN = re.compile(r"([0-9]{4})([0-9]{12})_([0-9]{16})")
 
 
-def token(slot: int, offset: int) -> str:
-    return f"{slot:016d}_{offset:016d}"
+class Position(NamedTuple):
+    """Where a reader goes on."""
+
+    slot: int
+    """The slot to read next, `NOW` or `BEGINNING`."""
+    offset: int = 0
+    """The reader has the appends of the slot that end here or before."""
+    epoch: int = 0
+    """That of the stream that gave the token; 0: any."""
 
 
-def parse(text: str) -> int:
-    """The slot that a token names."""
+def epoch_of(incarnation: int) -> int:
+    """Return the epoch of a new stream that is no fork."""
+    return 1 + incarnation % EPOCHS
+
+
+def token(slot: int, offset: int, epoch: int = 0) -> str:
+    return f"{epoch:04d}{slot:012d}_{offset:016d}"
+
+
+def parse(text: str) -> Position:
+    """Parse a token."""
     match = _TOKEN.fullmatch(text)
     if match is None:
         raise BadOffset("an offset is a value this server gave as Stream-Next-Offset")
-    return int(match[1])
+    epoch, slot, offset = match.groups()
+    return Position(int(slot), int(offset), int(epoch))
 
 
-def count(text: str) -> int:
-    """Return the offset in a token of this server: how much data lies before its slot."""
-    return int(text[17:])
-
-
-def parse_position(text: str) -> int:
-    """The slot that a reader asks for: a token, `-1` for the beginning or `now` for the tail."""
+def parse_position(text: str) -> Position:
+    """Parse what a reader asks for: a token, `-1` for the beginning or `now` for the tail."""
     if text == "-1":
-        return BEGINNING
+        return Position(BEGINNING)
     if text == "now":
-        return NOW
+        return Position(NOW)
     return parse(text)

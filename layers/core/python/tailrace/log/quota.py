@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from tailrace.errors import BadSetting, TooManyStreams
 from tailrace.limits import LIST_PAGE_STREAMS, QUOTA_STREAMS
-from tailrace.log.path_patterns import Rule, compile_pattern, parse_rules
+from tailrace.log.paths import Rule, compile_pattern, parse_rules
 from tailrace.log.state import Listed
 
 List = Callable[[str, str, int], Awaitable[Sequence[Listed]]]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.errors import BadSetting
-from tailrace.log.path_patterns import Rule, compile_pattern, parse_rules
+from tailrace.log.paths import Rule, compile_pattern, parse_rules
 from tailrace.log.state import Config, State
 
 AGES: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

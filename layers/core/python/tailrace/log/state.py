@@ -11,7 +11,7 @@ from tailrace.log.offsets import token
 
 
 class Chunk(NamedTuple):
-    """Consecutive bodies of a chain, and where the next slot begins."""
+    """Consecutive bodies of a chain, one for each append, and where the next slot begins."""
 
     bodies: Sequence[bytes]
     slot: int
@@ -89,22 +89,38 @@ class State(NamedTuple):
         """
         return self.slot if self.end is None else self.end
 
-    @property
-    def next_offset(self) -> str:
-        return token(self.slot if self.end is None else self.end, self.offset)
+    def next_offset(self, epoch: int) -> str:
+        """Return the token of a reader with all data, in a stream of this epoch."""
+        return token(self.tail, self.offset, epoch)
+
+
+class Part(NamedTuple):
+    """One of several appends that share a slot."""
+
+    length: int
+    """Of its body."""
+    step: int
+    """By how much it advances the offset."""
+    author: Producer | None = None
+    """The producer request that wrote it, if one did."""
+    note: str | None = None
 
 
 class Entry(NamedTuple):
-    """An entry, which fills a slot."""
+    """An entry, which fills a slot with one append or with several."""
 
     slot: int
     body: bytes | None
-    """Data as served; None for a slot that only closes or deletes."""
+    """Data, as it is stored: the bodies of its appends one after the other; None for a slot that
+    only closes or deletes."""
     state: State
+    """The state after the last append."""
     spill: Producers = NO_PRODUCERS
     """Producers that leave the state with this entry, to be stored in the same write."""
     note: str | None = None
     """Goes with it to subscribers that get it at once; no reader sees it."""
+    parts: Sequence[Part] = ()
+    """The appends; empty when it is one."""
 
 
 class Ancestor(NamedTuple):
@@ -125,6 +141,8 @@ class Fork(NamedTuple):
     sub_offset: int
     lineage: tuple[Ancestor, ...]
     """All chains below this one, the oldest first."""
+    offset: int = 0
+    """The offset at which it was asked for; 0 if the request named none."""
 
 
 class Config(NamedTuple):
@@ -143,6 +161,8 @@ class Config(NamedTuple):
     """Slot, offset and size at which the chain begins."""
     earliest: int = 0
     """The first slot that a fork's source still had: nothing before it can be read."""
+    epoch: int = 0
+    """The number by which tokens of this stream and its forks differ from others; 0: none does."""
 
     @property
     def mode(self) -> Mode:

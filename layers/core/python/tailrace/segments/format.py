@@ -1,11 +1,12 @@
 """A segment: consecutive entries of one chain in one immutable object, as in `docs/segments.md`.
 
     data      the bodies back to back, as they are served: with a comma between two JSON bodies
-    index     zlib of a JSON line that says which slots these are, and columns of numbers
+    index     zlib of a JSON line that says which slots these are, columns of numbers, and checksums
+              of the blocks of the data
     trailer   32 bytes: lengths and checksums of both, the version, and a magic word
 
-A read from any slot is a read of the index, which is small and can be kept, and of one range of
-the data.
+A slot holds one or more appends, which were committed together. A read from any of them is a read
+of the index, which is small and can be kept, and of one range of the data.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import sys
 import zlib
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise, repeat
 from struct import Struct
@@ -23,9 +23,20 @@ import orjson
 
 from tailrace.log.content import Mode
 from tailrace.log.state import Producer
+from tailrace.segments.index import Index
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""The version that is written; version 1, with one append per slot and no blocks, is read too."""
+
 MAGIC: Final = b"tailrace-1\n"
+
+BLOCK_BYTES: Final = 1 << 14
+"""Of data under one checksum: a read of a few bytes reads as many, and the checksums of a full
+segment take 10 KB of its index."""
+
+_PIECE_BYTES: Final = 1 << 12
+"""Of a block at a time. From 5 KiB on zlib releases the interpreter's lock for a few microseconds,
+and may wait milliseconds until a busy thread returns it."""
 
 LEVEL: Final = 6
 """Of zlib: steps between neighbours are mostly small, so that columns shrink to a tenth."""
@@ -40,7 +51,7 @@ class BadSegment(Exception):
 
 
 class Record(NamedTuple):
-    """An entry on its way into a segment."""
+    """An append on its way into a segment; those of one slot follow each other."""
 
     slot: int
     offset: int
@@ -54,18 +65,8 @@ class Record(NamedTuple):
     """The producer request that wrote it, if one did."""
 
 
-class Range(NamedTuple):
-    """The bytes of a segment that answer a read, and where the next slot begins."""
-
-    begin: int
-    end: int
-    slot: int
-    offset: int
-    size: int
-
-
 class Parts(NamedTuple):
-    """A segment taken apart: each column has a number for each slot."""
+    """A segment taken apart: columns with a number for each append, or for each slot."""
 
     chain: int
     mode: Mode
@@ -76,21 +77,30 @@ class Parts(NamedTuple):
     lengths: array[int]
     steps: array[int]
     pauses: array[int]
+    """Between slots; the first is the time since 1970."""
     authors: Sequence[tuple[str, int]]
-    """Producers and epochs of whom slots are; when it is empty, the next two say nothing."""
+    """Producers and epochs of whom appends are; when it is empty, the next two say nothing."""
     who: array[int]
-    """The place of a slot's author among them, from 1 on; 0 when it has none."""
+    """The place of an append's author among them, from 1 on; 0 when it has none."""
     seqs: array[int]
     data: bytes
+    counts: Sequence[int] = ()
+    """How many appends each slot holds; may be empty when that is one each."""
 
     @property
     def stop(self) -> int:
-        return self.first + len(self.lengths)
+        return self.first + len(self.pauses)
 
     @property
     def end(self) -> tuple[int, int]:
         """Offset and size after the last slot."""
         return self.offset + sum(self.steps), self.size + sum(self.lengths)
+
+    @property
+    def data_bytes(self) -> int:
+        """The length of the data, by those of the bodies."""
+        commas = len(self.lengths) - 1 if self.mode is Mode.JSON else 0
+        return sum(self.lengths) + commas
 
     def bodies(self) -> Iterator[bytes]:
         comma = 1 if self.mode is Mode.JSON else 0
@@ -100,7 +110,7 @@ class Parts(NamedTuple):
             begin += length + comma
 
     def producers(self) -> Iterator[Producer | None]:
-        """Iterate over the producer request that wrote each slot, or None."""
+        """Iterate over the producer request that wrote each append, or None."""
         if not self.authors:
             yield from repeat(None, len(self.lengths))
             return
@@ -109,7 +119,7 @@ class Parts(NamedTuple):
 
 
 class Authors:
-    """Builds the list of producers and the two columns that say which of them wrote each slot."""
+    """Builds the list of producers and the two columns that say which of them wrote each append."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], int] = {}
@@ -125,49 +135,6 @@ class Authors:
 
     def columns(self) -> tuple[Sequence[tuple[str, int]], array[int], array[int]]:
         return [*self._places], self._who, self._seqs
-
-
-class Index:
-    """Which slots a segment holds, and where."""
-
-    __slots__ = ("_comma", "_offsets", "_sizes", "_times", "chain", "first", "mode", "stop")
-
-    def __init__(
-        self, chain: int, mode: Mode, first: int, sizes: Sequence[int], offsets: Sequence[int],
-        times: Sequence[int],
-    ) -> None:  # fmt: skip
-        """`sizes` and `offsets` begin with those of the stream before the first slot."""
-        self.chain = chain
-        self.mode = mode
-        self.first = first
-        self.stop = first + len(times)
-        self._sizes = sizes
-        self._offsets = offsets
-        self._times = times
-        self._comma = 1 if mode is Mode.JSON else 0
-
-    def start_of(self, slot: int) -> tuple[int, int]:
-        """Offset and size at which `slot` begins; it may be the one after the last."""
-        return self._offsets[slot - self.first], self._sizes[slot - self.first]
-
-    def time(self, slot: int) -> int:
-        """When `slot` was written, in milliseconds."""
-        return self._times[slot - self.first]
-
-    def range(self, slot: int, stop: int, boundary: int) -> Range:
-        """The slots from `slot` up to `stop`, but none after the first that passes `boundary`."""
-        sizes, begin = self._sizes, slot - self.first
-        end = min(stop, self.stop) - self.first
-        end = min(end, bisect_left(sizes, boundary, begin + 1, end))
-        start = sizes[begin] - sizes[0] + self._comma * begin
-        length = sizes[end] - sizes[begin] + self._comma * (end - begin - 1)
-        return Range(start, start + length, self.first + end, self._offsets[end], sizes[end])
-
-    def split(self, slot: int, stop: int, data: bytes) -> list[bytes]:
-        """The bodies of the slots from `slot` up to `stop`, of which `data` are the bytes."""
-        sizes = self._sizes[slot - self.first : stop - self.first + 1]
-        starts = [size - sizes[0] + self._comma * i for i, size in enumerate(sizes)]
-        return [data[a : b - self._comma] for a, b in pairwise(starts)]
 
 
 class Trailer(NamedTuple):
@@ -186,8 +153,7 @@ class Trailer(NamedTuple):
         *values, version, magic = _TRAILER.unpack(segment[-TRAILER_BYTES:])
         if magic != MAGIC:
             raise BadSegment("it does not end like a segment")
-        if version != VERSION:
-            raise BadSegment(f"its version is {version}, but this Tailrace reads only {VERSION}")
+        _check_version(version)
         return cls(*values)
 
     @property
@@ -197,53 +163,61 @@ class Trailer(NamedTuple):
 
 
 def seal(chain: int, mode: Mode, start: tuple[int, int], records: Iterable[Record]) -> bytes:
-    """The segment that holds the records: consecutive slots, at least one.
+    """The segment that holds the records: all appends of consecutive slots, at least one.
 
     `start`: offset and size of the stream before the first of them."""
     bodies: list[bytes] = []
-    lengths, steps, pauses = array("Q"), array("Q"), array("Q")
+    lengths, steps, pauses, counts = array("Q"), array("Q"), array("Q"), array("Q")
     authors = Authors()
-    first, written_at = -1, 0
+    slot = written_at = 0
     offset, size = start
     for record in records:
-        if first < 0:
-            first = record.slot
         size += len(record.body)
-        follows = (record.slot, record.size) == (first + len(bodies), size)
-        if not follows or record.offset < offset or record.written_at < written_at:
+        pause = record.written_at - written_at
+        begins = not bodies or record.slot == slot + 1
+        follows = (begins and pause >= 0) or (record.slot == slot and pause == 0)
+        if not follows or record.size != size or record.offset < offset:
             raise BadSegment(
                 f"slot {record.slot} of {chain:016x} does not follow the one before it"
             )
+        if begins:
+            pauses.append(pause)
+            counts.append(0)
+        counts[-1] += 1
         bodies.append(record.body)
         lengths.append(len(record.body))
         steps.append(record.offset - offset)
-        pauses.append(record.written_at - written_at)
         authors.add(record.author)
-        offset, written_at = record.offset, record.written_at
+        slot, offset, written_at = record.slot, record.offset, record.written_at
     if not bodies:
         raise BadSegment("a segment has at least one slot")
     data = (b"," if mode is Mode.JSON else b"").join(bodies)
     return pack(
         Parts(
-            chain, mode, first, start[0], start[1], lengths, steps, pauses, *authors.columns(), data
+            chain, mode, slot + 1 - len(counts), start[0], start[1], lengths, steps, pauses,
+            *authors.columns(), data, counts,
         )
-    )
+    )  # fmt: skip
 
 
 def pack(parts: Parts) -> bytes:
     """Return the bytes of a segment, without checking its parts."""
-    columns = [parts.lengths, parts.steps, parts.pauses]
-    about: list[Any] = [
-        f"{parts.chain:016x}", parts.mode.value, parts.first, len(parts.lengths), parts.offset,
-        parts.size,
+    appends, slots = len(parts.lengths), len(parts.pauses)
+    about = [
+        VERSION, f"{parts.chain:016x}", parts.mode.value, parts.first, slots, appends, parts.offset,
+        parts.size, parts.authors,
     ]  # fmt: skip
+    columns: list[Sequence[int]] = [parts.lengths, parts.steps, parts.pauses]
+    if appends != slots:
+        columns.append(parts.counts)
     if parts.authors:
-        about.append(parts.authors)
         columns += [parts.who, parts.seqs]
+    columns.append(array("Q", checksums(parts.data)))
     index = zlib.compress(orjson.dumps(about) + b"\n" + b"".join(map(_pack_column, columns)), LEVEL)
     data = parts.data
-    checksums = zlib.crc32(data), zlib.crc32(index)
-    trailer = _TRAILER.pack(len(data), len(index), *checksums, VERSION, MAGIC)
+    trailer = _TRAILER.pack(
+        len(data), len(index), zlib.crc32(data), zlib.crc32(index), VERSION, MAGIC
+    )
     return b"".join((data, index, trailer))
 
 
@@ -256,47 +230,76 @@ def unpack(segment: bytes) -> Parts:
     if zlib.crc32(data) != trailer.data_checksum:
         raise BadSegment("its data is damaged")
     packed = segment[trailer.data_bytes : -TRAILER_BYTES]
-    parts = _unpack_index(packed, trailer.index_checksum)._replace(data=data)
-    commas = len(parts.lengths) - 1 if parts.mode is Mode.JSON else 0
-    if sum(parts.lengths) + commas != len(data):
+    parts, blocks = _unpack_index(packed, trailer.index_checksum)
+    if parts.data_bytes != len(data) or (blocks and blocks != array("Q", checksums(data))):
         raise BadSegment("its index does not fit its data")
-    return parts
+    return parts._replace(data=data)
 
 
 def read_index(packed: bytes, checksum: int) -> Index:
     """The index from its bytes in a segment."""
-    parts = _unpack_index(packed, checksum)
+    parts, blocks = _unpack_index(packed, checksum)
+    counts = parts.counts
     return Index(
         parts.chain,
         parts.mode,
         parts.first,
+        array("Q", accumulate(counts, initial=0)) if counts else range(len(parts.lengths) + 1),
         array("Q", accumulate(parts.lengths, initial=parts.size)),
         array("Q", accumulate(parts.steps, initial=parts.offset)),
         array("Q", accumulate(parts.pauses)),
+        blocks,
     )
 
 
-def _unpack_index(packed: bytes, checksum: int) -> Parts:
+def checksums(data: bytes) -> Iterator[int]:
+    """Iterate over the CRC-32 of each block of the data."""
+    view = memoryview(data)
+    for begin in range(0, len(view), BLOCK_BYTES):
+        checksum = 0
+        for piece in range(begin, min(begin + BLOCK_BYTES, len(view)), _PIECE_BYTES):
+            checksum = zlib.crc32(view[piece : piece + _PIECE_BYTES], checksum)
+        yield checksum
+
+
+def _check_version(version: int) -> None:
+    if version not in (1, VERSION):
+        raise BadSegment(f"its version is {version}, but this Tailrace reads only 1 and {VERSION}")
+
+
+def _unpack_index(packed: bytes, checksum: int) -> tuple[Parts, array[int]]:
+    """The parts but the data, and the checksums of its blocks, of which version 1 has none."""
     if zlib.crc32(packed) != checksum:
         raise BadSegment("its index is damaged")
-    about, _, columns = zlib.decompress(packed).partition(b"\n")
-    chain, mode, first, slots, offset, size, *rest = orjson.loads(about)
-    authors = [(producer, epoch) for producer, epoch in rest[0]] if rest else []
-    if len(columns) != 8 * slots * (5 if authors else 3):
-        raise BadSegment("its index does not have as many numbers as slots")
-    numbers = _unpack_column(columns)
-    lengths, steps, pauses, who, seqs = (numbers[i * slots : (i + 1) * slots] for i in range(5))
-    return Parts(
-        int(chain, 16), Mode(mode), first, offset, size, lengths, steps, pauses, authors, who, seqs,
-        b"",
+    line, _, columns = zlib.decompress(packed).partition(b"\n")
+    about: list[Any] = orjson.loads(line)
+    if isinstance(about[0], str):
+        chain, mode, first, slots, offset, size, *rest = about
+        version, appends, authors = 1, slots, rest[0] if rest else []
+    else:
+        _check_version(about[0])
+        version, chain, mode, first, slots, appends, offset, size, authors = about
+    numbers = _unpack_column(columns[: len(columns) // 8 * 8])
+    widths = [appends, appends, slots, slots if appends != slots else 0]
+    widths += [appends, appends] if authors else [0, 0]
+    lengths, steps, pauses, counts, who, seqs = (
+        numbers[begin:end] for begin, end in pairwise(accumulate(widths, initial=0))
+    )
+    parts = Parts(
+        int(chain, 16), Mode(mode), first, offset, size, lengths, steps, pauses,
+        [(producer, epoch) for producer, epoch in authors], who, seqs, b"", counts,
     )  # fmt: skip
+    blocks = -(-parts.data_bytes // BLOCK_BYTES) if version > 1 else 0
+    if len(columns) != 8 * (sum(widths) + blocks) or (counts and sum(counts) != appends):
+        raise BadSegment("its index does not have the numbers that it should have")
+    return parts, numbers[sum(widths) :]
 
 
-def _pack_column(column: array[int]) -> bytes:
+def _pack_column(column: Sequence[int]) -> bytes:
+    numbers = array("Q", column)
     if _SWAPPED:
-        column = column[:]
-        column.byteswap()
-    return column.tobytes()
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 def _unpack_column(packed: bytes) -> array[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, repeat
 from typing import Final, NamedTuple
 
 from tailrace.limits import MERGE_SEGMENTS
@@ -55,20 +55,21 @@ def merge(parts: Sequence[Parts]) -> Parts:
             two.chain, two.mode, two.first, (two.offset, two.size),
         ) or sum(one.pauses) > two.pauses[0]:  # fmt: skip
             raise BadSegment(f"slot {two.first} of {two.chain:016x} does not follow {one.stop - 1}")
-    authors, pauses, at = Authors(), array("Q"), 0
+    authors, pauses, counts, at = Authors(), array("Q"), array("Q"), 0
     for part in parts:
         for by in part.producers():
             authors.add(by)
         # The first pause is the time since 1970.
         pauses.append(part.pauses[0] - at)
         pauses.extend(part.pauses[1:])
+        counts.extend(part.counts or repeat(1, len(part.pauses)))
         at = sum(part.pauses)
     chain, mode, first, offset, size, *_ = parts[0]
     data = (b"," if mode is Mode.JSON else b"").join(part.data for part in parts)
     return Parts(
         chain, mode, first, offset, size,
         _join_columns(parts, "lengths"), _join_columns(parts, "steps"), pauses,
-        *authors.columns(), data,
+        *authors.columns(), data, counts,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Reads of segments, as steps without I/O: which one has a slot, its index, a range of its data.
 
-A store drives the steps with its own I/O: `store.sqlite.segments` and `store.dynamodb.segments`."""
+A store drives the steps with its own I/O: `store.sqlite.reading` and `store.dynamodb.segments`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
 from tailrace.log.state import Chunk, SlotInfo
-from tailrace.segments.format import Index, read_index
+from tailrace.segments.format import BLOCK_BYTES, BadSegment, checksums, read_index
+from tailrace.segments.index import Index, Range
 
 
 class IndexCache:
-    def __init__(self, slots: int) -> None:
-        """`slots` is how many slots all kept indexes may have together."""
-        self._slots = slots
+    def __init__(self, most: int) -> None:
+        """`most` is how many appends and blocks all kept indexes may have together."""
+        self._most = most
         self._kept = 0
         self._indexes: OrderedDict[str, Index] = OrderedDict()
         self._lock = threading.Lock()
@@ -34,10 +35,10 @@ class IndexCache:
             if key in self._indexes:
                 return
             self._indexes[key] = index
-            self._kept += index.stop - index.first
-            while self._kept > self._slots and len(self._indexes) > 1:
+            self._kept += index.weight
+            while self._kept > self._most and len(self._indexes) > 1:
                 _, oldest = self._indexes.popitem(last=False)
-                self._kept -= oldest.stop - oldest.first
+                self._kept -= oldest.weight
 
 
 class Manifest(NamedTuple):
@@ -86,22 +87,27 @@ Steps = Generator[Request, Any, R]
 class SegmentReader:
     """Reads segments of all chains, without I/O of its own; its driver answers the requests.
 
-    Recently used indexes are kept, up to a number of slots."""
+    Recently used indexes are kept, up to `most` appends and blocks. What is not as it was written
+    raises `BadSegment`."""
 
-    def __init__(self, slots: int) -> None:
-        self._indexes = IndexCache(slots)
+    def __init__(self, most: int) -> None:
+        self._indexes = IndexCache(most)
 
-    def read(self, chain: int, slot: int, stop: int, boundary: int) -> Steps[Chunk | None]:
-        """Read from `slot` up to `stop`, but nothing after the first slot that passes `boundary`.
+    def read(
+        self, chain: int, slot: int, stop: int, boundary: int, after: int = 0
+    ) -> Steps[Chunk | None]:
+        """Read from `slot` up to `stop`, but nothing after the first slot that passes `boundary`,
+        nor those appends of `slot` that end at the offset `after` or before it.
 
-        The chunk ends with its segment at the latest. Returns None if `slot` is in no segment."""
+        The chunk ends with its segment at the latest. It is empty if that leaves nothing. Returns
+        None if `slot` is in no segment."""
         manifest: Manifest | None = yield FindSegment(chain, slot)
         if manifest is None:
             return None
         index = yield from self.index(manifest)
-        part = index.range(slot, stop, boundary)
-        data: bytes = yield ReadBytes(manifest, part.begin, part.end)
-        bodies = index.split(slot, part.slot, data)
+        part = index.range(slot, stop, boundary, after)
+        begin, data = yield from _read_blocks(manifest, index, part)
+        bodies = index.split(part, data, begin)
         return Chunk(bodies, part.slot, part.offset, part.size, cold=True)
 
     def start_of(self, chain: int, slot: int) -> Steps[tuple[int, int] | None]:
@@ -127,7 +133,36 @@ class SegmentReader:
         index = self._indexes.get(manifest.key)
         if index is None:
             end = manifest.data_bytes + manifest.index_bytes
-            packed: bytes = yield ReadBytes(manifest, manifest.data_bytes, end)
-            index = read_index(packed, manifest.index_checksum)
+            packed = yield from _read_bytes(manifest, manifest.data_bytes, end)
+            try:
+                index = read_index(packed, manifest.index_checksum)
+            except BadSegment as error:
+                raise _bad(manifest, str(error)) from error
             self._indexes.keep(manifest.key, index)
         return index
+
+
+def _read_blocks(manifest: Manifest, index: Index, part: Range) -> Steps[tuple[int, bytes]]:
+    """Read and verify the blocks that have a range; return where they begin, and their bytes."""
+    if part.begin == part.end:
+        return part.begin, b""
+    if not index.checksums:  # Version 1.
+        return part.begin, (yield from _read_bytes(manifest, part.begin, part.end))
+    first, stop = part.begin // BLOCK_BYTES, -(-part.end // BLOCK_BYTES)
+    begin, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, manifest.data_bytes)
+    data = yield from _read_bytes(manifest, begin, end)
+    for block, checksum in enumerate(checksums(data), first):
+        if checksum != index.checksums[block]:
+            raise _bad(manifest, f"block {block} of its data is damaged")
+    return begin, data
+
+
+def _read_bytes(manifest: Manifest, begin: int, end: int) -> Steps[bytes]:
+    data: bytes = yield ReadBytes(manifest, begin, end)
+    if len(data) != end - begin:
+        raise _bad(manifest, f"it has {len(data)} of the bytes from {begin} up to {end}")
+    return data
+
+
+def _bad(manifest: Manifest, why: str) -> BadSegment:
+    return BadSegment(f"segment {manifest.key} of {manifest.chain:016x}: {why}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from tailrace.errors import StoreUnavailable
 from tailrace.log.state import Chunk, Entry, Listed, SlotInfo, State, Stream
 
 
@@ -41,6 +42,7 @@ class Tail(Protocol):
 
 
 T = TypeVar("T", bound=Tail)
+R = TypeVar("R")
 
 
 class ReadResult(NamedTuple):
@@ -55,10 +57,15 @@ class ReadResult(NamedTuple):
 class Store(Protocol[T]):
     """A place where streams are kept; `T` is its own kind of tail.
 
-    Every method except `held`, `append_lock` and `wake` raises `StoreUnavailable` when the storage
+    Every method except `held` and `wake` raises `StoreUnavailable` when the storage
     behind it does not do its part. On DynamoDB it also raises `StreamTooHot` when one key is used
     more often than DynamoDB allows, and a write whose answer was lost raises `OutcomeUnknown`. The
-    docstrings below name only the errors beside these."""
+    docstrings below name only the errors beside these. A read raises `DamagedData` when what it
+    asks for is not there as it was written."""
+
+    @property
+    def damaged(self) -> int:
+        """How many files or objects this process has found damaged."""
 
     async def open(self) -> None:
         """Connect to the storage.
@@ -78,16 +85,14 @@ class Store(Protocol[T]):
 
         It may be outdated: filling a slot shows that, and so does `confirm`."""
 
-    def append_lock(self, path: str) -> AbstractAsyncContextManager[None]:
-        """Hold this while appending: writers of one process would only lose races to each other.
+    def put(self, tail: T, before: State, entry: Entry) -> Awaitable[int | None]:
+        """Fill the next slot with an entry that was decided on `before`, durably.
 
-        Raises `StreamTooHot` when too many appends wait for the stream."""
-
-    def put(self, tail: T, entry: Entry) -> Awaitable[bool]:
-        """Fill the entry's slot, durably.
-
-        Returns False when it was filled already; `tail` is up to date then. Raises `BodyTooLarge`
-        when the body fits neither the table nor, without a bucket, anything else."""
+        Entries that wait for the same write may share a slot: the entry's own number of it is then
+        one too high. Returns the slot to read next after the entry; None when another writer was
+        faster or `before` is not the state of `tail`: it is up to date then. The entry stays on its
+        way if the caller is cancelled. Raises `BodyTooLarge` when the body fits neither the table
+        nor, without a bucket, anything else, and `StreamTooHot` when too many entries wait."""
 
     async def confirm(self, tail: T) -> bool:
         """Wait until what `tail.state` says is committed and current.
@@ -95,7 +100,7 @@ class Store(Protocol[T]):
         Returns False when it is not: a conclusion that was drawn from it has to be drawn again."""
 
     async def producer(self, tail: T, producer: str) -> tuple[int, int] | None:
-        """Return epoch and last sequence of a producer that was spilled from the state."""
+        """Return epoch and last sequence of a producer that was spilled from a committed state."""
 
     async def create(self, stream: Stream, entries: Sequence[Entry]) -> T | None:
         """Create a chain with its first entries, under a free name.
@@ -115,15 +120,20 @@ class Store(Protocol[T]):
 
     # For readers
 
-    async def read_at(self, path: str, slot: int, chunk_bytes: int) -> ReadResult | None:
+    async def read_at(
+        self, path: str, slot: int, chunk_bytes: int, after: int = 0
+    ) -> ReadResult | None:
         """Return the stream at a path and its data from `slot` on, strongly consistent.
 
         `slot` may be `offsets.NOW` for the tail, or `offsets.BEGINNING` for the first slot that is
-        kept; it may lie in what a fork inherits. The chunk ends at the first multiple of
-        `chunk_bytes` passed; it is empty at the tail and beyond. Returns None when there is no such
-        stream. Raises `SlotTrimmed` when `slot` is no longer kept."""
+        kept; it may lie in what a fork inherits. The chunk ends after the slot that passes the
+        first multiple of `chunk_bytes` from the beginning of `slot` on; it is empty at the tail and
+        beyond. The appends of `slot` that end at the offset `after` or before are left out. Returns
+        None when there is no such stream. Raises `SlotTrimmed` when `slot` is no longer kept."""
 
-    async def read(self, chain: int, slot: int, stop: int, chunk_bytes: int) -> Chunk:
+    async def read(
+        self, chain: int, slot: int, stop: int, chunk_bytes: int, after: int = 0
+    ) -> Chunk:
         """Return slots of one chain from `slot` up to `stop`, ending as in `read_at`.
 
         Raises `SlotTrimmed` when `slot` is not kept."""
@@ -178,13 +188,20 @@ class Compacting(Protocol):
         """Move entries that fill a segment; `progress` is called after each segment."""
 
 
-Read = Callable[[int, int, int, int], Awaitable[Chunk]]
+class Read(Protocol):
+    """`Store.read`."""
+
+    def __call__(
+        self, chain: int, slot: int, stop: int, chunk_bytes: int, after: int
+    ) -> Awaitable[Chunk]: ...
 
 
-async def read_through(read: Read, stream: Stream, slot: int, stop: int, chunk_bytes: int) -> Chunk:
+async def read_through(
+    read: Read, stream: Stream, slot: int, stop: int, chunk_bytes: int, after: int = 0
+) -> Chunk:
     """Read one chunk of a stream: inherited data of a fork, then its own, as if in one chain."""
     if slot >= stream.config.base[0]:
-        return await read(stream.id, slot, stop, chunk_bytes)
+        return await read(stream.id, slot, stop, chunk_bytes, after)
     lineage = stream.config.fork.lineage if stream.config.fork else ()
     bodies: list[bytes] = []
     chunk = Chunk((), slot, 0, 0)
@@ -193,7 +210,8 @@ async def read_through(read: Read, stream: Stream, slot: int, stop: int, chunk_b
     for chain, until in [*lineage, (stream.id, stop)]:
         if chunk.slot >= until:
             continue
-        chunk = await read(chain, chunk.slot, until, chunk_bytes)
+        chunk = await read(chain, chunk.slot, until, chunk_bytes, after)
+        after = 0
         if not bodies:
             begin = chunk.size - sum(map(len, chunk.bodies))
             boundary = (begin // chunk_bytes + 1) * chunk_bytes
@@ -202,3 +220,13 @@ async def read_through(read: Read, stream: Stream, slot: int, stop: int, chunk_b
         if chunk.slot < until or chunk.size >= boundary:
             break
     return chunk._replace(bodies=bodies, cold=cold)
+
+
+def resolve(future: asyncio.Future[R], result: R, error: StoreUnavailable | None = None) -> None:
+    """End a wait, unless its caller was cancelled."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

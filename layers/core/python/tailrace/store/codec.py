@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
 
-from tailrace.log.state import NO_PRODUCERS, Ancestor, Config, Fork, Producer, State, Stream
+from tailrace.log.state import (
+    NO_PRODUCERS,
+    Ancestor,
+    Config,
+    Fork,
+    Part,
+    Producer,
+    State,
+    Stream,
+)
 
 _PLAIN: Final = State(0, 0, 0, 0)[4:]
 
@@ -54,6 +64,33 @@ def rest_of(state: State) -> bytes | None:
     return orjson.dumps(value)
 
 
+def parts_text(parts: Sequence[Part]) -> bytes | None:
+    """The appends of an entry, each as [length, step, author, note] without what it lacks at its
+    end; None when it is one."""
+    if not parts:
+        return None
+    rows: list[list[Any]] = []
+    for length, step, author, note in parts:
+        row: list[Any] = [length, step]
+        if author is not None or note is not None:
+            row.append(author)
+        if note is not None:
+            row.append(note)
+        rows.append(row)
+    return orjson.dumps(rows, default=list)
+
+
+def parts_of(text: bytes | None) -> Sequence[Part]:
+    """The appends of an entry; empty when it is one."""
+    return () if text is None else [_part(*row) for row in orjson.loads(text)]
+
+
+def _part(
+    length: int, step: int, author: tuple[str, int, int] | None = None, note: str | None = None
+) -> Part:
+    return Part(length, step, None if author is None else Producer(*author), note)
+
+
 def config_text(config: Config) -> bytes:
     return orjson.dumps(config._asdict(), default=list)
 
@@ -62,6 +99,7 @@ def stream_of(chain: int, path: str, config: bytes) -> Stream:
     value = orjson.loads(config)
     fork = value["fork"]
     if fork is not None:
-        source, parent, at, sub_offset, lineage = fork
-        fork = Fork(source, parent, at, sub_offset, tuple(Ancestor(*each) for each in lineage))
+        source, parent, at, sub_offset, lineage, *inside = fork
+        lineage = tuple(Ancestor(*each) for each in lineage)
+        fork = Fork(source, parent, at, sub_offset, lineage, *inside)
     return Stream(path, chain, Config(**{**value, "fork": fork, "base": tuple(value["base"])}))

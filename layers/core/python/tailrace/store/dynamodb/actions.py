@@ -46,7 +46,7 @@ def release_name(chain: Chain) -> Action:
     }
     if not chain.forked:
         return {"Delete": action}
-    values[":slot"] = layout.number(chain.state.slot)
+    values[":slot"] = layout.number(chain.committed.slot)
     return {"Update": {**action, "UpdateExpression": "SET tombstone_slot = :slot REMOVE g, d"}}
 
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,8 +19,9 @@ from typing import Any, Final, Protocol, TypeVar
 
 from tailrace.aws.client.failures import ConditionFailed
 from tailrace.clock import Clock
-from tailrace.errors import StoreUnavailable
+from tailrace.errors import DamagedData, StoreUnavailable
 from tailrace.limits import UPLOAD_INTENT_SECONDS
+from tailrace.store.damage import Damage
 from tailrace.store.dynamodb import actions
 from tailrace.store.dynamodb.layout import Key, number
 from tailrace.store.dynamodb.table import Table
@@ -109,15 +111,27 @@ class S3Bucket:
             raise StoreUnavailable("S3 did not do its part; the log says why") from error
 
 
+async def read_body(bucket: Bucket, key: str) -> bytes:
+    """Read a body; `DamagedData` when it is not as it was written."""
+    body = await bucket.get(key)
+    # Objects of earlier versions have no checksum.
+    _, dash, checksum = key.rpartition("-")
+    if dash and zlib.crc32(body) != int(checksum, 16):
+        raise DamagedData(key, f"the object {key} has another checksum than when written")
+    return body
+
+
 class Bodies:
     def __init__(self, table: Table, bucket: Bucket, clock: Clock) -> None:
         self._table = table
         self._bucket = bucket
         self._clock = clock
+        self.damage = Damage()
 
     async def upload(self, folder: str, body: bytes) -> str:
-        """Store an object, which an entry has to name within an hour; return its key."""
-        key = f"{folder}/{secrets.token_hex(12)}"
+        """Store an object, which an entry has to name within an hour; return its key, which ends
+        with the checksum of the body."""
+        key = f"{folder}/{secrets.token_hex(12)}-{zlib.crc32(body):08x}"
         # A transaction, for its token makes it happen once: an intent that was written a second
         # time, by a late retry, would have the sweep remove what an entry names by then.
         due = self._clock() + UPLOAD_INTENT_SECONDS * 1000
@@ -126,7 +140,12 @@ class Bodies:
         return key
 
     async def read(self, key: str) -> bytes:
-        return await self._bucket.get(key)
+        """As `read_body`."""
+        try:
+            return await read_body(self._bucket, key)
+        except DamagedData as error:
+            self.damage.note(error)
+            raise
 
     async def remove(self, keys: Sequence[str]) -> None:
         await self._bucket.delete(keys)

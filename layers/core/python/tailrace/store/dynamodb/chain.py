@@ -1,50 +1,71 @@
-"""A stream as this process knows it: its name, its tail, and the waits for its next slot."""
+"""Streams as this process knows them: names, tails, and waits for the next slot."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import OrderedDict
 from typing import Final
 
 from tailrace.limits import TAIL_CACHE_SECONDS
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.retention import earliest
 from tailrace.log.state import State
+from tailrace.store.dynamodb.batches import Batches
 from tailrace.store.dynamodb.layout import Name
 
 ALONE: Final = 16
-AMONG_RIVALS: Final = 8
-"""Appends in a row after which a process pauses."""
+AMONG_RIVALS: Final = 4
+"""Appends in a row after which a process pauses, so that others get in."""
+
+COMPETING: Final = 0.2
+"""Slots of others between two appends of a process, on average, from which on it pauses after each
+append."""
+
+GIVE_WAY: Final = 32
+"""Most slots that a process lets pass."""
 
 SMOOTHING: Final = 0.2
 
 
 class AppendPacer:
-    """Says when the appends of this process to one stream have to pause."""
+    """Says when this process may write to one stream again, so that others get their share.
 
-    __slots__ = ("_ended", "_row", "_seconds")
+    The process that fills a slot knows the tail first, and would fill the next one, too. So it lets
+    as many slots pass as others have filled since its last one. Those whose turn it is then are few
+    and hardly lose to each other."""
+
+    __slots__ = ("_ended", "_others", "_row", "_slot", "free_at", "seconds")
 
     def __init__(self) -> None:
+        self.free_at = 0.0
+        """When, by the loop's clock, the next append may be sent."""
+        self.seconds = 0.005
+        """How long an append takes, roughly."""
+        self._ended = 0.0
         self._row = 0
         """Appends that followed each other without a pause."""
-        self._ended = 0.0
-        self._seconds = 0.005
-        """How long an append takes, roughly."""
+        self._slot = 0
+        self._others = 0.0
+        """Slots that others fill between two of this process, roughly."""
 
-    def pause(self, now: float, *, rivals: bool) -> float:
-        """Return how long to wait before the next append."""
-        if now - self._ended > self._seconds:
-            self._row = 0
-        if self._row < (AMONG_RIVALS if rivals else ALONE):
-            return 0.0
-        self._row = 0
-        return self._seconds * random.uniform(1, 2)  # noqa: S311 - no secret
-
-    def appended(self, begun: float, ended: float) -> None:
+    def appended(self, slot: int, begun: float, ended: float, *, rivals: bool) -> None:
         """Note an append that filled its slot."""
-        self._row += 1
-        self._ended = ended
-        self._seconds += (ended - begun - self._seconds) * SMOOTHING
+        self._row = self._row + 1 if begun - self._ended <= self.seconds else 1
+        self._others = (self._others + min(slot - self._slot - 1, GIVE_WAY)) / 2
+        self._slot, self._ended = slot, ended
+        self.seconds += (ended - begun - self.seconds) * SMOOTHING
+        if self._row < self._most(rivals=rivals):
+            return
+        self._row = 0
+        slots = max(1.0, self._others) if rivals else 1.0
+        chance = random.uniform(1, 1.5)  # noqa: S311 - no secret
+        self.free_at = ended + self.seconds * slots * chance
+
+    def _most(self, *, rivals: bool) -> int:
+        if not rivals:
+            return ALONE
+        return 1 if self._others >= COMPETING else AMONG_RIVALS
 
 
 UNKNOWN: Final = -1e9
@@ -56,26 +77,24 @@ LOSSES: Final = 2
 RIVAL_SECONDS: Final = 10.0
 """How long after a lost race other processes are assumed to write to the stream."""
 
-FRESH_SECONDS: Final = 0.02
-"""Where others write, a tail that was seen longer ago than this is probably outdated: a read that
-finds the new one takes as long as a lost write, and costs less."""
-
 
 class Chain:
     __slots__ = (
         "_touched",
         "access_lock",
+        "batches",
+        "committed",
         "confirmed",
         "deleted",
         "earliest",
         "forked",
+        "known_at",
         "losses",
         "lost_at",
         "pacer",
         "polling",
         "seen_at",
         "soft_deleted",
-        "state",
         "stored",
         "stream",
         "unused_upload",
@@ -87,12 +106,14 @@ class Chain:
 
     def __init__(self, name: Name) -> None:
         self.stream = name.stream
-        self.state = name.stream.config.initial_state()
+        self.committed = name.stream.config.initial_state()
         """Never that of a tombstone: a request that holds the chain may still answer with it."""
         self.deleted = False
         """Whether the tombstone was seen."""
         self.seen_at = UNKNOWN
-        """When, by the loop's clock, `state` was last seen to be the tail."""
+        """When, by the loop's clock, `committed` was last seen to be the tail."""
+        self.known_at = UNKNOWN
+        """When, by the loop's clock, this process was last told of the tail or an entry there."""
         self.used_at = UNKNOWN
         """When, by the loop's clock, a writer last used the state from memory."""
         self.confirmed = False
@@ -103,6 +124,7 @@ class Chain:
         self.lost_at = UNKNOWN
         """When, by the loop's clock, a race was last lost to another process."""
         self.pacer = AppendPacer()
+        self.batches = Batches()
         self.written_at = UNKNOWN
         """When, by the loop's clock, the last entry was written."""
         self.unused_upload: tuple[bytes, str] | None = None
@@ -123,8 +145,8 @@ class Chain:
         self.earliest = earliest(name.stream.config, name.earliest)
 
     @property
-    def committed(self) -> State:
-        return self.state
+    def state(self) -> State:
+        return self.batches.last.state if self.batches else self.committed
 
     @property
     def accessed(self) -> int:
@@ -153,12 +175,16 @@ class Chain:
     def trusted(self, now: float) -> bool:
         """Whether a writer may build on the tail without asking.
 
-        This is one half of the rule in `log.trimming`: no slot that was empty when this tail was
+        This is one half of the rule in `log.retention`: no slot that was empty when this tail was
         seen can have been filled and removed again in so short a time."""
-        if now - self.seen_at >= TAIL_CACHE_SECONDS or self.losses >= LOSSES:
-            return False
-        # A process that has just lost a race was told the entry to go on from.
-        return bool(self.losses) or not self.has_rivals(now) or now - self.seen_at < FRESH_SECONDS
+        return now - self.seen_at < TAIL_CACHE_SECONDS
+
+    def outdated(self, now: float) -> bool:
+        """Whether the tail is to be read before a write: a read that finds a new one takes as long
+        as a lost write, and costs less."""
+        if not self.trusted(now) or self.losses >= LOSSES:
+            return True
+        return self.has_rivals(now) and now - self.known_at > self.pacer.seconds
 
     def has_rivals(self, now: float) -> bool:
         return now - self.lost_at < RIVAL_SECONDS
@@ -166,7 +192,7 @@ class Chain:
     def learn_tail(self, state: State, seen: float, silence: float) -> None:
         """Note that the tail was `state` when `seen`, and its last entry `silence` seconds old."""
         self.observe(state, seen - silence)
-        if state.slot == self.state.slot:
+        if state.slot == self.committed.slot:
             self.seen_at = max(self.seen_at, seen)
 
     def observe(self, state: State, written: float) -> None:
@@ -175,10 +201,10 @@ class Chain:
         The tail is trusted no longer for it: entries after it may be as old as it is."""
         if state.deleted:
             self.deleted = True
-        elif state.slot > self.state.slot or self.written_at == UNKNOWN:
+        elif state.slot > self.committed.slot or self.written_at == UNKNOWN:
             self.written_at = written
-            if state.slot > self.state.slot:
-                self.state = state
+            if state.slot > self.committed.slot:
+                self.committed = state
         self.wake()
 
     def merge(self, other: Chain) -> None:
@@ -188,17 +214,63 @@ class Chain:
         self.earliest = max(self.earliest, other.earliest)
         self.soft_deleted = self.soft_deleted or other.soft_deleted
         self.deleted = self.deleted or other.deleted
-        if other.state.slot >= self.state.slot:
-            self.state = other.state
+        if other.committed.slot >= self.committed.slot:
+            self.committed = other.committed
             self.written_at = max(self.written_at, other.written_at)
             self.seen_at = max(self.seen_at, other.seen_at)
         self.wake()
 
     def wake(self, *, everybody: bool = False) -> None:
         """End the waits for slots that are filled now, or all if the stream has ended."""
-        ended = everybody or self.ended or self.state.closed
+        ended = everybody or self.ended or self.committed.closed
         for waiter, slot in list(self.waiters.items()):
-            if ended or slot < self.state.tail:
+            if ended or slot < self.committed.tail:
                 del self.waiters[waiter]
                 if not waiter.done():
                     waiter.set_result(True)
+
+
+class OpenChains:
+    """A cache of chains by path; the least recently used one is removed."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._chains: OrderedDict[str, Chain] = OrderedDict()
+
+    def get(self, path: str) -> Chain | None:
+        chain = self._chains.get(path)
+        if chain is not None:
+            self._chains.move_to_end(path)
+        return chain
+
+    def keep(self, chain: Chain) -> Chain:
+        """Keep a chain and return it; of two for one incarnation, the one that is held already."""
+        path = chain.stream.path
+        held = self._chains.get(path)
+        if held is not None and held is not chain:
+            if held.stream.id == chain.stream.id:
+                held.merge(chain)
+                return held
+            self.forget(held)
+        self._chains[path] = chain
+        self._chains.move_to_end(path)
+        while len(self._chains) > self._size:
+            oldest = next(iter(self._chains.values()))
+            if oldest.watched or oldest is chain:
+                break
+            self.forget(oldest)
+        return chain
+
+    def forget(self, chain: Chain) -> None:
+        if self._chains.get(chain.stream.path) is chain:
+            del self._chains[chain.stream.path]
+        chain.wake(everybody=True)
+
+    def distrust(self) -> None:
+        """Have the next write to each stream read the tail first."""
+        for chain in self._chains.values():
+            chain.seen_at = UNKNOWN
+
+    def wake(self) -> None:
+        for chain in self._chains.values():
+            chain.wake(everybody=True)

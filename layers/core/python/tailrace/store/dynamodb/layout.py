@@ -30,6 +30,7 @@ of every item is paid for.
 | b         | binary | the body; or                                                                 |
 | k, l      |        | the key of the object that holds the body, and the length of the body        |
 | c         | text   | the options of a broadcast, as JSON                                          |
+| m         | text   | its appends, if it has several, as `store.codec.parts_text` writes them      |
 | f         | text   | on the tombstone of a fork: its source, as JSON `[path, id]`                 |
 | g, d      |        | on a tombstone: when the chain may go; set when its last fork is gone        |
 
@@ -75,7 +76,7 @@ from __future__ import annotations
 
 import binascii
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -83,9 +84,17 @@ import orjson
 from tailrace.aws.client.failures import Item
 from tailrace.limits import NAME_SHARDS
 from tailrace.log.expiry import stored_deadline
-from tailrace.log.state import Entry, Fork, State, Stream
+from tailrace.log.slots import appends
+from tailrace.log.state import Entry, Fork, Part, State, Stream
 from tailrace.segments.reader import Manifest
-from tailrace.store.codec import config_text, rest_of, state_of, stream_of
+from tailrace.store.codec import (
+    config_text,
+    parts_of,
+    parts_text,
+    rest_of,
+    state_of,
+    stream_of,
+)
 
 DUE_INDEX: Final = "due"
 LAST_SLOT: Final = "9" * 16
@@ -153,8 +162,18 @@ class Stored(NamedTuple):
         return self.item["k"]["S"] if "k" in self.item else None
 
     @property
-    def note(self) -> str | None:
-        return self.item["c"]["S"] if "c" in self.item else None
+    def parts(self) -> Sequence[Part]:
+        return parts_of(self.item["m"]["S"].encode()) if "m" in self.item else ()
+
+    def appends(self, body: bytes) -> Iterator[tuple[bytes, int, str | None]]:
+        """Iterate over the appends of its body: body, offset after it, options of a broadcast."""
+        parts = self.parts
+        if not parts:
+            yield body, self.offset, self.item["c"]["S"] if "c" in self.item else None
+            return
+        pairs = zip(appends(body, parts, self.state), parts, strict=True)
+        for (one, offset, _, _), part in pairs:
+            yield one, offset, part.note
 
     @property
     def attempt(self) -> str:
@@ -294,6 +313,9 @@ def entry_item(chain: int, entry: Entry, attempt: str, object_key: str | None) -
         item["b"] = binary(entry.body)
     if entry.note is not None:
         item["c"] = text(entry.note)
+    parts = parts_text(entry.parts)
+    if parts is not None:
+        item["m"] = text(parts.decode())
     return item
 
 

@@ -11,21 +11,22 @@ from typing import Final
 
 from tailrace.clock import Clock
 from tailrace.errors import StoreUnavailable, StreamTooHot
+from tailrace.limits import POLL_MILLISECONDS
+from tailrace.store.base import resolve
 from tailrace.store.dynamodb import layout
 from tailrace.store.dynamodb.chain import Chain
 from tailrace.store.dynamodb.table import Table
-from tailrace.store.waiting import resolve
 
 SHARE: Final = 0.1
 """Of the silence so far: how late an entry may be noticed."""
 
 
 class Poller:
-    def __init__(self, table: Table, clock: Clock, fastest: float, slowest: float) -> None:
+    def __init__(self, table: Table, clock: Clock, slowest: float) -> None:
         self._table = table
         self._clock = clock
-        self._fastest = fastest
-        self._slowest = max(fastest, slowest)
+        self._fastest = POLL_MILLISECONDS / 1000
+        self._slowest = max(self._fastest, slowest)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def wait(self, chain: Chain, slot: int, seconds: float) -> bool:

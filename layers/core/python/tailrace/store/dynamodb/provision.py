@@ -7,10 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from tailrace.aws.client.endpoint import ServiceAccess, boto_client
 from tailrace.aws.client.failures import Refused, Throttled, Unavailable
 from tailrace.aws.client.json_client import Call, JsonClient
-from tailrace.aws.client.lambda_credentials import find_service_access
+from tailrace.aws.client.service_access import ServiceAccess, boto_client, find_service_access
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.bodies import Bucket, S3Bucket
@@ -38,10 +37,14 @@ class Backend(NamedTuple):
             self.bucket.close()
 
 
-async def connect(settings: Settings, meter: Callable[[Call], None] | None = None) -> Backend:
+async def connect(
+    settings: Settings, meter: Callable[[Call], None] | None = None, *, check_table: bool = True
+) -> Backend:
+    """Connect to the table and the bucket; check first that the table exists and fits, unless the
+    caller knows that."""
     access = await find_service_access(settings)
-    client = JsonClient(access, settings.connections, meter)
-    if settings.check_table:
+    client = JsonClient(access, meter=meter)
+    if check_table:
         try:
             await _ensure_table(client, access, settings)
         except BaseException:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 
 from tailrace.errors import SlotTrimmed, StoreUnavailable
+from tailrace.log.slots import bodies_after
 from tailrace.log.state import Ancestor, Chunk, State, Stream
 from tailrace.store.dynamodb.bodies import Bodies
 from tailrace.store.dynamodb.layout import LAST_SLOT, Stored, chain_partition, entry_of, slot_text
@@ -14,27 +15,33 @@ from tailrace.store.dynamodb.table import Table
 
 
 class Pieces:
-    """Consecutive bodies that will be a chunk."""
+    """Consecutive slots that will be a chunk."""
 
-    def __init__(self, slot: int, chunk_bytes: int) -> None:
+    def __init__(self, slot: int, chunk_bytes: int, after: int = 0) -> None:
         self.slot = slot
         """The slot that is wanted next."""
+        self.after = after
+        """Appends of that slot which end at this offset or before are left out."""
         self.full = False
         self._cold = True
         self._chunk_bytes = chunk_bytes
-        self._bodies: list[bytes | str] = []
-        """A body, or the key of the object that holds it."""
+        self._slots = 0
+        self._bodies: list[bytes | tuple[Stored, int]] = []
+        """A body, or an entry whose body is an object, and the `after` for it."""
         self._begin = self._boundary = self._offset = self._size = 0
 
     def add(self, entry: Stored) -> None:
         if entry.slot != self.slot:
-            if not self._bodies:
+            if not self._slots:
                 raise SlotTrimmed(entry.slot)
             # The slots between were removed; the next read gets the error.
             self.full = True
             return
         self.begin(entry.size - entry.length)
-        self._bodies.append(entry.object_key or entry.body)
+        if entry.object_key is not None:
+            self._bodies.append((entry, self.after))
+        else:
+            self._bodies += bodies_after(entry.body, entry.parts, entry.offset, self.after)
         self._cold = False
         self._end(entry.slot + 1, entry.offset, entry.size)
 
@@ -44,36 +51,45 @@ class Pieces:
 
     def begin(self, size: int) -> int:
         """The size at which the chunk is full, if it begins where the stream had `size`."""
-        if not self._bodies:
+        if not self._slots:
             self._begin = size
             self._boundary = (size // self._chunk_bytes + 1) * self._chunk_bytes
         return self._boundary
 
     def __bool__(self) -> bool:
-        return bool(self._bodies)
+        return self._slots > 0
 
     def hint(self) -> int:
         """How many entries like those so far are left to the boundary, roughly."""
-        if not self._bodies:
+        if not self._slots:
             return 0
-        mean = max(1, (self._size - self._begin) // len(self._bodies))
+        mean = max(1, (self._size - self._begin) // self._slots)
         return (self._boundary - self._size) // mean + 8
 
     async def chunk(self, bodies: Bodies | None) -> Chunk:
-        keys = [body for body in self._bodies if isinstance(body, str)]
-        objects = iter(await asyncio.gather(*(_object(bodies, key) for key in keys)))
-        data = [next(objects) if isinstance(body, str) else body for body in self._bodies]
+        entries = [each[0] for each in self._bodies if isinstance(each, tuple)]
+        objects = iter(await asyncio.gather(*(_object(bodies, each) for each in entries)))
+        data: list[bytes] = []
+        for each in self._bodies:
+            if isinstance(each, tuple):
+                entry, after = each
+                data += bodies_after(next(objects), entry.parts, entry.offset, after)
+            else:
+                data.append(each)
         return Chunk(data, self.slot, self._offset, self._size, self._cold)
 
     def _end(self, slot: int, offset: int, size: int) -> None:
+        self._slots += slot - self.slot
         self.slot, self._offset, self._size = slot, offset, size
+        self.after = 0
         self.full = size >= self._boundary
 
 
-async def _object(bodies: Bodies | None, key: str) -> bytes:
+async def _object(bodies: Bodies | None, entry: Stored) -> bytes:
     if bodies is None:
         raise StoreUnavailable("the stream has bodies in S3, but TAILRACE_BUCKET is not set")
-    return await bodies.read(key)
+    assert entry.object_key is not None
+    return await bodies.read(entry.object_key)
 
 
 async def fill(
@@ -124,7 +140,7 @@ async def _fill_cold(
         return
     boundary = pieces.begin(start[1])
     while pieces.slot < until and not pieces.full:
-        chunk = await segments.read(chain, pieces.slot, until, boundary)
+        chunk = await segments.read(chain, pieces.slot, until, boundary, pieces.after)
         if chunk is None:
             return
         pieces.add_cold(chunk)

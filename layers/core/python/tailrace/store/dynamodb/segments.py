@@ -13,10 +13,12 @@ from typing import Final
 
 from tailrace.aws.client.failures import TransactionCanceled
 from tailrace.clock import Clock
+from tailrace.errors import DamagedData
 from tailrace.limits import TAIL_CACHE_SECONDS
 from tailrace.log.state import Chunk, SlotInfo, Stream
 from tailrace.segments.format import BadSegment, Parts, Trailer, pack
 from tailrace.segments.reader import FindSegment, Manifest, R, SegmentReader, Steps
+from tailrace.store.damage import Damage
 from tailrace.store.dynamodb import actions, layout
 from tailrace.store.dynamodb.bodies import Bucket
 from tailrace.store.dynamodb.table import Table
@@ -36,13 +38,16 @@ class BucketSegments:
         self._bucket = bucket
         self._reader = SegmentReader(slots)
         self._clock = clock
+        self.damage = Damage()
         self._used: dict[int, tuple[Manifest, int]] = {}
         """The segment of each chain that was read last, which a reader goes on in, and until when
         it is trusted."""
 
-    async def read(self, chain: int, slot: int, stop: int, boundary: int) -> Chunk | None:
+    async def read(
+        self, chain: int, slot: int, stop: int, boundary: int, after: int = 0
+    ) -> Chunk | None:
         """As `SegmentReader.read`."""
-        return await self._run(self._reader.read(chain, slot, stop, boundary))
+        return await self._run(self._reader.read(chain, slot, stop, boundary, after))
 
     async def start_of(self, chain: int, slot: int) -> tuple[int, int] | None:
         """As `SegmentReader.start_of`."""
@@ -59,18 +64,22 @@ class BucketSegments:
     async def _run(self, steps: Steps[R]) -> R:
         """Answer the requests of a read until it returns."""
         answer: Manifest | bytes | None = None
+        key = ""
         try:
             while True:
                 request = steps.send(answer)
                 if isinstance(request, FindSegment):
                     answer = await self._find(*request)
                 else:
-                    answer = await self._bucket.get(
-                        request.manifest.key, request.begin, request.end
-                    )
+                    key = request.manifest.key
+                    answer = await self._bucket.get(key, request.begin, request.end)
         except StopIteration as done:
             result: R = done.value
             return result
+        except BadSegment as error:
+            damage = DamagedData(key, str(error))
+            self.damage.note(damage)
+            raise damage from error
 
     async def _find(self, chain: int, slot: int) -> Manifest | None:
         now = self._clock()

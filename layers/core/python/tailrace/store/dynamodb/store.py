@@ -11,15 +11,14 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.aws.client.failures import ConditionFailed, Item, TransactionCanceled
 from tailrace.aws.client.json_client import Call
 from tailrace.clock import Clock, system_clock
 from tailrace.errors import BodyTooLarge, SlotTrimmed, StoreUnavailable, StreamTooHot
-from tailrace.limits import ITEM_BODY_BYTES
+from tailrace.limits import INDEX_SLOTS, ITEM_BODY_BYTES, RIVAL_SLOT_BYTES, SLOT_BYTES
 from tailrace.log.append import tombstone
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import BEGINNING, NOW
@@ -27,9 +26,9 @@ from tailrace.log.state import Chunk, Entry, Fork, Listed, SlotInfo, State, Stre
 from tailrace.settings import Settings
 from tailrace.store.base import ReadResult
 from tailrace.store.dynamodb import actions, layout, listing, sweeping
+from tailrace.store.dynamodb.batches import Batch
 from tailrace.store.dynamodb.bodies import Bodies, Bucket
-from tailrace.store.dynamodb.chain import Chain
-from tailrace.store.dynamodb.open_chains import AppendLocks, OpenChains
+from tailrace.store.dynamodb.chain import Chain, OpenChains
 from tailrace.store.dynamodb.polling import Poller
 from tailrace.store.dynamodb.provision import Backend, connect
 from tailrace.store.dynamodb.reading import Pieces, fill, fill_to_end, inherited, last_state
@@ -60,40 +59,49 @@ class DynamoStore:
         clock: Clock = system_clock,
         backend: Backend | None = None,
         meter: Callable[[Call], None] | None = None,
+        *,
+        check_table: bool = True,
     ) -> None:
-        """`backend` replaces DynamoDB and S3, as in tests; `meter` gets every call to DynamoDB."""
+        """`backend` replaces DynamoDB and S3, as in tests; `meter` gets every call to DynamoDB.
+        `check_table`: whether `open` checks that the table exists and fits."""
         self._settings = settings
         self._clock = clock
         self._backend = backend
         self._meter = meter
+        self._check_table = check_table
         self._grace = settings.trim_grace * 1000
         self._chains = OpenChains(settings.open_streams)
-        self._append_locks = AppendLocks()
-        self._lag = 0.0
-        """How far the wall clock was ahead of the loop's after the last pause."""
+        self._writing: set[asyncio.Task[None]] = set()
         self.outcomes: Counter[str] = Counter()
         """Counts of writes: appended, lost (to another writer), recovered (after a lost answer)."""
+
+    @property
+    def damaged(self) -> int:
+        readers = (self._bodies, self._segments)
+        return sum(len(reader.damage) for reader in readers if reader is not None)
 
     # Life
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._lead = self._clock_lead()
+        """By how many seconds the wall clock was ahead of the loop's after the last pause."""
         if self._backend is None:
-            self._backend = await connect(self._settings, self._meter)
+            self._backend = await connect(
+                self._settings, self._meter, check_table=self._check_table
+            )
         self._table = Table(self._backend.client, self._settings.table)
         bucket: Bucket | None = self._backend.bucket
         self._bodies = self._segments = None
         if bucket is not None:
             self._bodies = Bodies(self._table, bucket, self._clock)
-            slots = self._settings.index_slots
-            self._segments = BucketSegments(self._table, bucket, slots, self._clock)
+            self._segments = BucketSegments(self._table, bucket, INDEX_SLOTS, self._clock)
         self._inline_bytes = min(self._settings.inline_bytes, ITEM_BODY_BYTES)
-        self._poller = Poller(
-            self._table, self._clock, self._settings.poll_fastest, self._settings.poll_slowest
-        )
+        self._poller = Poller(self._table, self._clock, self._settings.poll_slowest)
 
     async def close(self) -> None:
         self.wake()
+        await asyncio.gather(*self._writing)
         await self._poller.stop()
         assert self._backend is not None
         await self._backend.close()
@@ -132,50 +140,37 @@ class DynamoStore:
         chain.use(self._loop.time())
         return chain
 
-    def append_lock(self, path: str) -> AbstractAsyncContextManager[None]:
-        return self._append_locks.hold(path)
-
-    async def put(self, chain: Chain, entry: Entry) -> bool:
-        if chain.state.slot != entry.slot or chain.ended:
-            return False
-        if chain.unused_upload is not None and chain.unused_upload[0] == entry.body:
-            key: str | None = chain.unused_upload[1]
-        else:
-            key = await self._upload(chain.stream, entry)
-        attempt = secrets.token_hex(8)
-        item = layout.entry_item(chain.stream.id, entry, attempt, key)
-        begun = self._loop.time()
-        pause = chain.pacer.pause(begun, rivals=chain.has_rivals(begun))
-        if pause:
-            await asyncio.sleep(pause)
-            begun = self._loop.time()
-        try:
-            if key is None and not entry.spill:
-                await self._table.put_new(item)
-            else:
-                await self._table.transact(_filling(chain.stream, entry, item, key))
-        except (ConditionFailed, TransactionCanceled) as error:
-            if not self._won(chain, error, attempt, begun):
-                # The next try may use the object, unless its intent was revoked.
-                if key and entry.body and _lost_to(error) is not None:
-                    chain.unused_upload = entry.body, key
-                else:
-                    chain.unused_upload = None
-                self.outcomes["lost"] += 1
-                return False
-            self.outcomes["recovered"] += 1
-        self.outcomes["appended"] += 1
-        chain.losses = 0
-        chain.unused_upload = None
-        chain.pacer.appended(begun, self._loop.time())
-        self._learn(chain, entry.state, begun)
-        return True
+    def put(self, chain: Chain, before: State, entry: Entry) -> Awaitable[int | None]:
+        if chain.state is not before or chain.ended:
+            lost: asyncio.Future[int | None] = self._loop.create_future()
+            lost.set_result(None)
+            return lost
+        batches = chain.batches
+        large = entry.body is not None and len(entry.body) > self._inline_bytes
+        rivals = chain.has_rivals(self._loop.time())
+        most = min(RIVAL_SLOT_BYTES if rivals else SLOT_BYTES, self._inline_bytes)
+        future = batches.add(before, entry, most, large=large)
+        if batches.task is None:
+            batches.task = self._loop.create_task(self._store_batches(chain))
+            self._writing.add(batches.task)
+            batches.task.add_done_callback(self._writing.discard)
+        return future
 
     async def confirm(self, chain: Chain) -> bool:
-        slot = chain.state.slot
-        if not chain.confirmed and await self.tail(chain.stream.path) is not chain:
+        slot, confirmed = chain.state.slot, chain.confirmed
+        if chain.batches:
+            batch = chain.batches.last
+            sent = batch.sent
+            if not await batch.done():
+                return False
+            if not sent:
+                # The conclusion holds at the moment at which what it rests on was stored.
+                return True
+            # That moment was perhaps before the request came, and others have written since.
+            confirmed = False
+        if not confirmed and await self.tail(chain.stream.path) is not chain:
             return False
-        return chain.state.slot == slot and not chain.ended
+        return chain.committed.slot == slot and not chain.ended
 
     async def producer(self, tail: Chain, producer: str) -> tuple[int, int] | None:
         # The producer that is read may be newer than the tail in memory.
@@ -213,15 +208,17 @@ class DynamoStore:
 
     async def drop(self, chain: Chain) -> bool:
         stream = chain.stream
+        if chain.batches:
+            await chain.batches.last.done()
         if chain.ended:
             return False
-        if not chain.trusted(self._loop.time()):
+        if chain.outdated(self._loop.time()):
             await self._refresh(chain)
         soft = chain.forked > 0
         now = self._clock()
         attempt = secrets.token_hex(8)
         begun = self._loop.time()
-        item = layout.entry_item(stream.id, tombstone(chain.state, now), attempt, None)
+        item = layout.entry_item(stream.id, tombstone(chain.committed, now), attempt, None)
         if not soft:
             item |= layout.due(layout.CHAINS_DUE, item, now + self._grace)
         fork = stream.config.fork
@@ -234,8 +231,6 @@ class DynamoStore:
             await self._table.transact(parts)
         except TransactionCanceled as error:
             if not self._won(chain, error, attempt, begun):
-                # Somebody else's doing: how things stand has to be asked for.
-                chain.losses += 1
                 return False
         chain.deleted = True
         chain.soft_deleted = soft
@@ -259,19 +254,21 @@ class DynamoStore:
 
     # Reading
 
-    async def read_at(self, path: str, slot: int, chunk_bytes: int) -> ReadResult | None:
+    async def read_at(
+        self, path: str, slot: int, chunk_bytes: int, after: int = 0
+    ) -> ReadResult | None:
         for _ in range(ROUNDS):
             chain = self._chains.get(path)
             if chain is None:
                 chain = await self._resolve(path)
                 if chain is None:
                     return None
-                result = await self._read_chain(chain, slot, chunk_bytes)
+                result = await self._read_chain(chain, slot, chunk_bytes, after)
             else:
                 first = chain.earliest if slot == BEGINNING else slot
                 named, seen = await asyncio.gather(
                     self._has_name(chain),
-                    self._read_chain(chain, first, chunk_bytes),
+                    self._read_chain(chain, first, chunk_bytes, after),
                     return_exceptions=True,
                 )
                 if isinstance(named, BaseException):
@@ -290,8 +287,10 @@ class DynamoStore:
             self._chains.forget(chain)
         raise _too_unstable(path)
 
-    async def read(self, chain: int, slot: int, stop: int, chunk_bytes: int) -> Chunk:
-        pieces = Pieces(slot, chunk_bytes)
+    async def read(
+        self, chain: int, slot: int, stop: int, chunk_bytes: int, after: int = 0
+    ) -> Chunk:
+        pieces = Pieces(slot, chunk_bytes, after)
         await fill(self._table, self._segments, pieces, chain, stop)
         if not pieces:
             raise SlotTrimmed(stop)
@@ -325,7 +324,7 @@ class DynamoStore:
         return await self._bodies.read(key)
 
     async def wait(self, chain: Chain, slot: int, seconds: float) -> bool:
-        if chain.ended or chain.state.closed or chain.state.tail > slot:
+        if chain.ended or chain.committed.closed or chain.committed.tail > slot:
             return True
         if self._chains.get(chain.stream.path) is not chain:
             return True
@@ -390,17 +389,23 @@ class DynamoStore:
 
         A function is frozen between two requests, or restored from a snapshot, for as long as it
         pleases the platform."""
-        lag = self._clock() / 1000 - self._loop.time()
-        if lag - self._lag > PAUSE_SECONDS:
+        lead = self._clock_lead()
+        if lead - self._lead > PAUSE_SECONDS:
             self._chains.distrust()
-            self._lag = lag
+            self._lead = lead
         else:
-            self._lag = min(self._lag, lag)
+            self._lead = min(self._lead, lead)
+
+    def _clock_lead(self) -> float:
+        return self._clock() / 1000 - self._loop.time()
 
     def _learn(self, chain: Chain, state: State, seen: float) -> None:
+        chain.known_at = self._loop.time()
         chain.learn_tail(state, seen, max(0, self._clock() - state.written_at) / 1000)
 
-    async def _read_chain(self, chain: Chain, slot: int, chunk_bytes: int) -> _ChainRead:
+    async def _read_chain(
+        self, chain: Chain, slot: int, chunk_bytes: int, after: int
+    ) -> _ChainRead:
         """The chunk at a slot, and the state if it reaches the end: mostly in one query."""
         if slot == NOW:
             return _at_end(await self._refresh(chain))
@@ -408,7 +413,7 @@ class DynamoStore:
             slot = chain.earliest
         elif slot < chain.earliest:
             raise SlotTrimmed(chain.earliest)
-        pieces = Pieces(slot, chunk_bytes)
+        pieces = Pieces(slot, chunk_bytes, after)
         for ancestor in inherited(chain.stream, slot):
             await fill(self._table, self._segments, pieces, ancestor.id, ancestor.until)
             if not pieces:
@@ -422,8 +427,8 @@ class DynamoStore:
                 self._learn(chain, state, begun)
             elif state is None:
                 # Nothing is at this slot or after it: it is the tail, or lies beyond.
-                is_tail = chain.state.slot == pieces.slot
-                state = chain.state if is_tail else await self._refresh(chain)
+                is_tail = chain.committed.slot == pieces.slot
+                state = chain.committed if is_tail else await self._refresh(chain)
                 if state.tail > pieces.slot:
                     continue
             if not pieces:
@@ -434,6 +439,70 @@ class DynamoStore:
             return _ChainRead(await pieces.chunk(self._bodies), end, state.deleted)
 
     # Writing, in detail
+
+    async def _store_batches(self, chain: Chain) -> None:
+        """Store what waits for a stream, batch by batch."""
+        batches = chain.batches
+        try:
+            while batches:
+                # Appends that come meanwhile join the batch.
+                await asyncio.sleep(chain.pacer.free_at - self._loop.time())
+                batch = batches.first
+                try:
+                    stored = await self._follows(chain, batch)
+                    stored = stored and await self._fill(chain, batch.freeze())
+                except Exception as error:  # noqa: BLE001 - each caller gets it
+                    batches.pop().failed(error)
+                    stored = False
+                if stored:
+                    batches.pop().stored()
+                else:
+                    batches.lose()
+        finally:
+            batches.task = None
+            batches.lose()
+
+    async def _follows(self, chain: Chain, batch: Batch) -> bool:
+        """Whether a batch follows the last entry, as far as can be known before it is sent."""
+        self._notice_pause()
+        if not chain.trusted(self._loop.time()):
+            # Those who wait ask for the name, too: the chain may have been deleted and erased.
+            return False
+        if chain.outdated(self._loop.time()):
+            await self._refresh(chain)
+        return batch.before.slot == chain.committed.slot and not chain.ended
+
+    async def _fill(self, chain: Chain, entry: Entry) -> bool:
+        """Fill the next slot; False when another writer was faster."""
+        if chain.unused_upload is not None and chain.unused_upload[0] == entry.body:
+            key: str | None = chain.unused_upload[1]
+        else:
+            key = await self._upload(chain.stream, entry)
+        attempt = secrets.token_hex(8)
+        item = layout.entry_item(chain.stream.id, entry, attempt, key)
+        begun = self._loop.time()
+        try:
+            if key is None and not entry.spill:
+                await self._table.put_new(item)
+            else:
+                await self._table.transact(_filling(chain.stream, entry, item, key))
+        except (ConditionFailed, TransactionCanceled) as error:
+            if not self._won(chain, error, attempt, begun):
+                # The next try may use the object, unless its intent was revoked.
+                if key and entry.body and _lost_to(error) is not None:
+                    chain.unused_upload = entry.body, key
+                else:
+                    chain.unused_upload = None
+                self.outcomes["lost"] += 1
+                return False
+            self.outcomes["recovered"] += 1
+        self.outcomes["appended"] += 1
+        chain.losses = 0
+        chain.unused_upload = None
+        now = self._loop.time()
+        chain.pacer.appended(entry.slot, begun, now, rivals=chain.has_rivals(now))
+        self._learn(chain, entry.state, begun)
+        return True
 
     def _won(
         self, chain: Chain, error: ConditionFailed | TransactionCanceled, attempt: str, begun: float
@@ -447,6 +516,7 @@ class DynamoStore:
             return True
         chain.losses += 1
         chain.lost_at = begun
+        chain.known_at = self._loop.time()
         chain.observe(entry.state, begun)
         if chain.deleted:
             self._chains.forget(chain)

@@ -12,17 +12,21 @@ import contextlib
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Final, Protocol, TypeVar
 
 from tailrace.errors import StoreUnavailable
-from tailrace.store.waiting import resolve
+from tailrace.store.base import resolve
 
 T = TypeVar("T")
 
 MAX_TICKS: Final = 4
 """Ticks of the loop for which a commit waits while each brings more writes: microseconds."""
+
+LOG_SECONDS: Final = 10.0
+"""How often a failure is logged at most."""
 
 logger = logging.getLogger("tailrace")
 
@@ -49,8 +53,12 @@ class GroupCommit:
         self._pending: list[Write] = []
         self._busy = False
         self._scheduled = False
+        self.begun = 0
+        """How many commits have begun: a write that is added takes part in the next one."""
         self._failure = ""
-        """Why the last commit failed, if it did."""
+        """Why commits fail, if the last one that failed was logged."""
+        self._log_again = 0.0
+        """When another reason is logged."""
         self._thread = threading.Thread(target=self._run, name="tailrace-writer", daemon=True)
         self._thread.start()
 
@@ -66,7 +74,9 @@ class GroupCommit:
     async def drain(self) -> None:
         """Wait until nothing is left to commit, even if commits fail."""
         while self._pending or self._busy:
-            await asyncio.wait([self._barrier()])
+            # Awaited, or asyncio would log an exception that nobody has seen.
+            with contextlib.suppress(StoreUnavailable):
+                await self._barrier()
 
     async def close(self) -> None:
         await self.drain()
@@ -88,10 +98,15 @@ class GroupCommit:
         if len(self._pending) > seen and ticks:
             self._loop.call_soon(self._flush, len(self._pending), ticks - 1)
             return
+        self._inbox.put(self._take())
+
+    def _take(self) -> list[Write]:
+        """Take what waits as the batch of a commit that begins."""
         self._scheduled = False
         batch, self._pending = self._pending, []
         self._busy = True
-        self._inbox.put(batch)
+        self.begun += 1
+        return batch
 
     def _finished(self, batch: list[Write], error: StoreUnavailable | None) -> None:
         self._busy = False
@@ -128,11 +143,12 @@ class GroupCommit:
         return None
 
     def _log(self, error: Exception) -> None:
-        """Log why a commit failed: once, since on a full disk thousands may fail for one reason."""
-        failure = f"{type(error).__name__}: {error}"
-        if failure != self._failure:
-            self._failure = failure
-            expected = isinstance(error, OSError | sqlite3.Error)
+        """Log why a commit failed: rarely, since on a full disk thousands may fail, for reasons
+        that change and with some between them that succeed."""
+        failure, now = f"{type(error).__name__}: {error}", time.monotonic()
+        expected = isinstance(error, OSError | sqlite3.Error)
+        if failure != self._failure and (now >= self._log_again or not expected):
+            self._failure, self._log_again = failure, now + LOG_SECONDS
             exc_info = None if expected else error
             logger.error("the store could not commit: %s", failure, exc_info=exc_info)
 

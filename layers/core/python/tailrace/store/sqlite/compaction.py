@@ -4,7 +4,7 @@ A segment is a durable file before one transaction adds its row and removes the 
 entries. After a crash a file without a row is an orphan; a row without its file there never is.
 
 The last entry of a chain stays: it is the stream's state, and the next slot is known from it. That
-makes it safe to empty slots at once (see `log.trimming`): one process owns the data, its writers
+makes it safe to empty slots at once (see `log.retention`): one process owns the data, its writers
 know tails only from memory or from that last entry, and no other writer could fill a slot again.
 """
 
@@ -15,14 +15,15 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tailrace.log.content import length
+from tailrace.log.slots import appends
 from tailrace.log.state import Stream
 from tailrace.segments.format import BadSegment, Record, Trailer, seal
 from tailrace.segments.reader import Manifest
-from tailrace.store.codec import state_of, stream_of
+from tailrace.store.codec import parts_of, state_of, stream_of
 from tailrace.store.sqlite import queries
 from tailrace.store.sqlite.files import ChainFiles
+from tailrace.store.sqlite.reading import FileSegments, covering, insert
 from tailrace.store.sqlite.schema import snapshot
-from tailrace.store.sqlite.segments import FileSegments, covering, insert
 
 PAGE: Final = 1000
 """Streams per query: a few seeks each, however many entries they have."""
@@ -124,9 +125,10 @@ def _start(
     db: sqlite3.Connection, stream: Stream, first: int, bodies: ChainFiles
 ) -> tuple[int, int]:
     """Offset and size at which the first slot that is kept begins, as it says itself."""
-    (record,), _ = _records(db, stream.id, first, first + 1, bodies)
-    body = record.body
-    return record.offset - length(stream.config.mode, body), record.size - len(body)
+    records, _ = _records(db, stream.id, first, first + 1, bodies)
+    kind, last = stream.config.mode, records[-1]
+    moved = sum(length(kind, record.body) for record in records)
+    return last.offset - moved, last.size - sum(len(record.body) for record in records)
 
 
 def _end(db: sqlite3.Connection, chain: int, first: int, size: int, limits: Limits) -> int | None:
@@ -149,18 +151,21 @@ def _records(
     db: sqlite3.Connection, chain: int, first: int, stop: int, bodies: ChainFiles
 ) -> tuple[list[Record], list[str]]:
     rows = db.execute(
-        "SELECT n, offset, size, at, body, file, state FROM entries"
+        "SELECT n, offset, size, at, body, file, state, parts FROM entries"
         " WHERE id = ? AND n >= ? AND n < ? ORDER BY n",
         (chain, first, stop),
     ).fetchall()
     records: list[Record] = []
     files: list[str] = []
-    for slot, offset, size, at, body, file, state in rows:
+    for slot, offset, size, at, body, file, state, parts in rows:
         if file is not None:
             files.append(file)
             body = bodies.read(chain, file)
         if body is None:
             raise BadSegment(f"slot {slot} of {chain:016x} has no body, and is not the last")
-        by = state_of(slot, offset, size, at, state).author
-        records.append(Record(slot, offset, size, at, body, by))
+        after = state_of(slot, offset, size, at, state)
+        records += [
+            Record(slot, end, end_size, at, one, author)
+            for one, end, end_size, author in appends(body, parts_of(parts), after)
+        ]
     return records, files

@@ -10,10 +10,12 @@ from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from tailrace.errors import DamagedData
+from tailrace.store.damage import Damage
 from tailrace.store.sqlite import schema
 from tailrace.store.sqlite.commit import GroupCommit
 from tailrace.store.sqlite.directory import DataDirectory
-from tailrace.store.sqlite.writes import Operation, Then, group_writes
+from tailrace.store.sqlite.writes import Then, WriteCall, group_writes
 
 T = TypeVar("T")
 
@@ -27,6 +29,7 @@ class Database:
         self._threads = ThreadPoolExecutor(THREADS, "tailrace-reader")
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
+        self.damage = Damage()
 
     def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -46,7 +49,7 @@ class Database:
     ) -> T:
         """Run an operation in the next commit, and `then` after it even if the caller is gone."""
         future: asyncio.Future[T] = self._loop.create_future()
-        self.commit.add(Operation(operation, then, future))
+        self.commit.add(WriteCall(operation, then, future))
         return await future
 
     async def query(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -55,7 +58,11 @@ class Database:
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
         """Run a function that blocks, in a thread."""
-        return await self._loop.run_in_executor(self._threads, function, *args)
+        try:
+            return await self._loop.run_in_executor(self._threads, function, *args)
+        except DamagedData as error:
+            self.damage.note(error)
+            raise
 
     def start(self, function: Callable[..., T], *args: object) -> ThreadFuture[T]:
         """Start a function that blocks, in a thread, for the writer to wait for."""

@@ -12,15 +12,18 @@ import os
 import re
 import secrets
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from tailrace.errors import DamagedData
 
 PRIVATE_FILE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
 
 _CHAIN = re.compile(r"[0-9a-f]{1,15}|[0-7][0-9a-f]{15}")
-_OURS = re.compile(r"[0-9]{1,18}-[0-9a-f]+-[0-9]+")
+_OURS = re.compile(r"[0-9]{1,18}-[0-9a-f]+-[0-9]+(?:-([0-9a-f]{8}))?")
 
 
 class ChainFiles:
@@ -38,8 +41,11 @@ class ChainFiles:
         return self.root / f"{chain:x}" / name
 
     def write(self, chain: int, slot: int, data: bytes) -> str:
-        """The name under which data from `slot` on is durable. No name is used twice."""
-        path = self.path(chain, f"{slot}-{self._run}-{next(self._numbers)}")
+        """Write data from `slot` on durably; returns the name of its file.
+
+        No name is used twice. It ends with the checksum of the data."""
+        checksum = zlib.crc32(data)
+        path = self.path(chain, f"{slot}-{self._run}-{next(self._numbers)}-{checksum:08x}")
         if not path.parent.exists():
             path.parent.mkdir(PRIVATE_FOLDER, exist_ok=True)
             sync_folder(self.root)
@@ -47,7 +53,14 @@ class ChainFiles:
         return path.name
 
     def read(self, chain: int, name: str) -> bytes:
-        return self.path(chain, name).read_bytes()
+        """Read a file; `DamagedData` when it is not as it was written."""
+        data = self.path(chain, name).read_bytes()
+        match = _OURS.fullmatch(name)
+        # Files of earlier versions have no checksum.
+        if match and match[1] and zlib.crc32(data) != int(match[1], 16):
+            named = f"{self.root.name}/{chain:x}/{name}"
+            raise DamagedData(named, f"the file {named} has another checksum than when written")
+        return data
 
     def read_range(self, chain: int, name: str, begin: int, end: int) -> bytes:
         with self.path(chain, name).open("rb") as file:

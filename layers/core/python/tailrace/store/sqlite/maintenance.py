@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tailrace.clock import Clock
-from tailrace.errors import StoreUnavailable
+from tailrace.errors import DamagedData, StoreUnavailable
 from tailrace.limits import ORPHAN_FILE_SECONDS
 from tailrace.log.retention import Retention
 from tailrace.log.state import Stream
@@ -23,7 +23,7 @@ from tailrace.store.sqlite import compaction, queries, retention
 from tailrace.store.sqlite.database import Database
 from tailrace.store.sqlite.directory import DataDirectory
 from tailrace.store.sqlite.files import PRIVATE_FILE, ChainFiles
-from tailrace.store.sqlite.segments import FileSegments
+from tailrace.store.sqlite.reading import FileSegments
 
 logger = logging.getLogger("tailrace")
 
@@ -146,7 +146,7 @@ class Maintenance:
                         done.streams += done.segments == before + 1
                         if progress is not None:
                             progress(done)
-                except (BadSegment, FileNotFoundError) as error:
+                except (BadSegment, DamagedData, FileNotFoundError) as error:
                     done.failed.append(f"cannot compact '{stream.path}': {error}")
         return done
 

@@ -10,8 +10,9 @@ from typing import Final, cast
 
 from tailrace.log.expiry import renewal_slack, stored_deadline
 from tailrace.log.retention import earliest
+from tailrace.log.slots import bodies_after
 from tailrace.log.state import Chunk, Listed, Producers, SlotInfo, State, Stream
-from tailrace.store.codec import config_text, state_of, stream_of
+from tailrace.store.codec import config_text, parts_of, state_of, stream_of
 from tailrace.store.sqlite import schema
 from tailrace.store.sqlite.chain import Chain
 
@@ -26,7 +27,7 @@ def insert_entries(db: sqlite3.Connection, rows: Sequence[schema.Row]) -> None:
     while begin < len(rows):
         while size > len(rows) - begin:
             size //= 2
-        places = ",".join(["(?,?,?,?,?,?,?,?)"] * size)
+        places = ",".join(["(?,?,?,?,?,?,?,?,?)"] * size)
         values = list(itertools.chain.from_iterable(rows[begin : begin + size]))
         db.execute(f"INSERT INTO entries VALUES {places}", values)  # noqa: S608 - no input in it
         begin += size
@@ -138,29 +139,35 @@ def read_chunk(
     stop: int,
     chunk_bytes: int,
     body_file: Callable[[int, str], bytes],
+    after: int = 0,
 ) -> Chunk | None:
     """Read from slot `first` on; None when the table does not have that slot."""
     rows = db.execute(
-        "SELECT n, offset, size, body, file FROM entries"
+        "SELECT n, offset, size, body, file, parts FROM entries"
         " WHERE id = ? AND n >= ? AND n < ? ORDER BY n",
         (chain, first, stop),
     )
     bodies: list[bytes] = []
     boundary = 0
+    end = None
     # An open cursor would keep its snapshot, and a second read would see nothing new.
     with closing(rows):
-        for slot, offset, size, body, file in rows:
-            if not bodies and slot != first:
+        for slot, offset, size, body, file, parts in rows:
+            if end is None and slot != first:
                 return None
             if file is not None:
                 body = body_file(chain, file)
-            if not bodies:
+            if end is None:
                 boundary = ((size - len(body)) // chunk_bytes + 1) * chunk_bytes
-            bodies.append(body)
+            if parts is None and not after:
+                bodies.append(body)
+            else:
+                bodies += bodies_after(body, parts_of(parts), offset, after)
+                after = 0
             end = slot + 1, offset, size
             if size >= boundary:
                 break
-    return Chunk(bodies, *end) if bodies else None
+    return None if end is None else Chunk(bodies, *end)
 
 
 def start_of(db: sqlite3.Connection, chain: int, slot: int) -> tuple[int, int] | None:

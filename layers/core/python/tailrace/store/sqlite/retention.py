@@ -12,13 +12,13 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Final, NamedTuple
 
+from tailrace.errors import DamagedData
 from tailrace.log.retention import Keep, Piece, Retention, first_kept
 from tailrace.log.state import Stream
-from tailrace.segments.format import BadSegment
 from tailrace.store.codec import stream_of
 from tailrace.store.sqlite import queries
+from tailrace.store.sqlite.reading import FileSegments, all_segments
 from tailrace.store.sqlite.schema import snapshot
-from tailrace.store.sqlite.segments import FileSegments, all_segments
 
 PAGE: Final = 1000
 """Streams per sweep; the next sweep goes on from there."""
@@ -63,7 +63,7 @@ def due(
         stream = stream_of(chain, path, config)
         try:
             first = _first_kept(db, stream, keep, segments, now)
-        except (BadSegment, OSError) as error:
+        except (DamagedData, OSError) as error:
             logger.error("retention leaves '%s' as it is: %s", path, error)
             continue
         if first is not None:

@@ -12,13 +12,14 @@
 A stream's `path` becomes NULL when it is deleted, `soft` is set while only forks need it, and
 `accessed` with `deadline` follow its reads and writes. Rows of deleted streams are swept.
 `id` is the incarnation, a random integer: a path that is created again never meets its old rows.
-An entry's `state` holds only what its other columns do not: closure, sequence and producers.
+An entry's `state` holds only what its other columns do not: closure, sequence and producers. Its
+`parts` say where each append begins, if it has several.
 A slot is in `entries` or in a segment, never in both or in neither: it moves in one transaction.
 A segment's row has all that a read needs of its file: `name`, the bytes of data and index, the
 checksum of the index, and `at`, when it was committed, in milliseconds.
 
-Version 2 has `segments`, version 3 `identity`; a file of an earlier version gets the missing
-tables when it is opened.
+Version 2 has `segments`, version 3 `identity`, version 4 `parts`; a file of an earlier version gets
+what it lacks when it is opened.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.log.state import Entry
-from tailrace.store.codec import rest_of
+from tailrace.store.codec import parts_text, rest_of
 from tailrace.store.sqlite.files import PRIVATE_FILE
 
-VERSION: Final = 3
+VERSION: Final = 4
 FILE_NAME: Final = "tailrace.db"
 
 _SEGMENTS = """
@@ -74,6 +75,7 @@ CREATE TABLE entries (
   body BLOB,
   file TEXT,
   state BLOB,
+  parts BLOB,
   PRIMARY KEY (id, n)
 ) WITHOUT ROWID;
 CREATE TABLE producers (
@@ -90,10 +92,17 @@ CREATE TABLE edges (
 ) WITHOUT ROWID;
 {_SEGMENTS}{_IDENTITY}"""
 
-_STEPS: Final = {0: _TABLES, 1: _SEGMENTS + _IDENTITY, 2: _IDENTITY}
+_PARTS = "ALTER TABLE entries ADD COLUMN parts BLOB;"
+
+_STEPS: Final = {
+    0: _TABLES, 1: _SEGMENTS + _IDENTITY + _PARTS, 2: _IDENTITY + _PARTS, 3: _PARTS,
+}  # fmt: skip
 """The statements that upgrade a file of an earlier version, or a new one, to this one."""
 
-Row = tuple[int, int, int, int, int, bytes | None, str | None, bytes | None]
+_NAMED: Final = 3
+"""The first version with `identity`."""
+
+Row = tuple[int, int, int, int, int, bytes | None, str | None, bytes | None, bytes | None]
 """A row of `entries`, in the order of its columns."""
 
 
@@ -136,7 +145,7 @@ def is_new(db: sqlite3.Connection) -> bool:
 
 def stored_id(db: sqlite3.Connection) -> str | None:
     """The id of a file; None when it is new, or of a version that had none."""
-    if _version(db) < VERSION:
+    if _version(db) < _NAMED:
         return None
     row = db.execute("SELECT id FROM identity").fetchone()
     return None if row is None else str(row[0])
@@ -146,8 +155,9 @@ def upgrade(db: sqlite3.Connection, identity: str) -> None:
     """Give a new file, or one of an earlier version, its tables and an id, in one transaction."""
     version = _version(db)
     if version != VERSION:
+        name = f"INSERT INTO identity VALUES ('{identity}');"  # noqa: S608 - hex
         db.executescript(
-            f"BEGIN;{_STEPS[version]}INSERT INTO identity VALUES ('{identity}');"  # noqa: S608 - hex
+            f"BEGIN;{_STEPS[version]}{name if version < _NAMED else ''}"
             f"PRAGMA user_version = {VERSION};COMMIT;"
         )
 
@@ -175,4 +185,5 @@ def entry_row(chain: int, entry: Entry, file: str | None) -> Row:
         None if file else entry.body,
         file,
         rest_of(state),
+        parts_text(entry.parts),
     )

@@ -13,36 +13,32 @@ import itertools
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 from tailrace.clock import Clock, system_clock
 from tailrace.errors import SlotTrimmed, StoreUnavailable
+from tailrace.limits import INDEX_SLOTS
 from tailrace.log.expiry import renewal_slack
 from tailrace.log.offsets import BEGINNING, NOW
 from tailrace.log.retention import earliest
-from tailrace.log.state import Chunk, Entry, Listed, SlotInfo, Stream
+from tailrace.log.slots import share
+from tailrace.log.state import Chunk, Entry, Listed, SlotInfo, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import Compacted, ReadResult, read_through
+from tailrace.store.base import Compacted, ReadResult, read_through, resolve
 from tailrace.store.sqlite import queries
-from tailrace.store.sqlite.chain import Chain
+from tailrace.store.sqlite.chain import Budget, Chain
 from tailrace.store.sqlite.database import Database
 from tailrace.store.sqlite.directory import DataDirectory
-from tailrace.store.sqlite.hot import Budget
 from tailrace.store.sqlite.maintenance import Maintenance
-from tailrace.store.sqlite.reading import Reading
-from tailrace.store.sqlite.segments import FileSegments
-from tailrace.store.sqlite.writes import BodyFile, Operation, Put, entry_row
-from tailrace.store.waiting import resolve
+from tailrace.store.sqlite.reading import FileSegments, Reading
+from tailrace.store.sqlite.writes import BodyFile, Put, WriteCall, entry_row
 
 T = TypeVar("T")
 
 EVICT_SCAN: Final = 16
 """Streams in use that a search for an idle one passes over."""
-
-_NO_LOCK: Final = contextlib.nullcontext()
 
 
 class SqliteStore:
@@ -53,7 +49,7 @@ class SqliteStore:
         self._open_streams = settings.open_streams
         self._bodies = self._directory.bodies
         self._segments = self._directory.segments
-        self._archive = FileSegments(self._segments, settings.index_slots)
+        self._archive = FileSegments(self._segments, INDEX_SLOTS)
         self._reading = Reading(self._bodies, self._archive)
         self._budget = Budget(settings.hot_bytes)
         self._chains: OrderedDict[str, Chain] = OrderedDict()
@@ -65,6 +61,10 @@ class SqliteStore:
         )
         self._freed = 0
         """How often a stream that was not held open lost its name or its beginning."""
+
+    @property
+    def damaged(self) -> int:
+        return len(self._database.damage)
 
     # Life
 
@@ -101,27 +101,34 @@ class SqliteStore:
         self._evict()
         return chain
 
-    def put(self, chain: Chain, entry: Entry) -> Awaitable[bool]:
-        future: asyncio.Future[bool] = self._loop.create_future()
-        if chain.state.slot != entry.slot or not self._current(chain):
-            future.set_result(False)
+    def put(self, chain: Chain, before: State, entry: Entry) -> Awaitable[int | None]:
+        future: asyncio.Future[int | None] = self._loop.create_future()
+        if chain.state is not before or not self._current(chain):
+            future.set_result(None)
             return future
+        put, commit, body = chain.open_put, self._commit.begun, entry.body
+        if (
+            put is not None
+            and put.admits(entry, commit)
+            and (body is None or len(body) <= self._inline_bytes)
+        ):
+            entry = share(entry)
+            put.add(entry, future)
+        else:
+            file = self._body_file(chain, entry)
+            put = chain.open_put = Put(chain, before, entry, future, commit, file, self._committed)
+            self._commit.add(put)
         chain.state = entry.state
-        self._commit.add(Put(chain, entry, self._body_file(chain, entry), future, self._committed))
         return future
-
-    def append_lock(self, _: str) -> AbstractAsyncContextManager[None]:
-        """No lock at all: writers build on each other's entries before they are committed."""
-        return _NO_LOCK
 
     async def confirm(self, tail: Chain) -> bool:
         if tail.state is not tail.committed:
+            # A conclusion from the state is true of the end of its slot: nothing joins it any more.
+            tail.open_put = None
             await self._commit.flush()
         return True
 
     async def producer(self, tail: Chain, producer: str) -> tuple[int, int] | None:
-        # A spill that is not committed yet is in no table the readers see.
-        await self.confirm(tail)
         query = "SELECT epoch, seq FROM producers WHERE id = ? AND producer = ?"
         return await self._database.query(
             lambda db: db.execute(query, (tail.stream.id, producer)).fetchone()
@@ -151,9 +158,9 @@ class SqliteStore:
             if error is not None or not claimed:
                 self._forget(chain)
                 return
-            for entry in entries:
-                chain.state = entry.state
-                self._committed(chain, entry)
+            if entries:
+                chain.state = entries[-1].state
+                self._committed(chain, entries)
             chain.stable = True
 
         return chain if await self._database.write(insert, created) else None
@@ -189,7 +196,9 @@ class SqliteStore:
 
     # Reading
 
-    async def read_at(self, path: str, slot: int, chunk_bytes: int) -> ReadResult | None:
+    async def read_at(
+        self, path: str, slot: int, chunk_bytes: int, after: int = 0
+    ) -> ReadResult | None:
         tail = self.held(path) or await self.tail(path)
         if tail is None:
             return None
@@ -201,15 +210,17 @@ class SqliteStore:
             return ReadResult(tail, Chunk((), stop, state.offset, state.size), state)
         if slot < tail.earliest:
             raise SlotTrimmed(tail.earliest)
-        chunk = await read_through(self.read, tail.stream, slot, stop, chunk_bytes)
+        chunk = await read_through(self.read, tail.stream, slot, stop, chunk_bytes, after)
         return ReadResult(tail, chunk, state if chunk.slot >= stop else None)
 
-    async def read(self, chain: int, slot: int, stop: int, chunk_bytes: int) -> Chunk:
+    async def read(
+        self, chain: int, slot: int, stop: int, chunk_bytes: int, after: int = 0
+    ) -> Chunk:
         held = self._by_id.get(chain)
         if held is not None and slot >= held.hot.first:
-            return held.hot.read(slot, stop, chunk_bytes)
+            return held.hot.read(slot, stop, chunk_bytes, after)
         return await self._database.query(
-            lambda db: self._reading.chunk(db, chain, slot, stop, chunk_bytes)
+            lambda db: self._reading.chunk(db, chain, slot, stop, chunk_bytes, after)
         )
 
     async def start_of(self, chain: int, slot: int) -> tuple[int, int]:
@@ -317,10 +328,11 @@ class SqliteStore:
         del self._chains[chain.stream.path]
         chain.wake()
 
-    def _committed(self, chain: Chain, entry: Entry) -> None:
-        chain.committed = entry.state
-        if entry.body is not None:
-            self._budget.append(chain.hot, entry.body, entry.state.offset, entry.state.size)
+    def _committed(self, chain: Chain, entries: Sequence[Entry]) -> None:
+        chain.committed = entries[-1].state
+        for entry in entries:
+            if entry.body is not None:
+                self._budget.append(chain.hot, entry)
 
     def _body_file(self, chain: Chain, entry: Entry) -> BodyFile:
         """Start writing a large body to its file; the commit waits for it."""
@@ -341,4 +353,4 @@ class SqliteStore:
                 chain.storing = chain.stored
 
         store = partial(queries.store_clock, stream=chain.stream, accessed=accessed)
-        self._commit.add(Operation(store, stored))
+        self._commit.add(WriteCall(store, stored))

@@ -10,11 +10,13 @@ from concurrent.futures import Future as ThreadFuture
 from typing import Generic, TypeVar, cast
 
 from tailrace.errors import StoreUnavailable
-from tailrace.log.state import Entry
+from tailrace.limits import SLOT_APPENDS, SLOT_BYTES
+from tailrace.log.slots import merge, position
+from tailrace.log.state import Entry, State
+from tailrace.store.base import resolve
 from tailrace.store.sqlite import queries, schema
 from tailrace.store.sqlite.chain import Chain
 from tailrace.store.sqlite.commit import Write
-from tailrace.store.waiting import resolve
 
 T = TypeVar("T")
 Then = Callable[[T, StoreUnavailable | None], None]
@@ -23,25 +25,54 @@ BodyFile = ThreadFuture[str] | None
 
 
 class Put:
-    """An entry on its way into its slot."""
+    """An entry on its way into its slot. Appends may join it until its commit begins."""
 
-    __slots__ = ("_committed", "_file", "chain", "entry", "future")
+    __slots__ = (
+        "_before",
+        "_committed",
+        "_entries",
+        "_file",
+        "_futures",
+        "chain",
+        "commit",
+        "entry",
+    )
 
     def __init__(
         self,
         chain: Chain,
+        before: State,
         entry: Entry,
+        future: asyncio.Future[int | None],
+        commit: int,
         file: BodyFile,
-        future: asyncio.Future[bool],
-        committed: Callable[[Chain, Entry], None],
+        committed: Callable[[Chain, Sequence[Entry]], None],
     ) -> None:
+        """`before`: the state on which the entry was decided. `commit`: the number of the commit
+        that it waits for. `committed` is told the entries of all appends."""
         self.chain = chain
-        self.entry = entry
-        self.future = future
+        self.commit = commit
+        self._before = before
         self._file = file
         self._committed = committed
+        self._entries = [entry]
+        self._futures = [future]
+
+    def admits(self, entry: Entry, commit: int) -> bool:
+        """Whether an append may still share the slot."""
+        return (
+            self.commit == commit
+            and self._file is None
+            and len(self._entries) < SLOT_APPENDS
+            and entry.state.size - self._before.size <= SLOT_BYTES
+        )
+
+    def add(self, entry: Entry, future: asyncio.Future[int | None]) -> None:
+        self._entries.append(entry)
+        self._futures.append(future)
 
     def row(self) -> schema.Row:
+        self.entry = merge(self._before, self._entries)
         return entry_row(self.chain, self.entry, self._file)
 
     def run(self, db: sqlite3.Connection) -> None:
@@ -51,15 +82,18 @@ class Put:
         if error is not None:
             # Entries that were decided on top of this one are undone with it.
             self.chain.state = self.chain.committed
-            resolve(self.future, False, error)
+            self.chain.open_put = None
+            for future in self._futures:
+                resolve(future, None, error)
             return
-        self._committed(self.chain, self.entry)
-        resolve(self.future, True)
+        self._committed(self.chain, self._entries)
+        for index, future in enumerate(self._futures):
+            resolve(future, position(self._entries, index))
         if self.chain.waiters:
             self.chain.wake()
 
 
-class Operation(Generic[T]):
+class WriteCall(Generic[T]):
     """Any other write, and its result; `then` runs even if the caller no longer waits."""
 
     def __init__(
