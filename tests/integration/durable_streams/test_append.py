@@ -7,7 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.support.wire import CLOSE, JSON, START, TEXT, Connection, error_of, producer, target
+from tests.support.wire import (
+    CLOSE,
+    JSON,
+    START,
+    TEXT,
+    Connection,
+    error_of,
+    place,
+    producer,
+    target,
+)
 
 NONE: dict[str, str] = {}
 
@@ -16,8 +26,10 @@ def test_an_append_answers_with_the_next_offset(client: httpx.Client, path: str)
     client.put(path, headers=TEXT)
     answer = client.post(path, content=b"hello", headers=TEXT)
     assert answer.status_code == 204
-    assert answer.headers["stream-next-offset"] == f"{1:016d}_{5:016d}"
-    unwanted = ("content-type", "content-length", "stream-closed", "producer-seq", "etag")
+    offset = answer.headers["stream-next-offset"]
+    assert place(offset) == f"{1:016d}_{5:016d}"
+    assert answer.headers["etag"] == f'"{offset}"'
+    unwanted = ("content-type", "content-length", "stream-closed", "producer-seq")
     assert not [name for name in unwanted if name in answer.headers]
     assert client.get(path).content == b"hello"
 
@@ -136,7 +148,10 @@ def test_concurrent_plain_appends_all_succeed(client: httpx.Client, path: str) -
     }
     assert len(ends) == 20
     for offset, body in ends.items():
-        assert data[: int(offset[17:])].endswith(body)
+        end = int(offset[17:])
+        assert data[:end].endswith(body)
+        # Appends that came together share a slot; an offset may lie inside of it.
+        assert client.get(path, params={"offset": offset}).content == data[end:]
 
 
 def test_more_streams_than_are_kept_open_can_be_written(
@@ -169,3 +184,67 @@ def test_an_acknowledged_append_is_read_at_once(client: httpx.Client, path: str)
         offset = read.headers["stream-next-offset"]
         assert offset == acknowledged.headers["stream-next-offset"]
     assert client.get(path).content == expected
+
+
+# If-Match
+
+
+def test_an_append_may_name_the_offset_that_it_expects(client: httpx.Client, path: str) -> None:
+    client.put(path, headers=JSON)
+    tag = client.head(path).headers["etag"]
+    first = client.post(path, content=b"1", headers=JSON | {"if-match": tag})
+    assert first.status_code == 204
+    late = client.post(path, content=b"2", headers=JSON | {"if-match": tag})
+    assert (late.status_code, error_of(late)["code"]) == (412, "OFFSET_MISMATCH")
+    assert late.headers["etag"] == first.headers["etag"] == client.head(path).headers["etag"]
+    assert late.headers["stream-next-offset"] == first.headers["stream-next-offset"]
+    again = client.post(path, content=b"2", headers=JSON | {"if-match": late.headers["etag"]})
+    assert again.status_code == 204
+    assert client.get(path).content == b"[1,2]"
+
+
+def test_closing_may_name_the_offset_that_it_expects(client: httpx.Client, path: str) -> None:
+    client.put(path, content=b"x", headers=TEXT)
+    tag = client.head(path).headers["etag"]
+    early = client.post(path, headers=CLOSE | {"if-match": f'"{START}"'})
+    assert early.status_code == 412
+    assert client.post(path, headers=CLOSE | {"if-match": tag}).status_code == 204
+
+
+def test_a_repeated_request_of_a_producer_wins_over_its_offset(
+    client: httpx.Client, path: str
+) -> None:
+    client.put(path, headers=TEXT)
+    headers = TEXT | producer("p", 0, 0) | {"if-match": client.head(path).headers["etag"]}
+    assert [client.post(path, content=b"x", headers=headers).status_code for _ in "12"] == [
+        200,
+        204,
+    ]
+
+
+@pytest.mark.parametrize("tag", ["*", f'W/"{START}"', f'"{START}", "{START}"', START, '""', '"x"'])
+def test_other_conditions_are_refused(client: httpx.Client, path: str, tag: str) -> None:
+    client.put(path, headers=TEXT)
+    answer = client.post(path, content=b"x", headers=TEXT | {"if-match": tag})
+    assert answer.status_code == 400
+    assert error_of(answer)["code"] in ("BAD_HEADER", "BAD_OFFSET")
+
+
+def test_the_tag_of_the_end_is_that_of_no_read(client: httpx.Client, path: str) -> None:
+    client.put(path, content=b"x", headers=TEXT)
+    tag = client.head(path).headers["etag"]
+    for offset in ("-1", client.head(path).headers["stream-next-offset"]):
+        read = client.get(path, params={"offset": offset}, headers={"if-none-match": tag})
+        assert (read.status_code, read.headers["etag"] == tag) == (200, False)
+
+
+def test_of_writers_at_one_offset_exactly_one_wins(client: httpx.Client, path: str) -> None:
+    client.put(path, headers=TEXT)
+    for turn in range(5):
+        headers = TEXT | {"if-match": client.head(path).headers["etag"]}
+        with ThreadPoolExecutor(8) as pool:
+            answers = pool.map(
+                lambda n, sent=headers: client.post(path, content=b"%d" % n, headers=sent), range(8)
+            )
+        assert sorted(answer.status_code for answer in answers) == [204] + [412] * 7
+        assert len(client.get(path).content) == turn + 1

@@ -16,6 +16,7 @@ from tests.support.wire import (
     Connection,
     chunked,
     eventually,
+    place,
     producer,
     request,
     target,
@@ -103,7 +104,7 @@ def test_a_chunked_body_without_chunks_is_empty(wire: Connection, path: str) -> 
     assert (empty.status, empty.code) == (400, "EMPTY_BODY")
     close = CHUNKED | {"stream-closed": "true"}
     assert wire.ask("POST", target(path), close, chunked()).headers["stream-closed"] == "true"
-    assert wire.ask("PUT", target(f"{path}/new"), CHUNKED, chunked()).offset == START
+    assert place(wire.ask("PUT", target(f"{path}/new"), CHUNKED, chunked()).offset) == START
 
 
 @pytest.mark.parametrize(

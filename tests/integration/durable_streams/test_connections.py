@@ -23,6 +23,7 @@ from tests.support.wire import (
     Hangup,
     Headers,
     error_of,
+    place,
     producer,
     request,
     target,
@@ -150,7 +151,7 @@ def test_a_pipeline_may_be_split_anywhere(
         assert wire.answer("POST").status == 204
         wire.send(small[cut:])
         assert wire.answer("POST").status == 204
-    assert wire.ask("HEAD", target(path)).offset == f"{4:016d}_{2 * size + 2:016d}"
+    assert place(wire.ask("HEAD", target(path)).offset) == f"{4:016d}_{2 * size + 2:016d}"
 
 
 def test_requests_byte_by_byte(client: httpx.Client, connect: Connect, path: str) -> None:

@@ -6,11 +6,13 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
+from uuid import UUID
 
 import jwt
 import pytest
 
 from devtools.server import Server
+from tailrace import __version__
 from tailrace.auth.signed_names import sign
 from tests.conftest import StoreSettings
 from tests.integration.durable_streams.conftest import Connect
@@ -251,16 +253,20 @@ def test_a_request_id_that_is_unfit_for_logs_is_replaced(
     assert error_of(answer)["request_id"] == answer.headers["x-request-id"]
 
 
-def test_every_answer_has_a_request_id(wire: Connection, path: str) -> None:
+def test_every_answer_has_an_id_and_the_version(wire: Connection, path: str) -> None:
     create(wire, path)
-    names = [
-        wire.ask(method, url, bearer()).headers["x-request-id"]
+    answers = [
+        wire.ask(method, url, bearer())
         for method, url in (
             ("GET", target(path)), ("HEAD", target(path)), ("OPTIONS", target(path)),
-            ("PATCH", target(path)), ("GET", "/health"), ("GET", "/nowhere"),
+            ("PATCH", target(path)), ("GET", "/health"), ("GET", "/nowhere"), ("GET", "/ready"),
+            ("POST", "/api/v1/watch"), ("GET", "/api/v1/schema"), ("POST", "/_broadcast"),
         )
     ]  # fmt: skip
-    assert len(set(names)) == len(names)
+    ids = {UUID(answer.headers["x-request-id"]) for answer in answers}
+    assert len(ids) == len(answers)
+    assert {each.version for each in ids} == {4}
+    assert {answer.headers["x-tailrace-version"] for answer in answers} == {__version__}
 
 
 # The log

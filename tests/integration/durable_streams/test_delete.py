@@ -12,7 +12,17 @@ import pytest
 
 from tailrace.settings import Settings
 from tests.integration.durable_streams.conftest import SECONDS, local
-from tests.support.wire import CLOSE, JSON, START, TEXT, error_of, eventually, producer, target
+from tests.support.wire import (
+    CLOSE,
+    JSON,
+    START,
+    TEXT,
+    error_of,
+    eventually,
+    place,
+    producer,
+    target,
+)
 
 Ask = Callable[[httpx.Client, str], httpx.Response]
 
@@ -40,7 +50,7 @@ def test_a_new_stream_at_the_path_has_nothing_of_the_deleted_one(
     client.post(path, headers=CLOSE)
     client.delete(path)
     created = client.put(path, headers=JSON)
-    assert (created.status_code, created.headers["stream-next-offset"]) == (201, START)
+    assert (created.status_code, place(created.headers["stream-next-offset"])) == (201, START)
     assert client.get(path).content == b"[]"
     fresh = JSON | producer("p", 0, 0) | {"stream-seq": "a"}
     assert client.post(path, content=b"1", headers=fresh).status_code == 200
@@ -197,8 +207,10 @@ async def test_data_before_the_retention_limit_is_410(tmp_path: Path) -> None:
                 assert offsets[2] in error["message"], "it says from where on there is data"
                 assert answer.headers["cache-control"] == "no-store"
         # The beginning of the retained data, and not the offset of the first entry.
-        for offset in ("-1", offsets[2]):
+        for offset in ("-1", offsets[2], place(offsets[2])):
             assert (await client.get(path, params={"offset": offset})).content == b"threefour"
+        stale = await client.get(path, params={"offset": f"9999{START[4:]}"})
+        assert error_of(stale)["code"] == "STALE_OFFSET", "it is of another stream"
         assert (await client.get(path, params={"offset": offsets[4]})).content == b""
         assert (await client.head(path)).headers["stream-next-offset"] == offsets[4]
         assert (await client.post(path, content=b"five", headers=TEXT)).status_code == 204

@@ -157,6 +157,24 @@ def test_a_few_trailers_are_accepted(server: Server) -> None:
         assert wire.ask("GET", target("trailed")).body == b"x"
 
 
+def test_a_malformed_request_is_refused_and_not_carried_out(server: Server) -> None:
+    with Connection(server.port) as wire:
+        wire.ask("PUT", target("stays"), TEXT)
+    with Connection(server.port) as wire:
+        assert wire.ask("DELETE", target("stays"), {"Transfer-Encoding": "x"}).status == 400
+        assert wire.ended()
+    with Connection(server.port) as wire:
+        assert wire.ask("HEAD", target("stays")).status == 200
+
+
+def test_a_malformed_body_for_another_route_is_refused_without_a_traceback(closed: Server) -> None:
+    with Connection(closed.port) as wire:
+        wire.send(request("GET", "/health", CHUNKED, b"no chunk\r\n"))
+        assert wire.answer().status == 400
+        assert wire.ended()
+    assert "Traceback" not in closed.output()
+
+
 def test_an_upgrade_with_too_many_fields_is_refused_without_a_traceback(closed: Server) -> None:
     many = {f"x-{i}": "y" for i in range(200)}
     offer = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}

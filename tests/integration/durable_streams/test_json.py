@@ -8,7 +8,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.support.wire import JSON, START, error_of, producer
+from tests.support.wire import JSON, START, error_of, place, producer
 
 ELEMENTS = [
     b"12345678901234567890",
@@ -26,7 +26,7 @@ ELEMENTS = [
 def test_elements_are_stored_byte_for_byte(client: httpx.Client, path: str) -> None:
     batch = b" [" + b",".join(ELEMENTS) + b"] "
     created = client.put(path, content=batch, headers=JSON)
-    assert created.headers["stream-next-offset"] == f"{1:016d}_{len(ELEMENTS):016d}"
+    assert place(created.headers["stream-next-offset"]) == f"{1:016d}_{len(ELEMENTS):016d}"
     for element in ELEMENTS:
         body = b"\r\n\t " + element + b" \n"
         assert client.post(path, content=body, headers=JSON).status_code == 204
@@ -54,7 +54,7 @@ def test_other_bodies_are_refused(client: httpx.Client, path: str, body: bytes, 
     headers = JSON | producer("p", 0, 0)
     answer = client.post(path, content=body, headers=headers)
     assert (answer.status_code, error_of(answer)["code"]) == (400, code)
-    assert client.head(path).headers["stream-next-offset"] == START
+    assert place(client.head(path).headers["stream-next-offset"]) == START
     assert client.post(path, content=b"1", headers=headers).status_code == 200
     assert client.get(path).content == b"[1]"
 

@@ -20,6 +20,7 @@ from tests.support.wire import TEXT, Connection, target
         ("a:@!$&'()*+,;=b", "a%3A%40%21%24%26%27%28%29%2A%2B%2C%3B%3Db"),
         ('a"<>^`{|}b', "a%22%3C%3E%5E%60%7B%7C%7Db"),
         ("a%20b", "a%20b"),
+        ("%09%0d%0A%1F%7f%C2%80", "%09%0D%0a%1f%7F%c2%80"),
         ("%25", "%25"),
         ("x?offset=-1", "x"),
     ],
@@ -66,15 +67,14 @@ def test_both_prefixes_name_the_same_stream(wire: Connection, path: str) -> None
     assert alias.headers["etag"] == read.headers["etag"]
     assert wire.ask("POST", f"/ds/{path}", TEXT, b"!").status == 204
     assert wire.ask("DELETE", target(path)).status == 204
-    assert wire.ask("HEAD", f"/ds/{path}").status == 404
+    assert wire.ask("HEAD", target(path)).status == 404
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        ".", "../x", "a/..", "a/./b", "%2E%2E", "a/%2e%2e/b", "..%00", "a%00b", "a%0D%0Ab",
-        "%1F", "%7F", "%C2%80", "%FF", "%C3%28", "%ED%A0%80", "%C0%AF", "a%", "%2", "%2g",
-        "",
+        ".", "../x", "a/..", "a/./b", "%2E%2E", "a/%2e%2e/b", "..%00", "a%00b", "%FF", "%C3%28",
+        "%ED%A0%80", "%C0%AF", "a%", "%2", "%2g", "",
     ],
 )  # fmt: skip
 def test_invalid_paths_are_refused(wire: Connection, path: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import random
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from durable_streams._sse import SSEDataEvent, SSEParser
 from devtools.server import Server
 from tests.conftest import StoreSettings
 from tests.integration.durable_streams.conftest import SECONDS, Connect
+from tests.support.event_source import EventSource
 from tests.support.events import EventStream, parsed
 from tests.support.wire import (
     CLOSE,
@@ -29,6 +32,7 @@ from tests.support.wire import (
     Connection,
     Hangup,
     eventually,
+    place,
     producer,
     request,
     target,
@@ -55,10 +59,11 @@ def test_the_exact_bytes_of_a_closed_stream(
     client: httpx.Client, wire: Connection, path: str
 ) -> None:
     client.put(path, content=b"hello", headers=TEXT | CLOSE)
+    end = client.head(path).headers["stream-next-offset"].encode()
     assert whole(wire, path) == (
-        b"event: data\ndata:hello\n\n"
-        b'event: control\ndata:{"streamNextOffset":"0000000000000001_0000000000000005",'
-        b'"upToDate":true,"streamClosed":true}\n\n'
+        b"retry: 1000\n\nevent: data\ndata:hello\n\n"
+        b'event: control\ndata:{"streamNextOffset":"%b",'
+        b'"upToDate":true,"streamClosed":true}\nid:%b\n\n' % (end, end)
     )
 
 
@@ -69,9 +74,9 @@ def test_the_exact_bytes_of_an_open_stream(
     wire.send(request("GET", target(path, live="sse", offset="-1")))
     wire.head()
     assert re.fullmatch(
-        rb"event: data\ndata:hello\n\n"
-        rb'event: control\ndata:\{"streamNextOffset":"0000000000000001_0000000000000005",'
-        rb'"streamCursor":"[0-9]+","upToDate":true\}\n\n',
+        rb"retry: 1000\n\nevent: data\ndata:hello\n\n"
+        rb'event: control\ndata:\{"streamNextOffset":"([0-9]{4}000000000001_0000000000000005)",'
+        rb'"streamCursor":"[0-9]+","upToDate":true\}\nid:\1\n\n',
         wire.chunk(),
     )
 
@@ -94,7 +99,7 @@ def test_every_line_of_text_gets_its_own_field(
 ) -> None:
     client.put(path, content=payload.encode(), headers=TEXT | CLOSE)
     sent = whole(wire, path).decode()
-    assert sent.startswith(f"event: data\n{wire_form}\nevent: control\n")
+    assert sent.startswith(f"retry: 1000\n\nevent: data\n{wire_form}\nevent: control\n")
     data, control = parsed(sent.encode())
     assert data.data == re.sub("\r\n|\r", "\n", payload)
     assert control.control["streamNextOffset"] == client.head(path).headers["stream-next-offset"]
@@ -185,7 +190,7 @@ def test_an_empty_stream_begins_with_a_control_event(
     client.put(path, headers=TEXT)
     control = next(EventStream(wire, path, offset)).control
     assert control.keys() == {"streamNextOffset", "streamCursor", "upToDate"}
-    assert control["streamNextOffset"] == START
+    assert place(control["streamNextOffset"]) == START
     assert control["upToDate"] is True
     assert control["streamCursor"].isdigit()
 
@@ -194,7 +199,7 @@ def test_now_skips_history(client: httpx.Client, wire: Connection, path: str) ->
     client.put(path, content=b"old", headers=TEXT)
     events = EventStream(wire, path, "now")
     control = next(events).control
-    assert control["streamNextOffset"] == f"{1:016d}_{3:016d}"
+    assert place(control["streamNextOffset"]) == f"{1:016d}_{3:016d}"
     assert control["upToDate"] is True
     client.post(path, content=b"new", headers=TEXT)
     assert events.pair()[0] == "new"
@@ -306,7 +311,7 @@ def test_the_end_of_a_closed_stream_is_one_event(
     client.put(path, content=b"x", headers=TEXT | CLOSE)
     [event] = list(EventStream(wire, path, offset))
     assert event.control == {
-        "streamNextOffset": f"{1:016d}_{1:016d}",
+        "streamNextOffset": client.head(path).headers["stream-next-offset"],
         "upToDate": True,
         "streamClosed": True,
     }
@@ -321,7 +326,7 @@ def test_deleting_ends_the_response(
     client.delete(path)
     if again:
         client.put(path, content=b"of another stream", headers=TEXT)
-    assert list(events) == []
+    assert list(events) == [("deleted", "{}")]
     assert wire.ask("HEAD", target(path)).status == (200 if again else 404)
 
 
@@ -385,7 +390,7 @@ def test_a_reader_that_has_caught_up_gets_new_appends(
 @pytest.fixture
 def lasting(store_settings: StoreSettings, tmp_path: Path) -> Iterator[Server]:
     """A server whose event streams do not end before their stream."""
-    env = {"TAILRACE_SSE_LIFETIME": "3600", "TAILRACE_SSE_KEEP_ALIVE": "0.2"}
+    env = {"TAILRACE_SSE_LIFETIME": "3600"}
     with Server(tmp_path / "data", {**store_settings(), **env}) as server:
         yield server
 
@@ -421,21 +426,66 @@ def _delivered_late(writer: Connection, quick: Connection, slow: Connection, pat
     raise AssertionError("the response ended")
 
 
-def test_an_idle_response_has_keep_alive_comments_and_ends(
+def test_the_id_of_an_event_wins_over_the_offset(
+    client: httpx.Client, connect: Connect, path: str
+) -> None:
+    client.put(path, content=b"old", headers=TEXT)
+    middle = client.head(path).headers["stream-next-offset"]
+    client.post(path, content=b"new", headers=TEXT)
+    events = EventStream(connect(), path, "-1", {"last-event-id": middle})
+    assert events.pair()[0] == "new"
+    # Without live=sse it is a header like any other.
+    answer = client.get(path, params={"offset": "-1"}, headers={"last-event-id": middle})
+    assert answer.content == b"oldnew"
+
+
+def test_a_browser_at_the_end_of_a_closed_stream_is_told_to_stop(
+    client: httpx.Client, wire: Connection, path: str
+) -> None:
+    client.put(path, content=b"x", headers=TEXT | CLOSE)
+    end = client.head(path).headers["stream-next-offset"]
+    answer = wire.ask("GET", target(path, live="sse", offset="-1"), {"last-event-id": end})
+    assert (answer.status, answer.offset) == (204, end)
+    assert answer.headers["stream-closed"] == "true"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_small_client_survives_lifetimes_restarts_and_drops(tmp_path: Path, path: str) -> None:
+    """It loses and repeats nothing, though its connections break anywhere within an event."""
+    chance = random.Random(path)
+    with Server(tmp_path / "data", {"TAILRACE_SSE_LIFETIME": "0.2"}) as server:
+        url = f"{server.url}{target(path)}"
+        source = EventSource(
+            f"{url}?offset=-1&live=sse", cut=lambda: chance.choice((100, 700, 10**9))
+        )
+        expected = []
+        received: list[int] = []
+        with ThreadPoolExecutor(1) as pool, httpx.Client(trust_env=False) as client:
+            client.put(url, headers=JSON)
+            reading = pool.submit(lambda: received.extend(source.messages()))
+            for turn in range(40):
+                if turn == 20:
+                    server.restart()
+                expected += [turn, turn + 1000]
+                client.post(url, content=json.dumps(expected[-2:]).encode(), headers=JSON)
+                time.sleep(0.02)
+            client.post(url, headers=CLOSE)
+            reading.result(SECONDS)
+    assert received == expected
+    assert source.connections > 3
+
+
+def test_an_idle_response_ends_after_its_lifetime(
     cramped: Server, cramped_client: httpx.Client, connect: Connect, path: str
 ) -> None:
     cramped_client.put(path, headers=TEXT)
     wire = connect(cramped)
-    comments: list[bytes] = []
-    # A server that was suspended for the lifetime of a response sends no comments.
-    while not comments:
-        began = time.monotonic()
-        wire.send(request("GET", target(path, live="sse", offset="-1")))
-        assert wire.head()[0] == 200
-        first, *comments = iter(wire.chunk, b"")
-        assert time.monotonic() - began > 0.8
+    began = time.monotonic()
+    wire.send(request("GET", target(path, live="sse", offset="-1")))
+    assert wire.head()[0] == 200
+    [first] = iter(wire.chunk, b"")
+    assert time.monotonic() - began > 0.8
     [control] = parsed(first)
-    assert all(re.fullmatch(rb":[^\r\n]*\n\n", comment) for comment in comments)
     # The connection can be used again, from the same offset.
     cramped_client.post(path, content=b"next", headers=TEXT)
     events = EventStream(wire, path, control.control["streamNextOffset"])

@@ -50,14 +50,15 @@ def token(scope: str, streams: object = CHAT, **claims: Any) -> Credentials:
 
 ADMIN_OF_ALL = Credentials(bearer=bearer(scope="admin", without="streams"))
 BROADCAST_KEY = Credentials(bearer=hex_mac(SECRET, "broadcast-cable"))
+API_KEY = Credentials(bearer=hex_mac(SECRET, "api-cable"))
 
 
 def outcome(
-    operation: Operation, path: str, shown: Credentials, authorizer: Authorizer = AUTHORIZER
+    operation: Operation, path: str, credentials: Credentials, authorizer: Authorizer = AUTHORIZER
 ) -> str | type[TailraceError]:
     """The reason of the decision, or the error class."""
     try:
-        decision = authorizer.authorize(operation, path, shown, NOW)
+        decision = authorizer.authorize(operation, path, credentials, NOW)
     except TailraceError as refusal:
         return type(refusal)
     assert decision.private is (decision.reason not in ("open", "public"))
@@ -77,11 +78,13 @@ NOTHING_SHOWN: dict[str, Row] = {
     "list": (MISSING, MISSING, MISSING),
     "broadcast": (MISSING, MISSING, MISSING),
     "admin": (MISSING, MISSING, MISSING),
+    "api": (MISSING, MISSING, MISSING),
 }
 
 
 def rows(read: Row, write: Row, listing: Row, broadcast: Row, admin: Row) -> dict[str, Row]:
-    return {"read": read, "write": write, "list": listing, "broadcast": broadcast, "admin": admin}
+    tokens = {"read": read, "write": write, "list": listing, "broadcast": broadcast}
+    return {**tokens, "admin": admin, "api": admin}
 
 
 ALL_BAD = rows(*[(BAD, BAD, BAD)] * 5)
@@ -124,6 +127,7 @@ EXPECTED: dict[str, tuple[Credentials, dict[str, Row]]] = {
     "the broadcast key": (
         BROADCAST_KEY, ALL_BAD | {"broadcast": ("broadcast key",) * 3}
     ),
+    "the API key": (API_KEY, ALL_BAD | {"api": ("API key",) * 3}),
     "the secret itself": (Credentials(bearer=SECRET), ALL_BAD),
     "a signed name": (
         Credentials(signed=sign(PRIVATE, SECRET)),
@@ -163,6 +167,7 @@ KIND = {
     Operation.LIST: "list",
     Operation.BROADCAST: "broadcast",
     Operation.ADMIN: "admin",
+    Operation.API: "api",
 }
 
 
@@ -172,9 +177,11 @@ def test_every_operation_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("credential", EXPECTED)
 def test_the_table(credential: str) -> None:
-    shown, expected = EXPECTED[credential]
+    credentials, expected = EXPECTED[credential]
     for operation in Operation:
-        outcomes = tuple(outcome(operation, path, shown) for path in (PRIVATE, FOREIGN, PUBLIC))
+        outcomes = tuple(
+            outcome(operation, path, credentials) for path in (PRIVATE, FOREIGN, PUBLIC)
+        )
         assert outcomes == expected[KIND[operation]], operation
 
 
@@ -197,7 +204,8 @@ def said() -> list[list[str]]:
             operation.name,
             rule.scope,
             "all below the prefix" if rule.below else "the path",
-            *(words[each] for each in (rule.signed, rule.public, rule.key)),
+            *(words[each] for each in (rule.signed, rule.public)),
+            rule.key or "no",
         ]
         for operation, rule in TABLE.items()
     ]
@@ -206,7 +214,7 @@ def said() -> list[list[str]]:
 # Nothing else is allowed
 
 
-class Shown(NamedTuple):
+class SentCredentials(NamedTuple):
     scope: str | None
     streams: tuple[str, ...]
     signed: str | None
@@ -229,7 +237,7 @@ patterns = st.sampled_from(
     ]
 )
 requests = st.builds(
-    Shown,
+    SentCredentials,
     scope=scopes,
     streams=st.lists(patterns, max_size=3).map(tuple),
     signed=st.one_of(st.none(), paths),
@@ -245,48 +253,46 @@ switches = st.fixed_dictionaries(
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(operation=st.sampled_from(Operation), path=paths, shown=requests, switched=switches)
+@given(operation=st.sampled_from(Operation), path=paths, sent=requests, switched=switches)
 def test_nothing_outside_the_table_is_allowed(
-    operation: Operation, path: str, shown: Shown, switched: dict[str, Any]
+    operation: Operation, path: str, sent: SentCredentials, switched: dict[str, Any]
 ) -> None:
     authorizer = Authorizer(Settings(secret=SECRET, **switched))
     credentials = Credentials(
-        bearer=None
-        if shown.scope is None
-        else bearer(scope=shown.scope, streams=list(shown.streams)),
-        signed=None if shown.signed is None else sign(shown.signed, SECRET),
-        jid=identity() if shown.identified else None,
+        bearer=None if sent.scope is None else bearer(scope=sent.scope, streams=list(sent.streams)),
+        signed=None if sent.signed is None else sign(sent.signed, SECRET),
+        jid=identity() if sent.identified else None,
     )
     try:
         decision = authorizer.authorize(operation, path, credentials, NOW)
     except (CredentialsMissing, BadCredentials, NotAllowed):
         return
-    assert shown.signed in (None, path), "the name of another stream is never accepted"
+    assert sent.signed in (None, path), "the name of another stream is never accepted"
     if operation in READS:
         if switched["enforce_jwt"] and not switched["skip_auth"]:
-            assert shown.identified or shown.scope is not None
+            assert sent.identified or sent.scope is not None
             assert decision.private
         public = switched["public_streams"]
         open_to_all = public == "true" or (
             (path == PUBLIC and public != "") or (path.startswith("chat/") and "chat" in public)
         )
-        reads = shown.scope in ("read", "read write", "admin") and any(
-            reaches(pattern, path) for pattern in shown.streams
+        reads = sent.scope in ("read", "read write", "admin") and any(
+            reaches(pattern, path) for pattern in sent.streams
         )
-        assert open_to_all or reads or shown.signed == path
+        assert open_to_all or reads or sent.signed == path
         assert decision.private or open_to_all
         enough = ["public"] if open_to_all else ["bearer", "signed"]
         assert decision.reason in enough
         return
     assert decision.reason == "bearer"
     assert decision.private
-    assert shown.scope is not None
+    assert sent.scope is not None
     needed = {Operation.LIST: "read", Operation.ADMIN: "admin"}.get(operation, "write")
-    assert needed in shown.scope or shown.scope == "admin"
+    assert needed in sent.scope or sent.scope == "admin"
     if operation in BELOW:
-        assert any(covers(pattern, path) for pattern in shown.streams)
+        assert any(covers(pattern, path) for pattern in sent.streams)
     else:
-        assert any(reaches(pattern, path) for pattern in shown.streams)
+        assert any(reaches(pattern, path) for pattern in sent.streams)
 
 
 def reaches(pattern: str, path: str) -> bool:
@@ -365,24 +371,24 @@ def test_names_are_signed_with_the_secret_of_streams_and_not_with_those_of_turbo
         Settings(secret="a", streams_secret="b", turbo_streams_secret="c", cable_ready_secret="d")
     )
     for secret, expected in (("b", "signed"), *((each, BadCredentials) for each in "acd")):
-        shown = Credentials(signed=sign(PRIVATE, secret))
-        assert outcome(Operation.READ, PRIVATE, shown, authorizer) == expected
+        credentials = Credentials(signed=sign(PRIVATE, secret))
+        assert outcome(Operation.READ, PRIVATE, credentials, authorizer) == expected
 
 
 def test_without_a_secret_no_name_is_good() -> None:
     cleared = Settings(streams_secret="none", secret=SECRET)
     for each in (Authorizer(cleared), Authorizer(Settings(public_streams="true"))):
         for secret in (SECRET, "none"):
-            shown = Credentials(signed=sign(PRIVATE, secret))
-            assert outcome(Operation.READ, PRIVATE, shown, each) is BadCredentials
+            credentials = Credentials(signed=sign(PRIVATE, secret))
+            assert outcome(Operation.READ, PRIVATE, credentials, each) is BadCredentials
 
 
 def test_two_secrets_allow_a_rotation() -> None:
     old, new = sign(PRIVATE, "old"), sign(PRIVATE, "new")
     during, after = Authorizer(Settings(secret="old new")), Authorizer(Settings(secret="new"))
     for signed in (old, new):
-        shown = Credentials(signed=signed)
-        assert outcome(Operation.READ, PRIVATE, shown, during) == "signed"
+        credentials = Credentials(signed=signed)
+        assert outcome(Operation.READ, PRIVATE, credentials, during) == "signed"
     assert outcome(Operation.READ, PRIVATE, Credentials(signed=old), after) is BadCredentials
     assert outcome(Operation.READ, PRIVATE, Credentials(signed=new), after) == "signed"
 
@@ -391,8 +397,8 @@ def test_two_secrets_allow_a_rotation() -> None:
 
 
 def test_decision_names_the_client() -> None:
-    def subject(shown: Credentials) -> str | None:
-        return AUTHORIZER.authorize(Operation.READ, PRIVATE, shown, NOW).subject
+    def subject(credentials: Credentials) -> str | None:
+        return AUTHORIZER.authorize(Operation.READ, PRIVATE, credentials, NOW).subject
 
     signed = Credentials(signed=sign(PRIVATE, SECRET))
     assert subject(signed) is None
@@ -425,8 +431,8 @@ def test_reading_requires_an_identity_when_enforced(operation: Operation) -> Non
 
 
 def test_empty_identity_counts() -> None:
-    shown = Credentials(signed=sign(PRIVATE, SECRET), jid=identity(""))
-    assert outcome(Operation.READ, PRIVATE, shown, enforcing()) == "signed"
+    credentials = Credentials(signed=sign(PRIVATE, SECRET), jid=identity(""))
+    assert outcome(Operation.READ, PRIVATE, credentials, enforcing()) == "signed"
 
 
 def test_public_stream_is_private_when_identities_are_enforced() -> None:
@@ -434,8 +440,8 @@ def test_public_stream_is_private_when_identities_are_enforced() -> None:
     authorizer = enforcing()
     with pytest.raises(CredentialsMissing):
         authorizer.authorize(Operation.READ, PUBLIC, NONE, NOW)
-    shown = Credentials(jid=identity())
-    assert authorizer.authorize(Operation.READ, PUBLIC, shown, NOW) == Decision(
+    credentials = Credentials(jid=identity())
+    assert authorizer.authorize(Operation.READ, PUBLIC, credentials, NOW) == Decision(
         True, "ada-jid", "public"
     )
 
@@ -499,7 +505,7 @@ def test_streams_may_be_public_by_pattern() -> None:
 
 
 @pytest.mark.parametrize(
-    "shown",
+    "credentials",
     [
         Credentials(bearer="x"),
         Credentials(signed="x"),
@@ -508,10 +514,10 @@ def test_streams_may_be_public_by_pattern() -> None:
     ],
     ids=repr,
 )
-def test_bad_credential_is_refused_even_if_none_is_needed(shown: Credentials) -> None:
-    assert outcome(Operation.READ, PUBLIC, shown) is BadCredentials
+def test_bad_credential_is_refused_even_if_none_is_needed(credentials: Credentials) -> None:
+    assert outcome(Operation.READ, PUBLIC, credentials) is BadCredentials
     without_secrets = Authorizer(Settings(public_streams="true"))
-    assert outcome(Operation.READ, PUBLIC, shown, without_secrets) is BadCredentials
+    assert outcome(Operation.READ, PUBLIC, credentials, without_secrets) is BadCredentials
 
 
 # Open and closed
@@ -521,16 +527,17 @@ def test_a_server_without_secrets_is_open() -> None:
     authorizer = Authorizer(Settings())
     assert authorizer.open
     for operation, path in product(Operation, (PRIVATE, "")):
-        for shown in (NONE, Credentials(bearer="x"), Credentials(fault="x"), token("read")):
-            assert authorizer.authorize(operation, path, shown, NOW) == Decision(
+        for credentials in (NONE, Credentials(bearer="x"), Credentials(fault="x"), token("read")):
+            assert authorizer.authorize(operation, path, credentials, NOW) == Decision(
                 False, None, "open"
             )
 
 
 SOME = {
     "secret": "s", "streams_secret": "s", "turbo_streams_secret": "s", "cable_ready_secret": "s",
-    "broadcast_key": "s", "public_streams": "false", "jwt_secret": "s", "jwt_algorithm": "HS512",
-    "jwt_audience": "a", "jwt_issuer": "i", "jwt_max_age": 60, "jwt_param": "p",
+    "broadcast_key": "s", "api_secret": "s", "public_streams": "false", "jwt_secret": "s",
+    "jwt_algorithm": "HS512", "jwt_audience": "a", "jwt_issuer": "i", "jwt_max_age": 60,
+    "jwt_param": "p",
 }  # fmt: skip
 
 
@@ -560,9 +567,13 @@ def test_removing_a_secret_does_not_open_the_server(name: str) -> None:
 def test_closed_server_without_secrets_refuses_everyone() -> None:
     authorizer = Authorizer(Settings(access="closed"))
     assert not authorizer.open
-    shows = [NONE, *(shown for shown, _ in EXPECTED.values()), token("admin", secret="x" * 32)]
-    for operation, shown in product(Operation, shows):
-        assert isinstance(outcome(operation, PRIVATE, shown, authorizer), type)
+    candidates = [
+        NONE,
+        *(credentials for credentials, _ in EXPECTED.values()),
+        token("admin", secret="x" * 32),
+    ]
+    for operation, credentials in product(Operation, candidates):
+        assert isinstance(outcome(operation, PRIVATE, credentials, authorizer), type)
 
 
 def test_other_settings_leave_the_server_open() -> None:
@@ -570,6 +581,15 @@ def test_other_settings_leave_the_server_open() -> None:
 
 
 # Errors
+
+
+def test_a_listing_needs_all_below_its_prefix() -> None:
+    one_level = token("read", streams="chat/*")
+    assert AUTHORIZER.authorize(Operation.READ, "chat/1", one_level, NOW).reason == "bearer"
+    with pytest.raises(NotAllowed):
+        AUTHORIZER.authorize(Operation.LIST, "chat/", one_level, NOW)
+    every_level = token("read", streams="chat/**")
+    assert AUTHORIZER.authorize(Operation.LIST, "chat/", every_level, NOW).reason == "bearer"
 
 
 def test_each_error_has_its_own_challenge() -> None:

@@ -14,7 +14,7 @@ from tailrace.auth.jws import HASHES
 from tailrace.auth.keys import Keys
 from tailrace.auth.signed_names import verify_name
 from tailrace.auth.tokens import SCOPES, TokenVerifier
-from tailrace.log.path_patterns import Patterns
+from tailrace.log.paths import Patterns
 from tailrace.settings import Settings
 from tests.support.auth import SECRET
 

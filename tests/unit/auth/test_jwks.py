@@ -424,9 +424,9 @@ async def test_concurrent_requests_share_one_read_off_the_event_loop(
 ) -> None:
     endpoint.keys = [public(private["EdDSA"])]
     endpoint.answers.clear()
-    ours, shown = authorizer(endpoint), Credentials(bearer=signed(private["EdDSA"]))
-    impatient = asyncio.create_task(ours.prepare(shown, NOW))
-    others = [asyncio.create_task(ours.prepare(shown, NOW)) for _ in range(50)]
+    ours, credentials = authorizer(endpoint), Credentials(bearer=signed(private["EdDSA"]))
+    impatient = asyncio.create_task(ours.prepare(credentials, NOW))
+    others = [asyncio.create_task(ours.prepare(credentials, NOW)) for _ in range(50)]
     # The event loop keeps running while the response is pending.
     while not endpoint.requests:  # noqa: ASYNC110 - a thread counts
         await asyncio.sleep(0.001)
@@ -437,15 +437,15 @@ async def test_concurrent_requests_share_one_read_off_the_event_loop(
     await asyncio.gather(*others)
     assert endpoint.requests == 1
     endpoint.status = 500
-    assert ours.authorize(Operation.READ, "chat/1", shown, NOW - 1).reason == "bearer"
-    await ours.prepare(shown, NOW)
+    assert ours.authorize(Operation.READ, "chat/1", credentials, NOW - 1).reason == "bearer"
+    await ours.prepare(credentials, NOW)
     assert endpoint.requests == 1
 
 
 async def test_keys_are_not_read_unless_needed(private: dict[str, Any], endpoint: Endpoint) -> None:
     ours = authorizer(endpoint)
-    for shown in (Credentials(), Credentials(bearer="x"), Credentials(signed="x", jid="y")):
-        await ours.prepare(shown, NOW)
+    for credentials in (Credentials(), Credentials(bearer="x"), Credentials(signed="x", jid="y")):
+        await ours.prepare(credentials, NOW)
     await Authorizer(Settings(secret="s")).prepare(Credentials(bearer="a.b.c"), NOW)
     opened = Settings(jwt_algorithm="EdDSA", jwks=endpoint.url, access="open")
     await Authorizer(opened).prepare(Credentials(bearer=signed(private["EdDSA"])), NOW)
@@ -456,11 +456,11 @@ async def test_authorize_reports_unavailable_keys(
     private: dict[str, Any], endpoint: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     endpoint.status = 500
-    ours, shown = authorizer(endpoint), Credentials(bearer=signed(private["EdDSA"]))
+    ours, credentials = authorizer(endpoint), Credentials(bearer=signed(private["EdDSA"]))
     with caplog.at_level(logging.WARNING):
-        await ours.prepare(shown, NOW)
+        await ours.prepare(credentials, NOW)
     with pytest.raises(KeysUnavailable):
-        ours.authorize(Operation.READ, "chat/1", shown, NOW)
+        ours.authorize(Operation.READ, "chat/1", credentials, NOW)
     assert endpoint.requests == 1
-    assert shown.bearer is not None
-    assert shown.bearer not in caplog.text
+    assert credentials.bearer is not None
+    assert credentials.bearer not in caplog.text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.auth.keys import Keys
+from tailrace.auth.keys import Keys, is_key
 from tailrace.settings import Settings
 from tests.support.auth import hex_mac
 
@@ -20,7 +20,7 @@ def keys(**overrides: Any) -> Keys:
 
 
 def test_without_secrets_there_are_no_keys() -> None:
-    assert keys() == Keys((), (), (), (), ())
+    assert keys() == Keys((), (), (), (), (), (), ())
 
 
 def test_one_secret_is_enough_for_everything() -> None:
@@ -55,7 +55,7 @@ def test_secrets_of_streams_and_tokens_are_independent() -> None:
 
 
 def test_none_disables_a_secret_without_fallback() -> None:
-    assert keys(secret="none") == Keys((), (), (), (), ())
+    assert keys(secret="none") == Keys((), (), (), (), (), (), ())
     assert keys(secret="a", streams_secret="none").streams == ()
     assert keys(secret="a", streams_secret="none").turbo == ()
     assert keys(secret="a", turbo_streams_secret="none").turbo == ()
@@ -72,7 +72,7 @@ def test_a_setting_may_hold_several() -> None:
 
 def test_white_space_is_no_secret() -> None:
     assert keys(secret="a", streams_secret=" \n").streams == (b"a",)
-    assert keys(secret=" ") == Keys((), (), (), (), ())
+    assert keys(secret=" ") == Keys((), (), (), (), (), (), ())
 
 
 def test_a_secret_may_have_any_bytes() -> None:
@@ -83,17 +83,32 @@ def test_a_secret_may_have_any_bytes() -> None:
 @pytest.mark.parametrize("vector", BROADCAST_KEYS, ids=lambda vector: str(vector["secret"]))
 def test_broadcast_key_is_derived_as_in_anycable(vector: dict[str, str]) -> None:
     ours = keys(secret=vector["secret"])
-    assert ours.is_broadcast_key(vector["key"])
+    assert is_key(vector["key"], ours.broadcast)
     for other in (vector["secret"], "", vector["key"].upper(), vector["key"] + " ", "é"):
-        assert not ours.is_broadcast_key(other)
+        assert not is_key(other, ours.broadcast)
 
 
 def test_configured_broadcast_key_replaces_the_derived_one() -> None:
     ours = keys(secret="s3Krit", broadcast_key="k e")
-    assert ours.is_broadcast_key("k")
-    assert ours.is_broadcast_key("e")
-    assert not ours.is_broadcast_key(BROADCAST_KEYS[0]["key"])
-    assert not keys().is_broadcast_key("")
+    assert is_key("k", ours.broadcast)
+    assert is_key("e", ours.broadcast)
+    assert not is_key(BROADCAST_KEYS[0]["key"], ours.broadcast)
+    assert not is_key("", keys().broadcast)
+
+
+def test_api_key_is_derived_as_in_anycable() -> None:
+    assert keys(secret="s3Krit").api == (
+        b"1db397202b5bd68b12665b638515c3aeac9100f721fd7c4fcb6f29c69f32c886",
+    )
+    assert keys(secret="s3Krit", api_secret="k").api == (b"k",)
+    assert keys(secret="s3Krit", api_secret="none").api == ()
+
+
+def test_key_of_calls_is_derived_as_in_anycable() -> None:
+    assert keys(secret="s3Krit").rpc == (
+        b"08ac56f1562c6377ddd5d2d55cee2e35e117a55959d6a6ea3a63548ef0a7e559",
+    )
+    assert keys(secret="s3Krit", http_rpc_secret="k").rpc == (b"k",)
 
 
 def test_repr_hides_keys() -> None:

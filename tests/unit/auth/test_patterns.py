@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.log.path_patterns import EVERYTHING, NOTHING, Patterns
+from tailrace.log.paths import EVERYTHING, NOTHING, Patterns
 
 
 @pytest.mark.parametrize("text", ["a/*,b", "a/*, b", "a/* b", " a/*\n\tb ", ",a/*,,b,", "a/* ,b"])
@@ -49,7 +49,7 @@ def test_a_comma_in_a_path_is_encoded() -> None:
         ("a%2A%2A", "a", False),
     ],
 )
-def test_a_prefix_is_covered_by_what_matches_all_below_it(
+def test_a_prefix_is_covered_by_a_pattern_for_everything_below_it(
     pattern: str, prefix: str, covered: bool
 ) -> None:
     assert Patterns((pattern,)).covers(prefix) is covered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.auth.proxies import Proxies, check_proxies
+from tailrace.auth.proxies import Proxies
 from tailrace.errors import BadSetting
 
 
@@ -40,4 +40,4 @@ def test_no_proxy_is_trusted_by_default() -> None:
 
 def test_bad_proxies_are_named() -> None:
     with pytest.raises(BadSetting, match="TAILRACE_TRUSTED_PROXIES"):
-        check_proxies("10.0.0.0/99")
+        Proxies("10.0.0.0/99")

@@ -17,7 +17,7 @@ from tailrace.auth.jws import HASHES, sign_token
 from tailrace.auth.keys import Keys
 from tailrace.auth.tokens import SCOPES, Grant, TokenVerifier
 from tailrace.errors import BadCredentials, BadSetting, TokenExpired
-from tailrace.log.path_patterns import EVERYTHING, NOTHING, Patterns
+from tailrace.log.paths import EVERYTHING, NOTHING, Patterns
 from tailrace.settings import Settings
 from tests.support.auth import CLAIMS, HOUR, NOW, SECONDS, SECRET, bearer, by_hand
 

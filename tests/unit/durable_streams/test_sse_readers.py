@@ -13,7 +13,7 @@ from tailrace.limits import EVENT_STEP_BYTES
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.protocols.durable_streams.sse_readers import SseReader, SseReaders
-from tailrace.streams import Streams
+from tailrace.streams import Streams, View
 from tests.support.streams import Clock, serving
 
 JSON = "application/json"
@@ -44,23 +44,24 @@ async def streams(tmp_path: Path) -> AsyncIterator[Streams]:
 
 
 class Client:
-    """A reader at a slot of stream `a`."""
+    """A reader that has the first messages of stream `a`."""
 
-    def __init__(self, streams: Streams, readers: SseReaders, slot: int) -> None:
+    def __init__(self, streams: Streams, readers: SseReaders, messages: int) -> None:
         self.sink = MemorySink()
         self._streams = streams
         self._readers = readers
-        self._slot = slot
+        self._messages = messages
 
     async def attend(self) -> None:
         tail = await self._streams.find("a")
-        self.reader = SseReader(self.sink, tail, self._slot, 0, time.monotonic() + 3600)
+        view = View(tail, (), self._messages, self._messages, 0, up_to_date=True, closed=False)
+        self.reader = SseReader(self.sink, view, 0, time.monotonic() + 3600)
         self.attending = asyncio.ensure_future(self._readers.attend(tail, self.reader))
         await steps()
 
-    async def until(self, slot: int) -> None:
+    async def until(self, messages: int) -> None:
         async with asyncio.timeout(120):
-            while self.reader.slot < slot:  # noqa: ASYNC110 - the follower advances it
+            while self.reader.offset < messages:  # noqa: ASYNC110 - the follower advances it
                 await asyncio.sleep(0.001)
 
 
@@ -69,8 +70,8 @@ async def steps() -> None:
         await asyncio.sleep(0)
 
 
-async def attend(streams: Streams, readers: SseReaders, slot: int) -> Client:
-    client = Client(streams, readers, slot)
+async def attend(streams: Streams, readers: SseReaders, messages: int) -> Client:
+    client = Client(streams, readers, messages)
     await client.attend()
     return client
 
@@ -107,7 +108,7 @@ async def test_a_keep_alive_releases_a_reader_whose_sink_is_full(streams: Stream
     client.sink.full = True
     await client.attend()
     assert await asyncio.wait_for(client.attending, 120) is False
-    assert client.reader.slot == 1
+    assert (client.reader.slot, client.reader.offset) == (1, 1)
 
 
 async def test_a_large_event_is_left_to_the_readers_that_lack_it(
@@ -128,7 +129,7 @@ async def test_a_large_event_is_left_to_the_readers_that_lack_it(
     behind, ahead = Client(streams, readers, 1), Client(streams, readers, 2)
     await asyncio.gather(behind.attend(), ahead.attend())
     assert await asyncio.wait_for(behind.attending, 120) is False
-    assert behind.reader.slot == 1
+    assert (behind.reader.slot, behind.reader.offset) == (1, 1)
     for _ in range(STEPS):
         await steps()
     assert len(reads) < STEPS

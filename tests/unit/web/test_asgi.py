@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tailrace.app import Application
+from tailrace.errors import StoreUnavailable
+from tailrace.protocols.durable_streams import routes
 from tailrace.settings import Settings
 
 
@@ -83,9 +85,12 @@ TEXT = {"content-type": "text/plain"}
 
 
 @pytest.fixture
-async def application(tmp_path: Path) -> AsyncIterator[Application]:
+async def application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Application]:
+    monkeypatch.setattr(routes, "SSE_KEEP_ALIVE_SECONDS", 0.2)
     settings = Settings(
-        data=str(tmp_path / "data"), max_body_bytes=2048, sse_keep_alive=0.2, long_poll_timeout=0.2
+        data=str(tmp_path / "data"), max_body_bytes=2048, chunk_bytes=1024, long_poll_timeout=0.2
     )
     application = Application(settings)
     await application.start()
@@ -160,6 +165,21 @@ async def test_a_stopping_server_ends_event_streams(application: Application) ->
     application.streams.drain()
     await events.ended()
     assert events.sent[-1] == {"type": "http.response.body", "body": b""}
+
+
+async def test_events_end_when_the_store_fails(
+    application: Application, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise StoreUnavailable("the disk is gone")
+
+    for _ in range(2):
+        await Call(application, "POST", "/v1/stream/a", b"x" * 1500, headers=TEXT).ended()
+    monkeypatch.setattr(application.streams, "follow", fail)
+    events = await Call(application, "GET", "/v1/stream/a?offset=-1&live=sse").ended()
+    assert events.body.count(b"event: data\n") == 1
+    assert events.sent[-1] == {"type": "http.response.body", "body": b""}
+    assert caplog.messages == ["reading 'a' failed: the disk is gone"]
 
 
 async def test_other_paths_are_served_by_fastapi(application: Application) -> None:

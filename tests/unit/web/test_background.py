@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from tailrace.app import Application
+from tailrace.clock import PeriodicTask
+from tailrace.errors import StoreUnavailable
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.settings import Settings
@@ -76,3 +79,26 @@ async def test_the_log_names_a_stream_that_cannot_be_compacted(
         await eventually(lambda: "cannot compact 'broken'" in caplog.text)
         await eventually(lambda: len(segments(tmp_path)) == 2)
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "traceback"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), False),
+        (StoreUnavailable("the store could not commit"), False),
+        (ValueError("a bug"), True),
+    ],
+)
+async def test_only_bugs_of_background_work_leave_tracebacks(
+    caplog: pytest.LogCaptureFixture, error: Exception, traceback: bool
+) -> None:
+    async def fail() -> None:
+        raise error
+
+    task = PeriodicTask("sweeping", fail, 3600)
+    task.start()
+    await asyncio.sleep(0)
+    await task.stop()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("sweeping failed")
+    assert (record.exc_info is not None) is traceback

@@ -92,7 +92,7 @@ async def test_pages_load_nothing_from_other_sites(client: httpx.AsyncClient, pa
     assert set(policy.values()) == {"'none'"}
 
 
-async def test_examples_call_the_server_that_was_asked(client: httpx.AsyncClient) -> None:
+async def test_examples_call_the_server_that_serves_them(client: httpx.AsyncClient) -> None:
     answer = await client.get("/openapi.json")
     assert "http://here:81/v1/stream/chat/room-1" in answer.text
     assert docs.EXAMPLE_URL not in answer.text

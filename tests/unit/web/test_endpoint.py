@@ -7,8 +7,7 @@ import logging
 import orjson
 import pytest
 
-from tailrace.auth.hosts import LocalHosts
-from tailrace.auth.origins import Origins
+from tailrace.auth.origins import LocalHosts, Origins
 from tailrace.errors import StreamNotFound
 from tailrace.web.endpoint import Endpoint
 from tailrace.web.messages import Answer, RawHeaders, Request, Response

@@ -300,7 +300,7 @@ def test_an_active_client_is_remembered_among_many_others(clock: Clock) -> None:
         st.tuples(st.sampled_from("abc"), st.sampled_from([0, 0, 1, 3, 5, 9, 25])), max_size=60
     )
 )
-def test_entries_are_kept_for_their_time(steps: list[tuple[str, int]]) -> None:
+def test_entries_stay_at_least_for_their_period(steps: list[tuple[str, int]]) -> None:
     recent: Recent[str, int] = Recent(10)
     put_at: dict[str, int] = {}
     now = 0

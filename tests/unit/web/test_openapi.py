@@ -20,12 +20,15 @@ from scripts.openapi import PRODUCT, SOURCES, TARGET, join
 from tailrace import docs, errors, limits
 from tailrace.app import Application
 from tailrace.errors import TailraceError
+from tailrace.limits import COMPRESS_BYTES, HISTORY_CACHE_SECONDS
 from tailrace.log.offsets import token
-from tailrace.protocols.durable_streams import routes
+from tailrace.protocols.durable_streams import many, read_start, routes
 from tailrace.settings import Settings
 from tailrace.web import messages
-from tailrace.web.paths import PREFIXES
 from tailrace.web.statuses import error_response
+from tailrace.web.urls import MANY, StreamUrls
+
+PREFIXES = StreamUrls(Settings().ds_path).prefixes
 
 REQUEST_ID = "5f2d8a0c91e7b364"
 """Of every example."""
@@ -47,9 +50,12 @@ SAMPLES: tuple[TailraceError, ...] = (
     errors.TooManyRequests("a client may append 10 times a second; wait", 1),
     errors.StreamNotFound("chat/room-1"),
     errors.StreamGone("chat/room-1"),
-    errors.OffsetTrimmed(token(128, 90210)),
+    errors.OffsetTrimmed(token(128, 90210, 3141)),
+    errors.StaleOffset("the offset is of an earlier stream at this path"),
+    errors.DamagedData("", "the file bodies/2f/7-5f2d8a0c91e7b364-0-9ae0daaf is missing"),
     errors.ContentTypeConflict("application/json", "text/plain"),
     errors.StreamClosed(token(3, 51)),
+    errors.OffsetMismatch(token(3, 51, 3141)),
     errors.SequenceConflict("0009", "0008"),
     errors.ProducerFenced(4),
     errors.ProducerGap(5, 7),
@@ -128,7 +134,8 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
     }
     assert served == {"/", "/docs", "/health", "/openapi.json", "/v1/streams"}
     streams = {f"{prefix}{{path}}" for prefix in PREFIXES}
-    assert set(document["paths"]) == served | streams | {"/_broadcast", "/events"}
+    cable = {"/_broadcast", "/events", "/api/publish", "/api/presence/{stream}/users"}
+    assert set(document["paths"]) == served | streams | {MANY} | cable
     for path in streams:
         described = {method.upper() for method in document["paths"][path]} - {"PARAMETERS"}
         assert described == set(messages.METHODS.split(", "))
@@ -143,10 +150,10 @@ def test_both_prefixes_have_the_same_operations(document: dict[str, Any]) -> Non
 
 
 def test_paths_are_those_of_the_settings() -> None:
-    settings = Settings(broadcast_path="/cast", events_path="/sse")
-    assert {"/cast", "/sse"} < set(docs.describe(settings)["paths"])
+    settings = Settings(broadcast_path="/cast", events_path="/sse", api_path="/rest")
+    assert {"/cast", "/sse", "/rest/publish"} < set(docs.describe(settings)["paths"])
     read_only = docs.describe(Settings(broadcast_path="/cast", read_only=True))["paths"]
-    assert not {"/cast", "/_broadcast", "/events"} & set(read_only)
+    assert not {"/cast", "/_broadcast", "/events", "/api/publish"} & set(read_only)
 
 
 def test_every_request_header_is_described(document: dict[str, Any]) -> None:
@@ -175,9 +182,10 @@ def test_every_common_header_is_on_every_response(document: dict[str, Any]) -> N
 
 
 def test_every_query_parameter_is_described(document: dict[str, Any]) -> None:
-    read = set(re.findall(r'parameters\.get\("(\w+)"', inspect.getsource(routes)))
-    assert read == {"offset", "live", "cursor"}
-    assert _parameters(document, "query") >= read
+    sources = "".join(map(inspect.getsource, (routes, many, read_start)))
+    read = set(re.findall(r'parameters\.get\("(\w+)"', sources))
+    assert read == {"offset", "live", "cursor", "stream"}
+    assert _parameters(document, "query") >= read | {"last", "since"}
 
 
 def test_every_error_is_described(document: dict[str, Any]) -> None:
@@ -263,11 +271,12 @@ def test_defaults_are_those_of_the_settings(document: dict[str, Any]) -> None:
         f"`TAILRACE_LONG_POLL_TIMEOUT` seconds: {settings.long_poll_timeout:g} by default",
         f"`TAILRACE_CHUNK_BYTES` ({settings.chunk_bytes >> 20} MiB by default)",
         f"`TAILRACE_MAX_BODY_BYTES` allows ({settings.max_body_bytes >> 20} MiB by default)",
-        f"`TAILRACE_COMPRESS_BYTES` ({settings.compress_bytes:,} by default)",
+        f"Bodies of {COMPRESS_BYTES:,} bytes or more are compressed",
     ):
         assert shown in text.replace("\\n", " "), shown
     assert f"`TAILRACE_SSE_LIFETIME` seconds ({settings.sse_lifetime:g} by default)" in text
-    assert settings.cold_max_age == 24 * 60 * 60
+    assert "may be kept for a day once it is history" in text
+    assert HISTORY_CACHE_SECONDS == 24 * 60 * 60
 
 
 async def test_examples_call_the_public_url() -> None:
@@ -332,14 +341,21 @@ async def test_head_is_get_without_the_body(client: httpx.AsyncClient, path: str
     _has_common_headers(get)
 
 
+async def test_health_has_details_on_request_only(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/health")).content == b'{"status":"ok"}'
+    for query in ("verbose", "verbose=1"):
+        details = (await client.get(f"/health?{query}")).json()
+        assert details.keys() == {"status", "version", "longest_block_ms", "damaged_objects"}
+
+
 async def test_a_crash_is_our_error(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(*_: object) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("tailrace.api.Health", crash)
-    answer = await client.get("/health")
+    monkeypatch.setattr("tailrace.web.watchdog.Watchdog.longest_block", crash)
+    answer = await client.get("/health?verbose")
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "INTERNAL"
     assert "secret" not in answer.text
@@ -362,8 +378,8 @@ async def test_a_busy_store_is_our_error(
 
 
 async def test_the_listing_is_paged(client: httpx.AsyncClient) -> None:
-    for name in ("a/1", "a/2", "a/3", "b"):
-        await client.put(f"/v1/stream/{name}", headers={"stream-ttl": "60"})
+    for name in ("a/1", "a/2", "b", "a/3"):
+        created = await client.put(f"/v1/stream/{name}", headers={"stream-ttl": "60"})
     first = (await client.get("/v1/streams", params={"prefix": "a/", "limit": 2})).json()
     assert [stream["path"] for stream in first["streams"]] == ["a/1", "a/2"]
     assert first["next"] == "a/2"
@@ -375,7 +391,7 @@ async def test_the_listing_is_paged(client: httpx.AsyncClient) -> None:
     assert stream == {
         "path": "a/3",
         "content_type": "application/octet-stream",
-        "next_offset": f"{0:016d}_{0:016d}",
+        "next_offset": created.headers["stream-next-offset"],
         "closed": False,
         "ttl": 60,
         "expires_at": None,

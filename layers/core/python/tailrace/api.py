@@ -28,19 +28,29 @@ from tailrace.web.authorize import RequestAuthorizer
 from tailrace.web.statuses import error_response, internal_error
 from tailrace.web.watchdog import Watchdog
 
-Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+RouteFunction = TypeVar("RouteFunction", bound=Callable[..., Any])
 
 _HOST = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]+)?|\[[0-9A-Fa-f:.]+\](?::[0-9]+)?")
 
 
 class Health(BaseModel):
     status: Literal["ok"]
+
+
+class DetailedHealth(Health):
     version: Annotated[str, Field(description="The version of Tailrace.")]
     longest_block_ms: Annotated[
         int | None,
         Field(
             description="How long one thing held up all requests, at most, in the last minute: CPU"
             " time in milliseconds. Null on AWS, where a process has one request at a time."
+        ),
+    ]
+    damaged_objects: Annotated[
+        int,
+        Field(
+            description="How many stored files or objects were found damaged since the start. The"
+            " log names each."
         ),
     ]
 
@@ -111,13 +121,19 @@ def build_api(
         return StreamPage(streams=page, next=page[-1].path if len(items) > limit else None)
 
     @_route(api, "/health", "getHealth", "Health")
-    async def health() -> Health:
+    async def health(
+        verbose: Annotated[str | None, Query(description="With any value: more details.")] = None,
+    ) -> DetailedHealth | Health:
         """For load balancers and the like."""
+        if verbose is None:
+            # Clients of Aviso may compare the whole body.
+            return Health(status="ok")
         block = None if watchdog is None else watchdog.longest_block()
-        return Health(
+        return DetailedHealth(
             status="ok",
             version=__version__,
             longest_block_ms=None if block is None else round(block * 1000),
+            damaged_objects=streams.store.damaged,
         )
 
     _add_documents(api, settings)
@@ -183,10 +199,10 @@ def _route(
     headers: Sequence[str] = (),
     errors: Mapping[int | str, dict[str, Any]] = {},
     **more: Any,
-) -> Callable[[Endpoint], Endpoint]:
+) -> Callable[[RouteFunction], RouteFunction]:
     """Serve GET and HEAD. `headers` and `errors` are those that only this route has."""
 
-    def add(endpoint: Endpoint) -> Endpoint:
+    def add(endpoint: RouteFunction) -> RouteFunction:
         own = {header: {"required": True, "schema": {"type": "string"}} for header in headers}
         success = {"content": content or {}, "headers": {**_HEADERS, **own}}
         methods = (
@@ -221,6 +237,7 @@ _HEADERS: Final = {
     name: {"$ref": f"#/components/headers/{name}"}
     for name in (
         "X-Request-ID",
+        "X-Tailrace-Version",
         "X-Content-Type-Options",
         "Cross-Origin-Resource-Policy",
         "Cache-Control",
@@ -257,7 +274,7 @@ def _describe_stream(stream: Stream, state: State) -> ListedStream:
     return ListedStream(
         path=stream.path,
         content_type=config.content_type,
-        next_offset=state.next_offset,
+        next_offset=state.next_offset(config.epoch),
         closed=state.closed,
         created_at=format_instant(config.created),
         ttl=config.ttl,

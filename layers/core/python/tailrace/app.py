@@ -12,12 +12,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tailrace.auth.authorizer import Authorizer, PolicyProvider, StaticPolicy
-from tailrace.auth.hosts import LocalHosts
-from tailrace.auth.origins import Origins
+from tailrace.auth.origins import LocalHosts, Origins
 from tailrace.auth.proxies import Proxies
-from tailrace.clock import Clock, system_clock
+from tailrace.clock import Clock, PeriodicTask, system_clock
 from tailrace.errors import NotAllowed, NotFound
-from tailrace.periodic import PeriodicTask
 from tailrace.protocols import aviso
 from tailrace.protocols.durable_streams.routes import StreamRoutes
 from tailrace.settings import Settings
@@ -31,19 +29,20 @@ from tailrace.web.asgi import (
     Send,
     apply_forwarded_headers,
     send_answer,
-    serve,
+    serve_request,
 )
 from tailrace.web.authorize import RequestAuthorizer
 from tailrace.web.limiter import Limiter
 from tailrace.web.messages import COMMON_HEADERS, BodyMemory, RawHeaders, combine, cors, request_id
-from tailrace.web.paths import PREFIXES
 from tailrace.web.statuses import error_response
+from tailrace.web.urls import MANY, STREAMS, StreamUrls
 from tailrace.web.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from tailrace.protocols.action_cable.core.publisher import Audience
     from tailrace.protocols.action_cable.server import CableServer
     from tailrace.protocols.aviso.routes import AvisoRoutes
+    from tailrace.protocols.durable_streams.many import ManyStreams
     from tailrace.web.uvicorn.exchange import FastLane
 
 logger = logging.getLogger("tailrace")
@@ -59,9 +58,15 @@ class Application:
         clock: Clock = system_clock,
         provider: PolicyProvider | None = None,
         hosts: LocalHosts | None = None,
+        *,
+        serves_many: bool = True,
+        compresses: bool = True,
     ) -> None:
         """`provider`: provides the authorizer where the settings alone do not define it.
-        `hosts`: the only hosts whose requests are answered; None: any."""
+        `hosts`: the only hosts whose requests are answered; None: any.
+        `serves_many`: whether many requests share the process, so that it may follow patterns.
+        `compresses`: whether bodies are compressed here, and not by a cache in front."""
+        self._serves_many = serves_many
         self.settings = settings
         self._clock = clock
         self._provider = provider or StaticPolicy(Authorizer(settings))
@@ -70,10 +75,18 @@ class Application:
         self._proxies = Proxies(settings.trusted_proxies)
         self._limiter = Limiter(settings.append_rate, settings.live_connections)
         self._memory = BodyMemory(max(settings.body_memory, settings.max_body_bytes))
-        self._authorizer = RequestAuthorizer(self._provider, clock)
+        self._urls = StreamUrls(settings.ds_path)
+        self._authorizer = RequestAuthorizer(self._provider, clock, self._urls)
         self.streams = Streams(store or choose_store(settings, clock), settings, clock)
         self.routes = StreamRoutes(
-            self.streams, settings, self._authorizer, self._limiter, self._origins, hosts
+            self.streams,
+            settings,
+            self._urls,
+            self._authorizer,
+            self._limiter,
+            self._origins,
+            hosts,
+            compresses=compresses,
         )
         self._cable: CableServer | None = None
         self._cable_paths = _cable_paths(settings)
@@ -87,17 +100,19 @@ class Application:
         if self._proxies:
             apply_forwarded_headers(self._proxies, scope)
         is_http, path = scope["type"] == "http", scope["path"]
-        if is_http and path.startswith(PREFIXES):
-            await serve(scope, receive, send, self.routes.respond, self._memory)
+        if is_http and path.startswith(self._urls.prefixes):
+            await serve_request(scope, receive, send, self.routes.respond, self._memory)
         elif not await self._check_host(scope, receive, send):
             return
+        elif is_http and path == MANY:
+            await serve_request(scope, receive, send, self.many.respond, self._memory)
         elif not is_http:
             await self.cable.websocket(scope, receive, send)
-        elif path in self._cable_paths:
+        elif path in self._cable_paths or self._is_api(path):
             respond = partial(self.cable.respond, path)
-            await serve(scope, receive, send, respond, self._memory)
+            await serve_request(scope, receive, send, respond, self._memory)
         elif _is_aviso(path) and self.aviso is not None:
-            await serve(scope, receive, send, self.aviso.respond, self._memory)
+            await serve_request(scope, receive, send, self.aviso.respond, self._memory)
         else:
             await self._serve_api(scope, receive, send)
 
@@ -108,12 +123,27 @@ class Application:
         from tailrace.web.uvicorn.exchange import FastLane
 
         return FastLane(
-            tuple(prefix.encode() for prefix in PREFIXES),
+            tuple(prefix.encode() for prefix in self._urls.prefixes),
             self.routes.respond,
             self._memory,
             self.settings.max_body_bytes,
             self._origins,
             self._proxies,
+        )
+
+    @cached_property
+    def many(self) -> ManyStreams:
+        """Reads of many streams by one request."""
+        from tailrace.protocols.durable_streams.many import ManyStreams
+
+        return ManyStreams(
+            self.streams,
+            self.settings,
+            self._authorizer,
+            self._limiter,
+            self._origins,
+            None,
+            patterns=self._serves_many,
         )
 
     @property
@@ -198,6 +228,15 @@ class Application:
 
     # Requests
 
+    def _is_api(self, path: str) -> bool:
+        """Whether a path is one of AnyCable's REST API."""
+        api = self.settings.api_path
+        return (
+            bool(api)
+            and not self.settings.read_only
+            and (path == f"{api}/publish" or path.startswith(f"{api}/presence/"))
+        )
+
     async def _check_host(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Refuse a request that names another host, or comes from a page of one; False: refused."""
         if self._hosts is None:
@@ -219,7 +258,7 @@ class Application:
         try:
             api = self.api
         except ModuleNotFoundError:
-            error = NotFound(f"this function serves only paths that begin with {PREFIXES[0]}")
+            error = NotFound(f"this function serves only paths that begin with {STREAMS}")
             answer = error_response(error, scope["tailrace.id"])
             answer.headers.extend(allowed)
             await send_answer(answer, scope, receive, send)

@@ -18,13 +18,13 @@ import uvicorn
 from tailrace import __version__
 from tailrace.app import Application
 from tailrace.auth.authorizer import is_open
-from tailrace.auth.hosts import LocalHosts
+from tailrace.auth.origins import LocalHosts
 from tailrace.errors import BadSetting, CannotListen
 from tailrace.limits import CABLE_FRAME_BYTES
 from tailrace.settings import Settings
 from tailrace.web.json_checker import JsonChecker
 from tailrace.web.uvicorn.protocol import stream_protocol
-from tailrace.web.uvicorn.websocket import SocketProtocol
+from tailrace.web.uvicorn.websocket_protocol import SocketProtocol
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _RETURNED_BYTES = 2 << 20
@@ -35,7 +35,7 @@ BACKLOG = 2048
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which waits for connections at shutdown: live reads are ended before that."""
+    """uvicorn; at shutdown it waits for connections, so live reads are ended first."""
 
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
@@ -105,8 +105,8 @@ def serve(settings: Settings) -> None:
 async def _serve(application: Application, config: uvicorn.Config, listener: socket.socket) -> None:
     await application.start()
     try:
-        # All that is loaded now is kept out of garbage collection: a full one would block the loop
-        # for tens of milliseconds, and takes less than one without it.
+        # Exclude everything loaded so far from garbage collection: a full one would block the loop
+        # for tens of milliseconds, and takes less than one without these objects.
         gc.freeze()
         async with JsonChecker() as application.streams.checker, application.watchdog:
             await Server(config, application).serve([listener])
@@ -119,13 +119,13 @@ def check_exposure(settings: Settings) -> None:
     if settings.access == "auto" and is_open(settings) and not _is_loopback(settings.host):
         raise BadSetting(
             f"TAILRACE_HOST {settings.host} would let strangers read, write and delete streams:"
-            " control access by TAILRACE_SECRET, a JWT setting or TAILRACE_PUBLIC_STREAMS, or allow"
-            " everybody by TAILRACE_ACCESS=open"
+            " control access with TAILRACE_SECRET, a JWT setting or TAILRACE_PUBLIC_STREAMS, or"
+            " allow everyone with TAILRACE_ACCESS=open"
         )
 
 
 def local_hosts(settings: Settings) -> LocalHosts | None:
-    """The hosts to answer if only the loopback address protects the server: web pages reach it."""
+    """The hosts to answer if only loopback protects the server, since web pages can reach it."""
     if settings.access != "auto" or not is_open(settings):
         return None
     return LocalHosts(settings.allowed_hosts, settings.allowed_origins)
@@ -139,10 +139,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _return_freed_memory() -> None:
-    """Make glibc return freed bodies to the system.
+    """Make glibc return the memory of freed bodies to the system.
 
-    By default each large block raises the size from which on it does so, and the process would
-    keep the memory of several of the largest bodies."""
+    By default it returns blocks above a threshold, which each large block raises, so the process
+    would keep the memory of several of the largest bodies."""
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, _RETURNED_BYTES)

@@ -1,6 +1,6 @@
 """Authorization: one table of rules, and the authorizer that applies it.
 
-| operation | a bearer token's scope | for | a signed name | public | the broadcast key |
+| operation | a bearer token's scope | for | a signed name | public | a key |
 |---|---|---|---|---|---|
 | CREATE | write | the path | no | no | no |
 | APPEND | write | the path | no | no | no |
@@ -9,7 +9,8 @@
 | READ | read | the path | yes | yes | no |
 | HEAD | read | the path | yes | yes | no |
 | LIST | read | all below the prefix | no | no | no |
-| BROADCAST | write | the path | no | no | yes |
+| BROADCAST | write | the path | no | no | broadcast |
+| API | admin | all below the prefix | no | no | API |
 | ADMIN | admin | all below the prefix | no | no | no |
 
 A fork needs CREATE for its path and READ for its source: otherwise a client could copy a stream
@@ -29,11 +30,11 @@ from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol
 
 from tailrace.auth.credentials import Credentials
-from tailrace.auth.keys import Keys
+from tailrace.auth.keys import Keys, is_key
 from tailrace.auth.signed_names import verify_name
 from tailrace.auth.tokens import Grant, Identity, TokenVerifier
 from tailrace.errors import BadCredentials, BadSetting, CredentialsMissing, NotAllowed
-from tailrace.log.path_patterns import EVERYTHING, NOTHING, Patterns, encode_name
+from tailrace.log.paths import EVERYTHING, NOTHING, Patterns, encode_name
 from tailrace.settings import Settings
 
 
@@ -46,6 +47,7 @@ class Operation(Enum):
     HEAD = auto()
     LIST = auto()
     BROADCAST = auto()
+    API = auto()
     ADMIN = auto()
 
 
@@ -58,8 +60,8 @@ class AccessRule(NamedTuple):
     """A signed name is sufficient."""
     public: bool = False
     """Public streams need no credentials."""
-    key: bool = False
-    """The broadcast key is sufficient."""
+    key: str = ""
+    """The key that is sufficient: broadcast or API; empty: none."""
 
     def allows(self, grant: Grant, path: str) -> bool:
         if self.scope not in grant.scopes:
@@ -78,14 +80,15 @@ TABLE: Final = {
     Operation.READ: _READ,
     Operation.HEAD: _READ,
     Operation.LIST: AccessRule("read", below=True),
-    Operation.BROADCAST: AccessRule("write", key=True),
+    Operation.BROADCAST: AccessRule("write", key="broadcast"),
+    Operation.API: AccessRule("admin", below=True, key="API"),
     Operation.ADMIN: AccessRule("admin", below=True),
 }
 
 CLOSING: Final = (
     "secret", "streams_secret", "turbo_streams_secret", "cable_ready_secret", "broadcast_key",
-    "public_streams", "jwt_secret", "jwt_algorithm", "jwks", "jwt_audience", "jwt_issuer",
-    "jwt_max_age", "jwt_param", "enforce_jwt",
+    "api_secret", "public_streams", "jwt_secret", "jwt_algorithm", "jwks", "jwt_audience",
+    "jwt_issuer", "jwt_max_age", "jwt_param", "enforce_jwt",
 )  # fmt: skip
 """Settings that require credentials, with `access=auto`, as soon as one of them is set."""
 
@@ -99,7 +102,7 @@ class Decision(NamedTuple):
     subject: str | None
     """The client, if a token names it."""
     reason: str
-    """The basis of the decision: open, public, bearer, signed or broadcast key."""
+    """The basis of the decision: open, public, bearer, signed, broadcast key or API key."""
 
 
 class Authorizer:
@@ -144,8 +147,9 @@ class Authorizer:
         identified = subject is not None or credentials.bearer is not None
         grant = None
         if credentials.bearer is not None:
-            if rule.key and self.keys.is_broadcast_key(credentials.bearer):
-                return Decision(True, subject, "broadcast key")
+            keys = {"broadcast": self.keys.broadcast, "API": self.keys.api}.get(rule.key, ())
+            if is_key(credentials.bearer, keys):
+                return Decision(True, subject, f"{rule.key} key")
             grant = self._tokens.verify_bearer(credentials.bearer, now)
             subject = subject if grant.subject is None else grant.subject
         if rule.public and self._enforced and not identified:
@@ -208,10 +212,15 @@ class Authorizer:
     def _clear_reading(self, _: asyncio.Task[None]) -> None:
         self._reading = None
 
-    def _verify_signed_name(self, signed: str, path: str) -> None:
+    def name_of(self, signed: str) -> str:
+        """Return the name of a stream that was signed; raises BadCredentials."""
         name = verify_name(signed, self.keys.streams)
         if name is None:
             raise BadCredentials("the signature of the signed name is not valid")
+        return name
+
+    def _verify_signed_name(self, signed: str, path: str) -> None:
+        name = self.name_of(signed)
         # Encode the name instead of decoding the path: two paths may decode to the same name.
         if encode_name(name) != path:
             raise BadCredentials("the signed name is that of another stream")
@@ -252,5 +261,5 @@ def _describe(rule: AccessRule) -> str:
     target = "everything below the prefix" if rule.below else "the stream"
     token = f"a bearer token with the scope {rule.scope} for {target}"
     if rule.key:
-        return f"{token}, or the broadcast key"
+        return f"{token}, or the {rule.key} key"
     return f"{token}, or its signed name" if rule.signed else token

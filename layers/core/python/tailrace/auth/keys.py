@@ -7,6 +7,8 @@
 | signed names of CableReady | `cable_ready_secret`, `streams_secret`, `secret` |
 | tokens signed with HS256 to HS512 | `jwt_secret`, `secret` |
 | broadcasts | `broadcast_key`, or a key derived from `secret` |
+| the REST API of AnyCable | `api_secret`, or a key derived from `secret` |
+| calls of an application | `http_rpc_secret`, or a key derived from `secret` |
 
 A setting may hold several secrets separated by white space: all of them verify, and the first one
 signs. The value `none` disables the purpose: nothing verifies.
@@ -23,6 +25,8 @@ from tailrace.settings import Settings
 
 DISABLED: Final = "none"
 BROADCAST: Final = b"broadcast-cable"
+API: Final = b"api-cable"
+RPC: Final = b"rpc-cable"
 _PUBLIC_KEY_PREFIXES: Final = (b"-----BEGIN", b"ssh-", b"ecdsa-")
 
 
@@ -35,6 +39,8 @@ class Keys:
     cable_ready: tuple[bytes, ...]
     jwt: tuple[bytes, ...]
     broadcast: tuple[bytes, ...]
+    api: tuple[bytes, ...]
+    rpc: tuple[bytes, ...]
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Keys:
@@ -45,18 +51,25 @@ class Keys:
                 "TAILRACE_JWT_SECRET is a public key, which is not secret: set TAILRACE_JWKS and"
                 " TAILRACE_JWT_ALGORITHM instead"
             )
-        derived = tuple(hmac.digest(key, BROADCAST, "sha256").hex() for key in _select_keys(secret))
         return cls(
             streams=_select_keys(streams, secret),
             turbo=_select_keys(settings.turbo_streams_secret, streams, secret),
             cable_ready=_select_keys(settings.cable_ready_secret, streams, secret),
             jwt=jwt,
-            broadcast=_select_keys(settings.broadcast_key, " ".join(derived)),
+            broadcast=_select_keys(settings.broadcast_key, _derive_keys(secret, BROADCAST)),
+            api=_select_keys(settings.api_secret, _derive_keys(secret, API)),
+            rpc=_select_keys(settings.http_rpc_secret, _derive_keys(secret, RPC)),
         )
 
-    def is_broadcast_key(self, candidate: str) -> bool:
-        # Compare with every key, so that the time taken reveals nothing about any of them.
-        return sum(hmac.compare_digest(candidate.encode(), key) for key in self.broadcast) > 0
+
+def is_key(candidate: str, keys: tuple[bytes, ...]) -> bool:
+    # Compare with every key, so that the time taken reveals nothing about any of them.
+    return sum(hmac.compare_digest(candidate.encode(), key) for key in keys) > 0
+
+
+def _derive_keys(secret: str, purpose: bytes) -> str:
+    """The keys that applications derive from the secret, as AnyCable does."""
+    return " ".join(hmac.digest(key, purpose, "sha256").hex() for key in _select_keys(secret))
 
 
 def _select_keys(*settings: str) -> tuple[bytes, ...]:

@@ -49,11 +49,6 @@ class Proxies:
         return any(address in network for network in self._networks)
 
 
-def check_proxies(text: str) -> None:
-    """Raise BadSetting unless the text lists addresses and networks."""
-    Proxies(text)
-
-
 def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
     """Parse an address with or without a port; an IPv4-mapped IPv6 address becomes IPv4."""
     text = text.strip()

@@ -39,6 +39,11 @@ def sign(name: str, secret: str | bytes) -> str:
     return f"{encoded.decode()}--{_mac(encoded, _to_bytes(secret))}"
 
 
+def is_signed(name: str) -> bool:
+    """Whether a text has the form of a signed name."""
+    return _SIGNED.fullmatch(name) is not None
+
+
 def verify_name(token: str, secrets: Sequence[str | bytes]) -> str | None:
     """The name if it was signed with one of the secrets, or None."""
     if len(token) > TOKEN_BYTES:

@@ -24,7 +24,7 @@ from tailrace.auth.jws import HASHES, Jws
 from tailrace.auth.keys import Keys
 from tailrace.errors import BadCredentials, BadSetting, TokenExpired
 from tailrace.limits import MAX_INTEGER
-from tailrace.log.path_patterns import EVERYTHING, NOTHING, Patterns
+from tailrace.log.paths import EVERYTHING, NOTHING, Patterns
 from tailrace.settings import Settings
 
 SCOPES: Final = frozenset(("read", "write", "admin"))

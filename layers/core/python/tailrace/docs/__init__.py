@@ -15,6 +15,9 @@ Json: TypeAlias = dict[str, Any]
 EXAMPLE_URL: Final = "http://localhost:4437"
 """The server's URL in examples, until the server's own replaces it."""
 
+API_ROUTES: Final = ("/publish", "/presence/{stream}/users")
+"""Routes of AnyCable's REST API."""
+
 VIEWER: Final = "openapi-explorer.min.js"
 
 POLICY: Final = (
@@ -27,9 +30,11 @@ POLICY: Final = (
 def describe(settings: Settings) -> Json:
     """The OpenAPI document, with the paths and the URL that are settings."""
     document: Json = orjson.loads(read("openapi.json"))
+    api = "" if settings.read_only else settings.api_path
     served = {
         "/_broadcast": "" if settings.read_only else settings.broadcast_path,
         "/events": settings.events_path,
+        **{f"/api{route}": api and f"{api}{route}" for route in API_ROUTES},
     }
     for documented, path in served.items():
         item = document["paths"].pop(documented)

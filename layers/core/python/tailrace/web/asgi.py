@@ -32,17 +32,17 @@ WRITE_NOW: Final = "tailrace.write_now"
 """Scope key of a WebSocket: a function that writes a text at once if the buffer has room for it."""
 
 SINK_ITEMS: Final = 16
-"""Queued pieces from which on a reader counts as slow."""
+"""A reader with this many queued pieces counts as slow."""
 
 
-async def serve(
+async def serve_request(
     scope: Scope,
     receive: Receive,
     send: Send,
     respond: Callable[[Request], Awaitable[Answer]],
     memory: BodyMemory,
 ) -> None:
-    """Answer an HTTP request by `respond`."""
+    """Answer an HTTP request with the result of `respond`."""
     with _AsgiBody(scope, receive, memory) as body:
         request = Request(
             scope["method"],
@@ -72,7 +72,7 @@ def apply_forwarded_headers(proxies: Proxies, scope: Scope) -> None:
 
 
 async def send_answer(answer: Answer, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request, or a WebSocket's handshake of which `websocket.connect` was received."""
+    """Send the answer to a request, or to a handshake after `websocket.connect` was received."""
     if scope["type"] == "websocket":
         assert isinstance(answer, Response)
         await _send_rejection(answer, scope, send)
@@ -99,11 +99,12 @@ async def send_answer(answer: Answer, scope: Scope, receive: Receive, send: Send
 
 async def _send_rejection(answer: Response, scope: Scope, send: Send) -> None:
     if "websocket.http.response" not in scope.get("extensions", {}):
-        # Without the extension the server answers 403 by itself.
+        # Without the extension the server itself answers 403.
         await send({"type": "websocket.close", "code": 1000})
         return
     start = "websocket.http.response.start"
-    await send({"type": start, "status": answer.status, "headers": answer.headers})
+    headers: RawHeaders = COMMON_HEADERS + answer.headers
+    await send({"type": start, "status": answer.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": answer.body})
 
 
@@ -141,7 +142,7 @@ class _AsgiBody:
 
 
 class _AsgiSink:
-    """Queues what is pushed; `pump`, which runs as a task of its own, sends it in order."""
+    """Queues pushed data, which `pump` sends in order from its own task."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

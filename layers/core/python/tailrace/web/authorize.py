@@ -1,15 +1,20 @@
-"""Authorization of requests."""
+"""Authorization of requests, by their method, path and credentials."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from tailrace.auth.authorizer import Decision, Operation, PolicyProvider
 from tailrace.auth.credentials import parse_credentials
+from tailrace.auth.signed_names import is_signed
 from tailrace.clock import Clock
+from tailrace.errors import BadCredentials, CredentialsMissing, NotAllowed
+from tailrace.log.paths import canonical, encode, encode_name, prefix_of
 from tailrace.web.messages import RawHeaders, Request
-from tailrace.web.paths import stream_path
+from tailrace.web.urls import StreamUrls
 
 OPERATIONS: Final = {
     "PUT": Operation.CREATE,
@@ -24,8 +29,9 @@ _EDGE_VERIFIED: Final = Decision(private=False, subject=None, reason="edge")
 
 
 class RequestAuthorizer:
-    def __init__(self, provider: PolicyProvider, clock: Clock) -> None:
+    def __init__(self, provider: PolicyProvider, clock: Clock, urls: StreamUrls) -> None:
         self._provider = provider
+        self._urls = urls
         self._clock = clock
 
     async def stream(self, request: Request, path: str) -> Decision:
@@ -42,14 +48,47 @@ class RequestAuthorizer:
         source = request.header(b"stream-forked-from") if request.method == "PUT" else None
         if source is not None:
             # A fork copies its source: the permission to create is not enough.
-            authorizer.authorize(Operation.READ, stream_path(source), credentials, now)
+            authorizer.authorize(Operation.READ, self._urls.parse(source), credentials, now)
         return decision
+
+    async def streams(
+        self, request: Request, names: Sequence[str], patterns: Sequence[str]
+    ) -> tuple[Sequence[str], str | None]:
+        """Authorize a read of each stream, by its path or its signed name, and of all that match a
+        pattern; returns the paths, and the subject. Errors name what may not be read."""
+        authorizer, now = await self._provider.current(), self._clock()
+        credentials = parse_credentials(request.fields, request.parameters(), authorizer.jwt_param)
+        await authorizer.prepare(credentials, now)
+        paths: list[str] = []
+        subject = None
+        for name in names:
+            signed = is_signed(name)
+            path = canonical(encode_name(authorizer.name_of(name)) if signed else encode(name))
+            own = replace(credentials, signed=name) if signed else credentials
+            with _naming(f"the stream '{path}'"):
+                subject = authorizer.authorize(Operation.READ, path, own, now).subject
+            paths.append(path)
+        for pattern in patterns:
+            with _naming(f"the pattern '{pattern}'"):
+                subject = authorizer.authorize(
+                    Operation.LIST, prefix_of(pattern), credentials, now
+                ).subject
+        return paths, subject
 
     async def listing(
         self, prefix: str, fields: RawHeaders, query: Mapping[str, Sequence[str]]
     ) -> None:
-        """Authorize a listing of the streams below a prefix; raises as `Authorizer.decide` does."""
+        """Authorize a listing of the streams below a prefix; with the errors of `Authorizer`."""
         authorizer, now = await self._provider.current(), self._clock()
         credentials = parse_credentials(fields, query, authorizer.jwt_param)
         await authorizer.prepare(credentials, now)
         authorizer.authorize(Operation.LIST, prefix, credentials, now)
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Name what was refused in the message of a refusal."""
+    try:
+        yield
+    except (CredentialsMissing, BadCredentials, NotAllowed) as error:
+        raise type(error)(f"{what}: {error}") from None

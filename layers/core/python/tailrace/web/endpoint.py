@@ -1,4 +1,4 @@
-"""The shell around a protocol's requests: host checks, errors as answers, request ids and CORS."""
+"""The shell around every protocol's handlers: host checks, errors, request ids and CORS."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from tailrace.auth.hosts import LocalHosts
-from tailrace.auth.origins import Origins
+from tailrace.auth.origins import LocalHosts, Origins
 from tailrace.errors import NotAllowed, TailraceError
 from tailrace.web.messages import Answer, Request, Response, cors
 from tailrace.web.statuses import error_response, internal_error
 
-Handler = Callable[[Request], Awaitable[Answer]]
+RequestHandler = Callable[[Request], Awaitable[Answer]]
 """Answers a request, or raises the error to answer with."""
 
 ErrorRenderer = Callable[[Exception, str], Response]
-"""Makes the answer to an error, with the id of the request."""
+"""Renders the answer to an error, with the id of the request."""
 
 logger = logging.getLogger("tailrace")
 
@@ -34,7 +33,7 @@ class Endpoint:
 
     def __init__(
         self,
-        handle: Handler,
+        handle: RequestHandler,
         origins: Origins,
         hosts: LocalHosts | None = None,
         *,

@@ -174,7 +174,7 @@ class Limiter:
         if spin.polls >= CLOSED_POLL_REQUESTS:
             raise TooManyRequests(
                 f"the stream at '{path}' is closed and will not grow: Stream-Closed said so"
-                f" {CLOSED_POLL_REQUESTS} times; stop asking",
+                f" {CLOSED_POLL_REQUESTS} times; stop polling it",
                 math.ceil(spin.until - now),
             )
         self._spins.put((client, path), _Spin(spin.polls + 1, spin.until), now)

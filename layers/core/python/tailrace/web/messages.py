@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
+from tailrace import __version__
 from tailrace.auth.origins import Origins
 from tailrace.errors import BodyTooLarge, ServerBusy
 from tailrace.live.follower import Sink
@@ -23,7 +24,7 @@ class BodyMemory:
     def reserve(self, size: int) -> None:
         """Reserve memory for a piece of a body; raises ServerBusy if other bodies use it all."""
         if self.used + size > self._limit:
-            raise ServerBusy("too many large bodies are under way; try again")
+            raise ServerBusy("the memory for request bodies is used up; try again")
         self.used += size
 
     def release(self, size: int) -> None:
@@ -46,11 +47,16 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 _SPACE: Final = b" \t"
 _ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+_ID_BATCH: Final = 64
+_ids: Final[list[str]] = []
+"""Ids for the next requests."""
 
 REQUEST_HEADERS: Final = (
     "Content-Type",
     "Authorization",
+    "If-Match",
     "If-None-Match",
+    "Last-Event-ID",
     "Stream-Seq",
     "Stream-TTL",
     "Stream-Expires-At",
@@ -76,6 +82,8 @@ RESPONSE_HEADERS: Final = (
     "Stream-SSE-Data-Encoding",
     "Stream-TTL",
     "Stream-Expires-At",
+    "Stream-Earliest-Offset",
+    "Stream-Last-Written-At",
     "ETag",
     "Location",
     "Content-Type",
@@ -92,7 +100,11 @@ RESPONSE_HEADERS: Final = (
 METHODS: Final = "GET, POST, PUT, DELETE, HEAD, OPTIONS"
 READ_METHODS: Final = "GET, HEAD, OPTIONS"
 
+VERSION_HEADER: Final = (b"x-tailrace-version", __version__.encode())
+"""Not `Server`, because function URLs and CloudFront set that themselves."""
+
 COMMON_HEADERS: Final[RawHeaders] = [
+    VERSION_HEADER,
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"cross-origin"),
 ]
@@ -225,7 +237,18 @@ def is_id(header: bytes) -> bool:
 
 
 def new_id() -> str:
-    return secrets.token_hex(8)
+    """A random UUID, of version 4."""
+    try:
+        return _ids.pop()
+    except IndexError:
+        # One call to the system for many: it takes longer than all the rest.
+        digits = secrets.token_hex(16 * _ID_BATCH)
+        _ids.extend(_format_id(digits[i : i + 32]) for i in range(0, len(digits), 32))
+        return _ids.pop()
+
+
+def _format_id(digits: str) -> str:
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
 
 def combine(headers: RawHeaders) -> dict[bytes, bytes]:

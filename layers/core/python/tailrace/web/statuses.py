@@ -25,16 +25,19 @@ STATUSES: Final[dict[type[TailraceError], int]] = {
     errors.StreamConflict: 409,
     errors.ContentTypeConflict: 409,
     errors.StreamClosed: 409,
+    errors.OffsetMismatch: 412,
     errors.SequenceConflict: 409,
     errors.ProducerGap: 409,
     errors.StreamGone: 410,
     errors.OffsetTrimmed: 410,
+    errors.StaleOffset: 410,
     errors.BodyTooLarge: 413,
     errors.PathTooLong: 414,
     errors.UnsupportedEncoding: 415,
     errors.StreamTooHot: 429,
     errors.TooManyRequests: 429,
     errors.HeadersTooLarge: 431,
+    errors.DamagedData: 500,
     errors.StoreUnavailable: 503,
     errors.ServerBusy: 503,
     errors.KeysUnavailable: 503,
@@ -59,6 +62,9 @@ def error_response(error: TailraceError, request_id: str | None = None) -> Respo
         case errors.StreamClosed():
             headers.append((b"stream-closed", b"true"))
             headers.append((b"stream-next-offset", error.next_offset.encode()))
+        case errors.OffsetMismatch():
+            headers.append((b"stream-next-offset", error.next_offset.encode()))
+            headers.append((b"etag", b'"%b"' % error.next_offset.encode()))
         case errors.ProducerFenced():
             headers.append((b"producer-epoch", b"%d" % error.epoch))
         case errors.ProducerGap():

@@ -27,7 +27,7 @@ _TAG = re.compile(r'(?:^|,)[ \t]*(?:W/)?"([^"]*)"[ \t]*(?=,|$)')
 def etag(
     incarnation: int, start: int, end: int, *, tail: bool, closed: bool, encoding: str = ""
 ) -> str:
-    """A strong tag.
+    """A strong tag. `start`, `end`: the size of the stream before and after the data.
 
     The same bytes have another tag while they are the tail and when the stream is closed, for the
     answer says so. A compressed answer is another representation, so it has its own, too.
@@ -35,6 +35,11 @@ def etag(
     mark = ":c" if closed else ":t" if tail else ""
     suffix = f";{encoding}" if encoding else ""
     return f'"{incarnation:x}:{start}:{end}{mark}{suffix}"'
+
+
+def append_tag(next_offset: str) -> bytes:
+    """The tag of a stream's end, for `If-Match` of the next append: unlike that of any read."""
+    return b'"%b"' % next_offset.encode()
 
 
 def cache_tag(incarnation: int) -> str:

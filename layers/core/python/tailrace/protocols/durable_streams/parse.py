@@ -11,17 +11,26 @@ from tailrace.log.append import Append
 from tailrace.log.content import check_type
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.expiry import parse_decimal, parse_instant
+from tailrace.log.offsets import Position
 from tailrace.log.state import Producer
 from tailrace.web.messages import Request
-from tailrace.web.paths import stream_path
+from tailrace.web.urls import StreamUrls
 
 _APPEND_HEADERS = frozenset(
-    (b"stream-closed", b"stream-seq", b"producer-id", b"producer-epoch", b"producer-seq")
+    (
+        b"if-match",
+        b"stream-closed",
+        b"stream-seq",
+        b"producer-id",
+        b"producer-epoch",
+        b"producer-seq",
+    )
 )
+_TAG = re.compile(r'"([^"]*)"')
 _DIGITS = re.compile(r"[0-9]{1,16}")
 
 
-def parse_create(request: Request) -> Create:
+def parse_create(request: Request, urls: StreamUrls) -> Create:
     ttl, expires_at = request.header(b"stream-ttl"), request.header(b"stream-expires-at")
     if ttl is not None and expires_at is not None:
         raise BadHeader("send Stream-TTL or Stream-Expires-At, not both")
@@ -32,7 +41,7 @@ def parse_create(request: Request) -> Create:
         None if ttl is None else parse_decimal("Stream-TTL", ttl),
         None if expires_at is None else parse_instant(expires_at),
         _closes(request),
-        _fork_from(request),
+        _fork_from(request, urls),
     )
 
 
@@ -43,7 +52,10 @@ def parse_append(request: Request) -> Append:
     if seq is not None and len(seq) > STREAM_SEQ_BYTES:
         raise BadHeader(f"Stream-Seq has at most {STREAM_SEQ_BYTES} bytes")
     content_type = request.header(b"content-type")
-    return Append(request.body, content_type or None, _closes(request), seq, _producer(request))
+    return Append(
+        request.body, content_type or None, _closes(request), seq, _producer(request),
+        expected=_expected(request),
+    )  # fmt: skip
 
 
 def refuse_encoding(request: Request) -> None:
@@ -84,6 +96,18 @@ def _producer(request: Request) -> Producer | None:
     )
 
 
+def _expected(request: Request) -> Position | None:
+    text = request.header(b"if-match")
+    if text is None:
+        return None
+    match = _TAG.fullmatch(text)
+    if match is None:
+        raise BadHeader(
+            "If-Match must be one Stream-Next-Offset in quotes: no star, no list, no weak tag"
+        )
+    return offsets.parse(match[1])
+
+
 def _counter(name: str, value: bytes) -> int:
     text = value.decode("latin-1")
     if not _DIGITS.fullmatch(text) or int(text) > MAX_INTEGER:
@@ -91,7 +115,7 @@ def _counter(name: str, value: bytes) -> int:
     return int(text)
 
 
-def _fork_from(request: Request) -> ForkFrom | None:
+def _fork_from(request: Request, urls: StreamUrls) -> ForkFrom | None:
     source = request.header(b"stream-forked-from")
     sub_offset = request.header(b"stream-fork-sub-offset")
     if source is None:
@@ -99,8 +123,8 @@ def _fork_from(request: Request) -> ForkFrom | None:
             raise BadHeader("Stream-Fork-Sub-Offset needs Stream-Forked-From")
         return None
     offset = request.header(b"stream-fork-offset")
-    return ForkFrom(
-        stream_path(source),
-        None if offset is None else offsets.parse(offset),
-        0 if sub_offset is None else parse_decimal("Stream-Fork-Sub-Offset", sub_offset),
+    fork = ForkFrom(
+        urls.parse(source),
+        sub_offset=0 if sub_offset is None else parse_decimal("Stream-Fork-Sub-Offset", sub_offset),
     )
+    return fork if offset is None else fork._replace(**offsets.parse(offset)._asdict())

@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from tailrace.auth.hosts import LocalHosts
-from tailrace.auth.origins import Origins
+from tailrace.auth.origins import LocalHosts, Origins
 from tailrace.errors import (
-    BadOffset,
-    BadParameter,
     BadRequest,
+    DamagedData,
     MethodNotAllowed,
     OffsetTrimmed,
     StreamGone,
     StreamNotFound,
+    TailraceError,
 )
+from tailrace.limits import COMPRESS_BYTES, HISTORY_CACHE_SECONDS, SSE_KEEP_ALIVE_SECONDS
 from tailrace.live.follower import Sink
 from tailrace.log import offsets
 from tailrace.log.content import Mode, join_bodies
 from tailrace.log.expiry import format_instant
+from tailrace.log.offsets import Position
 from tailrace.log.quota import Quota
 from tailrace.log.retention import Retention
-from tailrace.protocols.durable_streams import caching, compress, sse
+from tailrace.protocols.durable_streams import caching, compress, missing, sse
 from tailrace.protocols.durable_streams.caching import (
     NO_STORE,
+    append_tag,
     apply_cache_policy,
     cache_tag,
     etag,
     matches,
     next_cursor,
 )
+from tailrace.protocols.durable_streams.missing import MissingStreams
 from tailrace.protocols.durable_streams.parse import parse_append, parse_create, refuse_encoding
+from tailrace.protocols.durable_streams.read_start import (
+    ReadStart,
+    parse_live,
+    parse_start,
+    read_from,
+)
 from tailrace.protocols.durable_streams.sse_readers import SseReader, SseReaders
 from tailrace.settings import Settings
 from tailrace.streams import Streams, View
@@ -50,7 +60,9 @@ from tailrace.web.messages import (
     Response,
     Streaming,
 )
-from tailrace.web.paths import stream_path
+from tailrace.web.urls import StreamUrls
+
+logger = logging.getLogger("tailrace")
 
 _CLOSED: Final = (b"stream-closed", b"true")
 _UP_TO_DATE: Final = (b"stream-up-to-date", b"true")
@@ -64,24 +76,29 @@ class StreamRoutes:
         self,
         streams: Streams,
         settings: Settings,
+        urls: StreamUrls,
         authorizer: RequestAuthorizer,
         limiter: Limiter,
         origins: Origins,
         hosts: LocalHosts | None,
+        *,
+        compresses: bool = True,
     ) -> None:
-        """`hosts`: the only hosts whose requests are answered; None: any."""
+        """`hosts`: the only hosts whose requests are answered; None: any.
+        `compresses`: whether bodies are compressed here, and not by a cache in front."""
         self.respond = Endpoint(self._answer, origins, hosts).respond
         self._streams = streams
+        self._urls = urls
+        self._missing = MissingStreams(streams)
         self._authorizer = authorizer
         self._limiter = limiter
         self._quota = Quota.parse(settings.streams_per_prefix)
         self._public_url = settings.public_url.rstrip("/")
         self._poll_seconds = settings.long_poll_timeout
-        self._cold_seconds = settings.cold_max_age
         self._retention = Retention.parse(settings.retention)
         self._sse_seconds = settings.sse_lifetime
-        self._sse_readers = SseReaders(streams, settings.sse_keep_alive)
-        self._compress_bytes = settings.compress_bytes
+        self._sse_readers = SseReaders(streams, SSE_KEEP_ALIVE_SECONDS)
+        self._compresses = compresses
         self._max_body_bytes = settings.max_body_bytes
         self._compressor = compress.Compressor()
         self._methods: dict[str, Callable[[Request, str], Awaitable[Answer]]] = {
@@ -99,7 +116,7 @@ class StreamRoutes:
         method = self._methods.get(request.method)
         if method is None:
             raise MethodNotAllowed(request.method, self._allowed)
-        path = stream_path(request.raw_path)
+        path = self._urls.parse(request.raw_path)
         decision = await self._authorizer.stream(request, path)
         request.client = client_key(decision.subject, request.peer)
         answer = await method(request, path)
@@ -110,13 +127,13 @@ class StreamRoutes:
     async def _put(self, request: Request, path: str) -> Answer:
         refuse_encoding(request)
         await request.read(self._max_body_bytes)
-        create = parse_create(request)
+        create = parse_create(request, self._urls)
         self._limiter.append(request.client)
         await self._quota.check(path, self._streams.list)
         created = await self._streams.create(path, create)
         headers: RawHeaders = [
             (b"content-type", created.stream.config.content_type.encode("latin-1")),
-            (b"stream-next-offset", created.state.next_offset.encode()),
+            (b"stream-next-offset", created.next_offset.encode()),
         ]
         if created.state.closed:
             headers.append(_CLOSED)
@@ -130,14 +147,17 @@ class StreamRoutes:
         append = parse_append(request)
         self._limiter.append(request.client)
         accepted = await self._streams.append(path, append)
-        headers: RawHeaders = [(b"stream-next-offset", accepted.state.next_offset.encode())]
-        if accepted.state.end is not None:
+        headers: RawHeaders = [
+            (b"stream-next-offset", accepted.next_offset.encode()),
+            (b"etag", append_tag(accepted.next_offset)),
+        ]
+        if accepted.closed:
             headers.append(_CLOSED)
         if append.producer is None or accepted.producer_seq is None:
             return Response(204, headers)
         headers.append((b"producer-epoch", b"%d" % append.producer.epoch))
         headers.append((b"producer-seq", b"%d" % accepted.producer_seq))
-        return Response(200 if accepted.entry and append.body else 204, headers)
+        return Response(200 if accepted.new and append.body else 204, headers)
 
     async def _delete(self, _: Request, path: str) -> Answer:
         await self._streams.delete(path)
@@ -150,12 +170,20 @@ class StreamRoutes:
 
     # Reading
 
-    async def _head(self, _: Request, path: str) -> Answer:
-        tail = await self._streams.find(path)
+    async def _head(self, request: Request, path: str) -> Answer:
+        try:
+            tail = await self._streams.find(path)
+        except StreamNotFound:
+            if not self._urls.reads_missing(request.raw_path):
+                raise
+            return Response(200, [*missing.HEADERS, NO_STORE])
         state, config = tail.committed, tail.stream.config
         headers: RawHeaders = [
             (b"content-type", config.content_type.encode("latin-1")),
-            (b"stream-next-offset", state.next_offset.encode()),
+            (b"stream-next-offset", state.next_offset(config.epoch).encode()),
+            (b"stream-earliest-offset", (await self._streams.earliest_offset(tail)).encode()),
+            (b"stream-last-written-at", format_instant(state.written_at).encode()),
+            (b"etag", append_tag(state.next_offset(config.epoch))),
             NO_STORE,
         ]
         if config.ttl is not None:
@@ -168,32 +196,89 @@ class StreamRoutes:
 
     async def _get(self, request: Request, path: str) -> Answer:
         parameters = request.parameters()
-        live = parameters.get("live", [""])[-1]
+        may_be_missing = self._urls.reads_missing(request.raw_path)
         try:
-            position = _position(parameters.get("offset"), live)
-            if live not in ("", "long-poll", "sse"):
-                raise BadParameter(f"live must be long-poll or sse, not '{live[:40]}'")
+            live = parse_live(parameters)
+            event_id = request.header(b"last-event-id") if live == "sse" else None
+            start = parse_start(parameters, event_id, live=bool(live), lenient=may_be_missing)
         except BadRequest:
             # A missing stream is reported first: 404, not 400.
-            await self._streams.access(path)
+            if not may_be_missing:
+                await self._streams.access(path)
             raise
-        view = await self._streams.view(path, position)
-        if not live:
-            return await self._catch_up(request, view, position)
         cursor = parameters.get("cursor", [""])[-1]
-        self._limiter.admit(request.client)
+        if live:
+            self._limiter.admit(request.client)
+        try:
+            view = await read_from(self._streams, path, start)
+        except StreamNotFound:
+            if not may_be_missing:
+                raise
+            return await self._read_missing(request, path, live, start, cursor)
+        if not live:
+            return await self._catch_up(request, view, start, cursor)
         if live == "long-poll":
-            return await self._long_poll(request, view, cursor)
+            return await self._long_poll(request, view, start, cursor, self._poll_seconds)
+        if event_id and view.closed and not view.bodies:
+            # A browser whose stream has ended would connect again and again; 204 stops it.
+            return Response(204, [*_view_headers(view)[1:], NO_STORE])
         return self._sse(request, view, cursor)
 
-    async def _catch_up(self, request: Request, view: View, position: int) -> Answer:
+    async def _read_missing(
+        self, request: Request, path: str, live: str, start: ReadStart, cursor: str
+    ) -> Answer:
+        """Answer a read of a stream that does not exist yet."""
+        missing.check_start(start)
+        next_ = next_cursor(cursor, self._streams.clock())
+        headers = [*missing.HEADERS, (b"stream-cursor", b"%d" % next_)]
+        if not live:
+            return Response(200, [*headers, NO_STORE], missing.BODY)
+        self._missing.admit(request.client)
+        if live == "sse":
+            run = partial(self._live_missing, request.client, path, next_)
+            return Streaming(200, [*sse.HEADERS], run)
+        deadline = time.monotonic() + self._poll_seconds
+        with self._limiter.live(request.client):
+            exists = await self._missing.wait(path, request.client, self._poll_seconds)
+        if not exists:
+            # All but the content type: there is no content. A cache gives it to all that waited.
+            return Response(204, [*headers[1:], (b"cache-control", caching.LIVE)])
+        view = await self._streams.read(path, Position(offsets.BEGINNING))
+        left = max(0, deadline - time.monotonic())
+        return await self._long_poll(request, view, start, cursor, left)
+
+    async def _live_missing(self, client: str, path: str, cursor: int, sink: Sink) -> None:
+        """Send server-sent events of a stream that does not exist yet."""
+        left = self._sse_seconds
+        deadline = time.monotonic() + left
+        sink.push(sse.RETRY + missing.control_event(cursor))
+        with self._limiter.live(client):
+            while not await self._missing.wait(path, client, min(left, SSE_KEEP_ALIVE_SECONDS)):
+                left = deadline - time.monotonic()
+                if left <= 0 or self._streams.draining:
+                    return
+                sink.push(sse.KEEP_ALIVE)
+                await sink.drain()
+            try:
+                view = await self._streams.read(path, Position(offsets.BEGINNING))
+            except (StreamNotFound, StreamGone):
+                sink.push(sse.DELETED)
+                return
+            # The head of the answer says nothing of base64, so binary data cannot follow.
+            if view.tail.stream.config.mode is not Mode.BYTES:
+                await self._events(view, str(cursor), sink, deadline)
+
+    async def _catch_up(
+        self, request: Request, view: View, start: ReadStart, cursor: str
+    ) -> Answer:
         headers = _view_headers(view)
-        if position == offsets.NOW:
+        headers.append((b"stream-cursor", b"%d" % next_cursor(cursor, self._streams.clock())))
+        if not isinstance(start, Position) or start.slot == offsets.NOW:
             mode = view.tail.stream.config.mode
             headers += [NO_STORE, SANDBOX]
             return Response(200, headers, join_bodies(mode, view.bodies))
         # Retention has moved the beginning of the stream once and will move it again.
-        moves = position == offsets.BEGINNING and view.start > 0
+        moves = start == Position(offsets.BEGINNING) and view.start_size > 0
         committed = (view.closed or not view.up_to_date) and not moves
         value = self._chunk_caching(view) if committed else caching.TAIL
         headers.append((b"cache-control", value))
@@ -205,7 +290,7 @@ class StreamRoutes:
         config = view.tail.stream.config
         seconds = caching.CHUNK_SECONDS
         if view.cold and self._retention.keep(view.tail.stream.path) is None:
-            seconds = max(seconds, self._cold_seconds)
+            seconds = HISTORY_CACHE_SECONDS
         if config.ttl is None and config.expires_at is None:
             return caching.CHUNK % seconds
         left = float(seconds)
@@ -215,14 +300,18 @@ class StreamRoutes:
             left = min(left, (config.expires_at - self._streams.clock()) / 1000)
         return b"public, max-age=%d" % max(0, left)
 
-    async def _long_poll(self, request: Request, view: View, cursor: str) -> Answer:
+    async def _long_poll(
+        self, request: Request, view: View, start: ReadStart, cursor: str, seconds: float
+    ) -> Answer:
         if not view.bodies and view.closed:
             self._limiter.check_closed_poll(request.client, view.tail.stream.path)
         elif not view.bodies:
             with self._limiter.live(request.client):
-                view = await self._streams.follow(view.tail, view.end, self._poll_seconds)
+                view = await self._streams.follow(view.tail, view.end, seconds)
         headers = _view_headers(view)
-        headers.append((b"cache-control", caching.LIVE))
+        # At the tail, too: a thousand readers that begin there become one request.
+        is_shared = isinstance(start, Position)
+        headers.append((b"cache-control", caching.LIVE) if is_shared else NO_STORE)
         headers.append((b"stream-cursor", b"%d" % next_cursor(cursor, self._streams.clock())))
         if not view.bodies:
             # All but the content type: there is no content.
@@ -234,14 +323,14 @@ class StreamRoutes:
         config = view.tail.stream.config
         body = join_bodies(config.mode, view.bodies)
         encoding = ""
-        if self._compress_bytes and compress.is_compressible(config.content_type):
+        if self._compresses and compress.is_compressible(config.content_type):
             headers.append(_VARY)
-            if len(body) >= self._compress_bytes:
+            if len(body) >= COMPRESS_BYTES:
                 encoding = compress.choose_encoding(request.header(b"accept-encoding") or "")
         tag = etag(
             view.tail.stream.id,
-            view.start,
-            view.end,
+            view.start_size,
+            view.size,
             tail=view.up_to_date,
             closed=view.closed,
             encoding=encoding,
@@ -256,28 +345,26 @@ class StreamRoutes:
         return Response(200, headers, body)
 
     def _sse(self, request: Request, view: View, cursor: str) -> Streaming:
-        headers: RawHeaders = [
-            (b"content-type", b"text/event-stream"),
-            (b"cache-control", b"no-cache"),
-            (b"x-accel-buffering", b"no"),
-        ]
+        headers = [*sse.HEADERS]
         if view.tail.stream.config.mode is Mode.BYTES:
             headers.append((b"stream-sse-data-encoding", b"base64"))
         return Streaming(200, headers, partial(self._live, request.client, view, cursor))
 
     async def _live(self, client: str, view: View, client_cursor: str, sink: Sink) -> None:
+        deadline = time.monotonic() + self._sse_seconds
         with self._limiter.live(client):
-            await self._events(view, client_cursor, sink)
+            await self._events(view, client_cursor, sink, deadline, sse.RETRY)
 
-    async def _events(self, view: View, client_cursor: str, sink: Sink) -> None:
+    async def _events(
+        self, view: View, client_cursor: str, sink: Sink, deadline: float, before: bytes = b""
+    ) -> None:
         """Send data as it is appended, until the stream or the lifetime of the response ends."""
         streams = self._streams
         cursor = next_cursor(client_cursor, streams.clock())
-        deadline = time.monotonic() + self._sse_seconds
-        reader = SseReader(sink, view.tail, view.end, cursor, deadline)
-        await sse.send(sink, view, cursor)
+        reader = SseReader(sink, view, cursor, deadline)
+        await sse.send(sink, view, cursor, before)
         while not view.closed:
-            reader.slot = view.end
+            reader.slot, reader.offset = view.end, view.offset
             await sink.drain()
             if streams.draining or time.monotonic() >= deadline:
                 return
@@ -285,21 +372,19 @@ class StreamRoutes:
                 return
             try:
                 view = await streams.follow(view.tail, reader.slot, 0)
-            except (StreamNotFound, StreamGone, OffsetTrimmed):
+            except (StreamNotFound, StreamGone):
+                sink.push(sse.DELETED)
+                return
+            except (OffsetTrimmed, DamagedData):
+                # The client reconnects, and gets the error.
+                return
+            except TailraceError as error:
+                # The client reconnects, and gets the error itself if it is still there.
+                logger.warning("reading '%s' failed: %s", view.tail.stream.path, error)
                 return
             if view.bodies or view.closed:
                 cursor = max(cursor, next_cursor(None, streams.clock()))
                 await sse.send(sink, view, cursor)
-
-
-def _position(values: list[str] | None, live: str) -> int:
-    if values is None:
-        if live:
-            raise BadOffset("a live read needs an offset: -1, now, or a Stream-Next-Offset")
-        return offsets.BEGINNING
-    if len(values) > 1:
-        raise BadOffset("offset was given more than once")
-    return offsets.parse_position(values[0])
 
 
 def _view_headers(view: View) -> RawHeaders:

@@ -13,8 +13,21 @@ from tailrace.limits import EVENT_STEP_BYTES
 from tailrace.live.follower import Sink
 from tailrace.log.content import Mode, join_bodies
 from tailrace.streams import View
+from tailrace.web.messages import RawHeaders
 
 KEEP_ALIVE: Final = b": keep-alive\n\n"
+
+HEADERS: Final[RawHeaders] = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+RETRY: Final = b"retry: 1000\n\n"
+"""How long a browser waits before it reconnects, in milliseconds."""
+
+DELETED: Final = b"event: deleted\ndata:{}\n\n"
+"""Tells a reader that the stream was deleted; the answer ends after it."""
 
 _CR, _LF, _SPACE = b"\r\n "
 
@@ -24,11 +37,15 @@ def encode(view: View, cursor: int) -> bytes:
     return b"".join(pieces(view, cursor))
 
 
-async def send(sink: Sink, view: View, cursor: int) -> None:
-    """Push a view as events: a large one in pieces, no faster than the client takes them."""
+async def send(sink: Sink, view: View, cursor: int, before: bytes = b"") -> None:
+    """Push a view as events: a large one in pieces, no faster than the client takes them.
+
+    `before`: goes in front of them."""
     if is_small(view):
-        sink.push(encode(view, cursor))
+        sink.push(before + encode(view, cursor))
         return
+    if before:
+        sink.push(before)  # An empty chunk would end the response.
     for piece in pieces(view, cursor):
         if not sink.push(piece):
             await sink.drain()
@@ -87,4 +104,6 @@ def control_event(view: View, cursor: int) -> bytes:
         fields["upToDate"] = True
     if view.closed:
         fields["streamClosed"] = True
-    return b"event: control\ndata:%b\n\n" % orjson.dumps(fields)
+    # The id goes with the event that follows the data: a browser that reconnects has that data.
+    event_id = view.next_offset.encode()
+    return b"event: control\ndata:%b\nid:%b\n\n" % (orjson.dumps(fields), event_id)

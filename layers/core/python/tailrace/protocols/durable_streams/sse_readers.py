@@ -18,9 +18,10 @@ from tailrace.streams import Streams, View
 class SseReader(Reader):
     __slots__ = ("cursor", "deadline")
 
-    def __init__(self, sink: Sink, tail: Tail, slot: int, cursor: int, deadline: float) -> None:
-        """`deadline`: when the response has lived long enough, by the monotonic clock."""
-        super().__init__(sink, tail.stream.id, slot)
+    def __init__(self, sink: Sink, view: View, cursor: int, deadline: float) -> None:
+        """`view`: what it has read. `deadline`: when the response has lived long enough, by the
+        monotonic clock."""
+        super().__init__(sink, view.tail.stream.id, view.end, view.offset)
         self.cursor = cursor
         self.deadline = deadline
 
@@ -39,9 +40,8 @@ class SseReaders:
         Returns at once if the reader is behind: something was appended since it read."""
         path = tail.stream.path
         # Nothing but the future is kept while it waits: there may be many thousand readers.
-        released = self._followers.attend(
-            path, reader, partial(_SseFollower, self._streams, tail, reader.slot, self._keep_alive)
-        )
+        start = partial(_SseFollower, self._streams, tail, reader, self._keep_alive)
+        released = self._followers.attend(path, reader, start)
         if released is None:
             return False
         try:
@@ -51,8 +51,9 @@ class SseReaders:
 
 
 class _SseFollower(ChainFollower[SseReader]):
-    def __init__(self, streams: Streams, tail: Tail, slot: int, keep_alive: float) -> None:
-        super().__init__(streams, tail.stream.path, tail.stream.id, slot, tail=tail)
+    def __init__(self, streams: Streams, tail: Tail, first: SseReader, keep_alive: float) -> None:
+        chain = tail.stream.id
+        super().__init__(streams, tail.stream.path, chain, first.slot, first.offset, tail=tail)
         self._keep_alive = keep_alive
         self._deadline_in = 0.0
 
@@ -79,25 +80,25 @@ class _SseFollower(ChainFollower[SseReader]):
             self._push_small(view)
         else:
             # Each reads it by itself, and sends it piece by piece, as fast as its client takes it.
-            self.release([each for each in self.readers if each.slot != view.end])
-        self.slot = view.end
+            self.release([each for each in self.readers if each.offset != view.offset])
+        self.slot, self.offset = view.end, view.offset
         if view.closed:
             self.end()
 
     def _push_small(self, view: View) -> None:
-        start, end, closed = view.start, view.end, view.closed
+        start, closed = self.offset, view.closed
         current = next_cursor(None, self._streams.clock())
         events = {current: sse.encode(view, current)}
         full, partly = [], []
         for reader in self.readers:
-            if reader.slot == start:
+            if reader.offset == start:
                 cursor = max(current, reader.cursor)
                 if cursor not in events:
                     events[cursor] = sse.encode(view, cursor)
-                reader.slot = end
+                reader.slot, reader.offset = view.end, view.offset
                 if not reader.sink.push(events[cursor]) or closed:
                     full.append(reader)
-            elif reader.slot < end:
+            elif reader.offset < view.offset:
                 # It joined while the view was being read, and already has a part of it.
                 partly.append(reader)
         self.release(partly)

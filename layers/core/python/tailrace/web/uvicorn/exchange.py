@@ -1,7 +1,7 @@
 """One stream request and its answer, on a connection that uvicorn owns.
 
-The classes here stand where uvicorn's request/response cycle would, so they have the attributes
-that uvicorn reads: `keep_alive`, `disconnected`, `response_complete` and `message_event`.
+The classes here replace uvicorn's request/response cycle, so they have the attributes that uvicorn
+reads: `keep_alive`, `disconnected`, `response_complete` and `message_event`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _JOIN_BYTES: Final = 64 << 10
 
 
 class FastLane(NamedTuple):
-    """The requests that are answered without ASGI, and what their connections need."""
+    """How requests are answered without ASGI: their paths, handler and limits."""
 
     prefixes: tuple[bytes, ...]
     """Beginnings of their paths."""
@@ -59,7 +59,7 @@ class FastLane(NamedTuple):
     proxies: Proxies
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """The connection that an exchange answers on."""
 
     lane: FastLane
@@ -88,11 +88,11 @@ _NO_EVENT: Final = _NoEvent()
 
 
 class Exchange:
-    """One request and its answer on a connection; stands where uvicorn's cycle would.
+    """One request and its answer on a connection, in place of uvicorn's cycle.
 
-    A task of its own answers it: at once if the body came with the head, or else as soon as the
+    Its own task answers it: at once if the body arrived with the head, and otherwise as soon as the
     head is complete. In the second case nothing more is read from the connection until the handler
-    reads the body, so a request that is refused costs no memory."""
+    reads the body, so a request that is refused takes no memory."""
 
     __slots__ = (
         "_body_ready",
@@ -116,7 +116,7 @@ class Exchange:
         "response_started",
     )
 
-    def __init__(self, connection: Connection, method: str, version: str) -> None:
+    def __init__(self, connection: ClientConnection, method: str, version: str) -> None:
         self._connection = connection
         self._method = method
         self._url = connection.url
@@ -134,14 +134,14 @@ class Exchange:
         """Resolved when the body is complete, or cannot be received."""
         self._task: asyncio.Task[None] | None = None
         self.received = 0
-        """Bytes of the body that arrived."""
+        """Bytes of the body that were received."""
         self.keep_alive = self._chunked and connection.parser.should_keep_alive()
         self.disconnected = False
         self.response_started = self.response_complete = False
         self.message_event = _NO_EVENT
 
     def start(self) -> None:
-        """Allow the answer: all earlier requests of the connection are answered."""
+        """Allow the answer, once all earlier requests of the connection are answered."""
         self._is_next = True
         if self._received_all:
             self._run()
@@ -189,7 +189,7 @@ class Exchange:
             self._task.cancel()
 
     def cancel(self) -> None:
-        """Give up the request, which cannot be read to its end: a refusal is its answer."""
+        """Cancel a request that cannot be received completely: a refusal is its answer."""
         self.disconnected = True
         self._release_body()
         if self._task is not None:
@@ -323,7 +323,7 @@ class Exchange:
 class Refusal:
     """The last answer of a connection whose input cannot be read any further."""
 
-    def __init__(self, connection: Connection, answer: Response) -> None:
+    def __init__(self, connection: ClientConnection, answer: Response) -> None:
         self._connection = connection
         self._answer = answer
         self.keep_alive = False
@@ -332,7 +332,7 @@ class Refusal:
         self.message_event = _NO_EVENT
 
     def start(self) -> None:
-        """Send it: all earlier requests of the connection are answered."""
+        """Send it, once all earlier requests of the connection are answered."""
         body = self._answer.body
         head = _render_head(self._connection, self._answer, self.keep_alive)
         head += [b"content-length: %d\r\n\r\n" % len(body), body]
@@ -341,7 +341,7 @@ class Refusal:
         self._connection.drain_and_close()
 
 
-def _render_head(connection: Connection, answer: Answer, keep_alive: bool) -> list[bytes]:
+def _render_head(connection: ClientConnection, answer: Answer, keep_alive: bool) -> list[bytes]:
     """Render an answer's head in pieces, without its length and the empty line."""
     parts = [_STATUS_LINES[answer.status], connection.default_headers(), _COMMON]
     parts += [b"%b: %b\r\n" % header for header in answer.headers]

@@ -28,6 +28,7 @@ from tailrace.limits import (
 from tailrace.web.messages import METHODS, RawHeaders, Response, cors
 from tailrace.web.statuses import error_response
 from tailrace.web.uvicorn.exchange import Exchange, FastLane, Refusal, render_headers
+from tailrace.web.uvicorn.websocket_protocol import SocketProtocol
 
 _UPGRADE_HEADERS: Final = (b"upgrade", b"connection", b"http2-settings")
 
@@ -46,32 +47,32 @@ class StreamProtocol(HttpToolsProtocol):
         """The request whose body is being read."""
         self._in_head = False
         self._head_began = False
-        """Whether a head began in the data that came last."""
+        """Whether a head began in the last data."""
         self._head_bytes = 0
-        """Bytes received since the present head began, and with its beginning."""
+        """Bytes received since the current head began, including the data in which it began."""
         self._head_bytes_first = 0
-        """Those that came with its beginning: other requests may be among them."""
-        self._declining_upgrade = False
+        """Bytes of the data in which it began, which may contain other requests."""
+        self._upgrading = self._declining_upgrade = False
         self._refused = False
         self._asgi_bytes = 0
-        """Bytes that arrived of a body that uvicorn receives."""
+        """Bytes received of a body that uvicorn handles."""
         self._incomplete: Any = None
-        """The request whose body was incomplete when data came last."""
+        """The request whose body was incomplete after the last data."""
         self._waiting_since = 0.0
         """When the connection began to wait for the client: for the rest of a request, or the next
         request."""
         self._check_at = 0.0
         """When the time-out is checked next."""
         self._dropped_bytes = 0
-        """Bytes that came after a refusal."""
+        """Bytes received after a refusal."""
         self._got_body = False
-        """Whether the data that came last held a part of a body."""
+        """Whether the last data contained a part of a body."""
         self._overhead_bytes = 0
         """Bytes since the last part of a body: trailers, and the framing of chunks."""
         self._write_timer: asyncio.TimerHandle | None = None
 
     def default_headers(self) -> bytes:
-        """uvicorn's headers such as Date, rendered once for each list: it makes one each second."""
+        """uvicorn's headers such as Date, rendered once per list, a new one each second."""
         headers = self.server_state.default_headers
         if StreamProtocol._default[0] is not headers:
             StreamProtocol._default = (headers, render_headers(headers))
@@ -98,13 +99,16 @@ class StreamProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as upgrade:
             if self._refused:
                 return  # type: ignore[unreachable] # mypy does not see that the parser calls back
-            if self._should_upgrade():
+            if self._upgrading:
                 self._unset_keepalive_if_required()
                 self.handle_websocket_upgrade()
                 return
             self._decline_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self.send_400_response("this is not an HTTP/1.1 request")
+        if self._refused:
+            # What has been refused must not be answered, or carried out, as well.
+            return  # type: ignore[unreachable] # mypy does not see that the parser calls back
         if self._in_head:
             if self._head_began:
                 self._head_bytes_first = len(data)
@@ -155,28 +159,43 @@ class StreamProtocol(HttpToolsProtocol):
         ):
             self._refuse_head()
             return
-        upgrades = self.parser.should_upgrade()
-        if upgrades and not self._should_upgrade():
-            self._declining_upgrade = True
+        if self.parser.should_upgrade():
+            self._upgrading = self._should_upgrade()
+            self._declining_upgrade = not self._upgrading
             return
-        if upgrades or not self.url.startswith(self.lane.prefixes):
+        if not self.url.startswith(self.lane.prefixes):
             self._begin_asgi()
         else:
             method = self.parser.get_method().decode("ascii")
             self._enqueue(Exchange(self, method, self.parser.get_http_version()))
         self._receiving = self.cycle
-        if not upgrades:
-            # Trailers, which come after a chunked body, are no headers.
-            self.headers = []
+        # Trailers, which come after a chunked body, are no headers.
+        self.headers = []
 
     def _begin_asgi(self) -> None:
-        """Let uvicorn serve the request, with the scope that it makes when a message begins."""
+        """Let uvicorn serve the request; it creates the scope when a message begins."""
         self._asgi_bytes = 0
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.headers, self.expect_100_continue = url, headers, expects
         self.scope["headers"] = headers
         super().on_headers_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        self.connections.discard(self)
+        protocol = SocketProtocol(self.config, self.server_state, self.loop)
+        protocol.connection_made(self.transport)
+        self.transport.set_protocol(protocol)
+        scope = {
+            "asgi": {"version": self.asgi_version, "spec_version": "2.4"},
+            "scheme": "wss" if self.scheme == "https" else "ws",
+            "server": self.server,
+            "client": self.client,
+        }
+        method = self.parser.get_method().decode("ascii")
+        protocol.begin(method, self.url, self.headers, scope)
+        # It refers to this, and would keep it until the next garbage collection.
+        self.parser = None  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         if self._refused or self._declining_upgrade:
@@ -193,7 +212,7 @@ class StreamProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._receiving = None
-        if self._refused or self._declining_upgrade:
+        if self._refused or self._declining_upgrade or self._upgrading:
             return
         exchange: object = self.cycle
         if isinstance(exchange, Exchange):
@@ -265,7 +284,7 @@ class StreamProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _time_allowed(self) -> float:
-        """Seconds that the client has for what the connection waits for."""
+        """Seconds in which the client must send what the connection waits for."""
         if self._in_head:
             return HEADER_SECONDS
         cycle = self._receiving
@@ -279,7 +298,7 @@ class StreamProtocol(HttpToolsProtocol):
         if self._in_head:
             return RequestTooSlow(f"the header fields did not arrive in {HEADER_SECONDS} s")
         return RequestTooSlow(
-            f"the body came too slowly: it has {BODY_SECONDS} s, and one more for each"
+            f"the body arrived too slowly: it has {BODY_SECONDS} s, and one second more for each"
             f" {BODY_BYTES_PER_SECOND} bytes"
         )
 
@@ -300,7 +319,7 @@ class StreamProtocol(HttpToolsProtocol):
         )
 
     def _check_writing(self, before: int, end: float) -> None:
-        """Abort the connection of a client that takes nothing of its answers, or too little."""
+        """Abort the connection of a client that does not read its answers, or too slowly."""
         size = self.transport.get_write_buffer_size()
         if size >= before or self.loop.time() >= end:
             self.transport.abort()
@@ -348,7 +367,7 @@ class StreamProtocol(HttpToolsProtocol):
         self._refuse(error_response(HeadersTooLarge(f"a request has {limit}")))
 
     def _refuse(self, answer: Response) -> None:
-        """Answer the requests that came before, then send this answer and close the connection."""
+        """Answer the earlier requests, then send this answer and close the connection."""
         if self._refused or self.transport.is_closing():
             return
         self._refused = True
@@ -362,6 +381,10 @@ class StreamProtocol(HttpToolsProtocol):
             # The refusal is the answer to the incomplete request.
             if isinstance(incomplete, Exchange):
                 incomplete.cancel()
+            else:
+                # uvicorn drops what an application answers to a client that has disconnected.
+                incomplete.disconnected = True
+                incomplete.message_event.set()
             if self.pipeline and self.pipeline[0][0] is incomplete:
                 self.pipeline.popleft()
             if self._answering is incomplete:
@@ -376,5 +399,5 @@ def head_size(url: bytes, headers: RawHeaders) -> int:
 
 
 def stream_protocol(lane: FastLane) -> type[StreamProtocol]:
-    """Make the protocol class for uvicorn, which takes no further arguments for connections."""
+    """Create the protocol class for uvicorn, which passes no arguments of ours to it."""
     return type("BoundStreamProtocol", (StreamProtocol,), {"lane": lane})

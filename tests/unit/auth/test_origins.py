@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.auth.hosts import LocalHosts, check_hosts
+from tailrace.auth.origins import LocalHosts, check_hosts
 from tailrace.errors import BadSetting, NotAllowed
 
 LOOPBACK = [
