@@ -3,6 +3,9 @@
 Server and clients share this machine, and each message is one POST to `/_broadcast`. Latency is
 from before the request is written to when a subscriber's bytes have arrived. With `--aws` it is the
 path of `make aws-local`, on which a broadcast goes through the table's stream.
+
+Then it measures what the server needs for clients that connect and subscribe: the processor time
+of its process, and how much larger that is afterwards.
 """
 
 from __future__ import annotations
@@ -14,15 +17,18 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import jwt
 
 from devtools.load.client import Address, Client, Connection
 from devtools.load.frames import masked, unframed
 from devtools.load.wire import HEAD_END, render
 from devtools.local_aws.stack import AwsLocal
 from devtools.server import Server
+from tailrace.auth.signed_names import sign
 
 
 class Case(NamedTuple):
@@ -57,12 +63,24 @@ AT_ONCE = 10
 """How many subscribers connect at the same time: each needs a function for a moment."""
 
 
+CLIENTS = 1000
+"""How many connect, to see what each of them needs."""
+
+SECRET = "the-secret-of-the-server-that-clients-connect-to"
+
+
 class Subscriber(Connection):
     """A minimal WebSocket client."""
 
-    def __init__(self, stream: str, heard: Callable[[bytes, float], None]) -> None:
-        self._identifier = json.dumps({"channel": "$pubsub", "stream_name": stream})
+    def __init__(
+        self,
+        identifier: Mapping[str, str],
+        heard: Callable[[bytes, float], None] = lambda _, __: None,
+        query: str = "pi=0",
+    ) -> None:
+        self._identifier = json.dumps({"channel": "$pubsub", **identifier})
         self._heard = heard
+        self._query = query
         self._held = b""
         self._upgraded = False
         self.subscribed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -77,7 +95,7 @@ class Subscriber(Connection):
             "Sec-WebSocket-Key": key,
             "Sec-WebSocket-Protocol": "actioncable-v1-json",
         }
-        self.transport.write(render("GET", "/cable?pi=0", offer))
+        self.transport.write(render("GET", f"/cable?{self._query}", offer))
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
@@ -99,6 +117,12 @@ class Subscriber(Connection):
                 self.subscribed.set_result(None)
 
 
+async def subscribe(address: Address, subscribers: Sequence[Subscriber]) -> None:
+    for at in range(0, len(subscribers), AT_ONCE):
+        await address.connect_all(subscribers[at : at + AT_ONCE])
+        await asyncio.gather(*(each.subscribed for each in subscribers[at : at + AT_ONCE]))
+
+
 async def measure(address: Address, case: Case) -> tuple[list[float], float]:
     """The latency of each delivery, and the total duration in seconds."""
     latencies: list[float] = []
@@ -112,10 +136,10 @@ async def measure(address: Address, case: Case) -> tuple[list[float], float]:
             done.set()
 
     names = [f"bench/{case.name.replace(' ', '-')}/{i}" for i in range(case.streams)]
-    some = [Subscriber(name, heard) for name in names for _ in range(case.subscribers)]
-    for at in range(0, len(some), AT_ONCE):
-        await address.connect_all(some[at : at + AT_ONCE])
-        await asyncio.gather(*(each.subscribed for each in some[at : at + AT_ONCE]))
+    some = [
+        Subscriber({"stream_name": name}, heard) for name in names for _ in range(case.subscribers)
+    ]
+    await subscribe(address, some)
     publisher = await address.connect(Client())
     begun = time.perf_counter()
     for i in range(case.messages):
@@ -131,6 +155,55 @@ async def measure(address: Address, case: Case) -> tuple[list[float], float]:
     for connection in (*some, publisher):
         connection.close()
     return latencies, took
+
+
+def anonymous(_: int) -> Subscriber:
+    return Subscriber({"stream_name": "bench/all"})
+
+
+def named(number: int) -> Subscriber:
+    token = jwt.encode({"ext": f'{{"user":{number}}}'}, SECRET)
+    name = sign(f"bench/{number}", SECRET)
+    return Subscriber({"signed_stream_name": name}, query=f"jid={token}")
+
+
+CONNECTING = {
+    "to one public stream": anonymous,
+    "with tokens, to a signed stream each": named,
+}
+
+
+async def connect(server: Server, new: Callable[[int], Subscriber]) -> tuple[float, float]:
+    """The processor time in seconds, and the KiB of memory for each client."""
+    address = Address("127.0.0.1", server.port)
+    await subscribe(address, [new(CLIENTS + number) for number in range(AT_ONCE)])
+    seconds, memory = usage(server.pid)
+    subscribers = [new(number) for number in range(CLIENTS)]
+    await subscribe(address, subscribers)
+    now = usage(server.pid)
+    for connection in subscribers:
+        connection.close()
+    return now[0] - seconds, (now[1] - memory) / CLIENTS
+
+
+def usage(pid: int) -> tuple[float, float]:
+    """The processor time of a process in seconds, and its resident memory in KiB."""
+    process = Path("/proc") / str(pid)
+    times = process.joinpath("stat").read_text().rpartition(")")[2].split()[11:13]
+    pages = int(process.joinpath("statm").read_text().split()[1])
+    page_size = os.sysconf("SC_PAGE_SIZE")
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK"), pages * page_size / 1024
+
+
+def run_connecting() -> None:
+    print(f"\n| {CLIENTS:,} clients connect and subscribe | processor time, s | KiB each |")
+    print("|---|---:|---:|")
+    for name, new in CONNECTING.items():
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {"TAILRACE_SECRET": SECRET, "TAILRACE_PUBLIC_STREAMS": "bench/all"}
+            with Server(Path(folder) / "data", settings) as server:
+                seconds, memory = asyncio.run(connect(server, new))
+        print(f"| {name} | {seconds:.2f} | {memory:.0f} |", flush=True)
 
 
 def row(case: Case, latencies: Sequence[float], took: float) -> str:
@@ -157,6 +230,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "data") as server:
         asyncio.run(run(server.port, CASES))
+    run_connecting()
 
 
 if __name__ == "__main__":

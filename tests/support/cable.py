@@ -25,10 +25,12 @@ SETTINGS = {
     "TAILRACE_CABLE_READY": "true",
     "TAILRACE_STREAMS_WHISPER": "true",
     "TAILRACE_EVENTS_PATH": "/events",
+    "TAILRACE_LONG_POLL_TIMEOUT": "1",
     "TAILRACE_PING_INTERVAL": "0.5",
     "TAILRACE_PRESENCE_TTL": "1",
 }
 KEY = hmac.digest(SECRET.encode(), b"broadcast-cable", "sha256").hex()
+API_KEY = hmac.digest(SECRET.encode(), b"api-cable", "sha256").hex()
 EXTENDED = "actioncable-v1-ext-json"
 SECONDS = 120.0
 

@@ -192,6 +192,16 @@ def test_only_get_upgrades(port: int) -> None:
     assert int(raw.head().split()[1]) == 405
 
 
+def test_a_connection_upgrades_after_a_request(port: int) -> None:
+    raw = Raw(port)
+    raw.socket.sendall(b"GET /v1/stream/none HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    length = re.search(r"content-length: (\d+)", raw.head())
+    assert length is not None
+    raw._take(int(length[1]))
+    assert "101" in raw.shake()
+    assert b"welcome" in raw.read()[1]
+
+
 def test_a_reset_during_the_handshake_is_not_logged(port: int) -> None:
     for _ in range(20):
         raw = Raw(port)

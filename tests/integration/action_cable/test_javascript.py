@@ -13,7 +13,7 @@ CLIENTS = Path(__file__).parent / "clients"
 
 
 def test_stock_clients(cable_server: Server, tmp_path: Path) -> None:
-    env = {"SERVER_URL": cable_server.url, "SECRET": SECRET}
+    env = {"SERVER_URL": cable_server.url, "SECRET": SECRET, "RESTORES": "true"}
     tests = run_vitest(CLIENTS, tmp_path / "report.json", env)
     fail_with(test for test in tests if test.status != "passed")
     assert len(tests) > 30

@@ -13,6 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from devtools.server import Server
+from tailrace import __version__
 from tailrace.limits import CABLE_MESSAGE_BYTES
 from tests.support.cable import (
     EXTENDED,
@@ -58,6 +59,8 @@ async def test_the_preferred_protocol_is_chosen(
     async with on_cable(cable_server, protocols=offered) as cable:
         assert cable.socket.subprotocol == spoken
         assert cable.welcome["type"] == "welcome"
+        assert cable.socket.response is not None
+        assert cable.socket.response.headers["X-Tailrace-Version"] == __version__
 
 
 async def test_a_session_is_named_by_the_server_alone(cable_server: Server) -> None:
@@ -73,6 +76,7 @@ async def test_elsewhere_there_is_no_cable(cable_server: Server) -> None:
     with pytest.raises(InvalidStatus) as refused:
         await connect(f"ws://127.0.0.1:{cable_server.port}/elsewhere", proxy=None)
     assert refused.value.response.status_code == 404
+    assert refused.value.response.headers["X-Tailrace-Version"] == __version__
 
 
 async def test_pages_of_other_sites_may_be_kept_out(tmp_path: Path) -> None:
@@ -299,8 +303,17 @@ async def test_unsubscribe_stops_delivery(
 # Streams that come and go
 
 
-async def test_a_missing_stream_is_delivered_once_created(own_server: Server) -> None:
-    async with on_cable(own_server) as cable:
+@pytest.mark.parametrize("protocol", [EXTENDED, PLAIN])
+async def test_a_missing_stream_is_delivered_once_created(
+    own_server: Server, protocol: str
+) -> None:
+    """Also after a deletion, which only clients of the extended protocol are told of."""
+
+    async def hears_of_the_deletion() -> None:
+        if protocol == EXTENDED:
+            assert await cable.hear() == {"type": "deleted", "identifier": pubsub("a")}
+
+    async with on_cable(own_server, protocols=(protocol,)) as cable:
         await cable.subscribe(pubsub("a"))
         log = Log(own_server)
         assert log.ask("GET", "a").status_code == 404  # Subscribing creates no stream.
@@ -309,6 +322,7 @@ async def test_a_missing_stream_is_delivered_once_created(own_server: Server) ->
         assert (first["message"], first["offset"]) == (1, 1)
         assert await cable.messages(1) == [2]
         log.change("DELETE", "a")
+        await hears_of_the_deletion()
         log.change("PUT", "a", b"[3]")
         again = await cable.hear()
         assert (again["message"], again["offset"]) == (3, 1)
@@ -316,6 +330,7 @@ async def test_a_missing_stream_is_delivered_once_created(own_server: Server) ->
         log.change("DELETE", "a")
         log.change("PUT", "a")
         log.change("POST", "a", b"4")
+        await hears_of_the_deletion()
         assert await cable.messages(1) == [4]
 
 
@@ -328,6 +343,7 @@ async def test_after_a_closed_stream_another_one_may_come(own_server: Server) ->
         assert await cable.messages(1) == [1]
         log.change("DELETE", "a")
         log.change("PUT", "a", b"2")
+        assert (await cable.hear())["type"] == "deleted"
         assert await cable.messages(1) == [2]
 
 
@@ -457,7 +473,8 @@ async def test_a_resumed_session_gets_missed_messages_without_confirmation(
 ) -> None:
     query = f"jid={token('resuming')}"
     async with on_cable(cable_server, query) as cable:
-        await cable.subscribe(signed(stream))
+        await cable.subscribe(signed(stream), history=since(0))
+        assert (await cable.hear())["type"] == "confirm_history"
         broadcast(stream, "1")
         last, old = await cable.hear(), cable.sid
     broadcast(stream, "2")

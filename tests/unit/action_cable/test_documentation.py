@@ -13,11 +13,12 @@ from tailrace.settings import Settings, variable
 PAGE = (ROOT / "docs" / "rails.md").read_text()
 
 CABLE = (
-    "cable_path", "broadcast_path", "events_path", "events_lifetime", "turbo_streams",
+    "cable_path", "broadcast_path", "api_path", "events_path", "events_lifetime", "turbo_streams",
     "cable_ready", "streams_whisper", "whisper_rate", "streams_presence", "ping_interval",
-    "sessions_ttl", "presence_ttl", "cable_ttl", "secret", "streams_secret", "turbo_streams_secret",
-    "cable_ready_secret", "broadcast_key", "public_streams", "jwt_secret", "jwt_param",
-    "enforce_jwt", "skip_auth", "allowed_origins",
+    "sessions_ttl", "presence_ttl", "cable_ttl", "secret", "streams_secret",
+    "turbo_streams_secret", "cable_ready_secret", "broadcast_key", "api_secret", "public_streams",
+    "jwt_secret", "jwt_param", "enforce_jwt", "skip_auth", "allowed_origins", "rpc_url",
+    "http_rpc_secret", "rpc_concurrency", "rpc_request_timeout", "rpc_headers",
 )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ def test_a_query_without_a_stream_is_refused() -> None:
     [
         ({}, None, None),
         ({}, "7/beef/chat/42", MissedMessages(0, {"chat/42": Position("beef", 7)})),
+        ({}, "7/e/a%0A%25/b", MissedMessages(0, {"a\n%/b": Position("e", 7)})),
         ({"history_since": ["5"]}, "7/e/s", MissedMessages(0, {"s": Position("e", 7)})),
         ({"history_since": ["1700000000"]}, None, MissedMessages(1700000000.0, {})),
         ({"history_since": ["1.5"]}, "nonsense", MissedMessages(1.5, {})),
@@ -84,7 +85,7 @@ def test_commands_are_lines() -> None:
 
 
 def test_a_message_has_no_name_and_says_where_it_is() -> None:
-    message = Message(0, 7, 1, '{"a":1}')
+    message = Message(7, 1, '{"a":1}')
     assert UNWRAPPED.data("i", message, "chat/42", "beef", None) == (
         'data: {"a":1}\nid: 7/beef/chat/42\n\n'
     )
@@ -94,14 +95,20 @@ def test_a_message_has_no_name_and_says_where_it_is() -> None:
     )
 
 
+def test_a_name_with_line_breaks_forges_no_event() -> None:
+    for encoder in (UNWRAPPED, ENVELOPES):
+        found = encoder.data("i", Message(1, 1, "1"), "a\n\ndata: b%", "e", None)
+        assert found.endswith("\nid: 1/e/a%0A%0Adata:%20b%25\n\n")
+
+
 def test_a_string_arrives_as_its_text_line_by_line() -> None:
     text = json.dumps("<p>\r\nevent: ping\r</p>")
-    found = UNWRAPPED.data("i", Message(0, 1, 1, text), "s", "e", None)
+    found = UNWRAPPED.data("i", Message(1, 1, text), "s", "e", None)
     assert found == "data: <p>\ndata: event: ping\ndata: </p>\nid: 1/e/s\n\n"
 
 
 def test_json_of_several_lines_stays_in_its_event() -> None:
-    found = UNWRAPPED.data("i", Message(0, 1, 1, '{\n"a":1}'), "s", "e", None)
+    found = UNWRAPPED.data("i", Message(1, 1, '{\n"a":1}'), "s", "e", None)
     assert found == 'data: {\ndata: "a":1}\nid: 1/e/s\n\n'
 
 

@@ -62,7 +62,7 @@ def test_a_message_that_is_in_no_stream_has_no_place() -> None:
 
 
 def test_a_websocket_gets_frames_as_they_are() -> None:
-    message = Message(4, 7, 1, "{}")
+    message = Message(7, 1, "{}")
     assert SOCKET.data("i", message, "s", "e", None) == frames.data("i", "{}", "s", "e", 7)
     assert SOCKET.control(frames.PONG) == frames.PONG
 

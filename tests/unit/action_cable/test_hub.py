@@ -17,7 +17,7 @@ from tailrace.log.create import Create
 from tailrace.protocols.action_cable.core import event_stream
 from tailrace.protocols.action_cable.core.channels import Channels
 from tailrace.protocols.action_cable.core.commands import Command
-from tailrace.protocols.action_cable.core.session import Session
+from tailrace.protocols.action_cable.core.session import EarlierSession, Session
 from tailrace.protocols.action_cable.in_process import conversation, hub
 from tailrace.protocols.action_cable.in_process.conversation import Conversation
 from tailrace.protocols.action_cable.in_process.event_client import EventClient
@@ -30,6 +30,8 @@ from tests.support.streams import Clock, serving
 from tests.unit.action_cable.test_stream_follower import RecordingClient
 
 A = json.dumps({"channel": "$pubsub", "stream_name": "a"})
+EARLIER = EarlierSession([A], asks_history=False)
+ASKING = EarlierSession([A], asks_history=True)
 
 
 @pytest.fixture
@@ -53,12 +55,12 @@ async def test_a_session_is_restored_once_and_for_its_identity_only(streams: Str
     clients_hub = Hub(streams, Settings())
     one = subscribed("s1")
     clients_hub.connect(RecordingClient("s1"), one)
-    assert clients_hub.restore("s1", "ada") == [A]
+    assert clients_hub.restore("s1", "ada") == EARLIER
     assert clients_hub.restore("s1", "eve") is None
     clients_hub.disconnect(one)
     assert clients_hub.empty.is_set()
     assert clients_hub.restore("s1", "eve") is None
-    assert clients_hub.restore("s1", "ada") == [A]
+    assert clients_hub.restore("s1", "ada") == EARLIER
     assert clients_hub.restore("s1", "ada") is None
     assert clients_hub.restore("never", "ada") is None
 
@@ -168,12 +170,12 @@ async def test_a_session_ends_with_its_token(streams: Streams, begins: str) -> N
     conversation_ = Conversation(
         Hub(streams, Settings()), client, session("s1"), token_seconds=0.01
     )
-    await (conversation_.begin() if begins == "begin" else conversation_.resume([A]))
+    await (conversation_.begin() if begins == "begin" else conversation_.begin(lambda _: ASKING))
     await asyncio.wait_for(client.ended.wait(), 120)
     conversation_.end()
 
 
-async def test_a_resumed_client_that_asks_for_nothing_gets_new_messages(
+async def test_messages_are_held_back_until_a_resumed_client_should_have_asked(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clients_hub = Hub(streams, Settings())
@@ -183,7 +185,7 @@ async def test_a_resumed_client_that_asks_for_nothing_gets_new_messages(
         monkeypatch.setattr(conversation, "CABLE_HISTORY_REQUEST_SECONDS", hold)
         client = RecordingClient(sid)
         conversation_ = Conversation(clients_hub, client, session(sid))
-        await conversation_.resume([A])
+        await conversation_.begin(lambda _: ASKING)
         assert client.received == [
             {"type": "welcome", "sid": sid, "restored": True, "restored_ids": [A]}
         ]
@@ -199,10 +201,23 @@ async def test_a_resumed_client_that_asks_for_nothing_gets_new_messages(
     assert not clients_hub.followers
 
 
+async def test_a_resumed_client_that_never_asks_gets_new_messages_at_once(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "CABLE_HISTORY_REQUEST_SECONDS", 10_000)
+    await streams.create("a", Create(b"1", "application/json"))
+    client = RecordingClient("s1")
+    conversation_ = Conversation(Hub(streams, Settings()), client, session("s1"))
+    await conversation_.begin(lambda _: EARLIER)
+    await streams.append("a", Append(b"2", "application/json"))
+    assert await client.until(1) == [2]
+    conversation_.end()
+
+
 async def test_whispers_reach_who_is_still_catching_up(streams: Streams) -> None:
     clients_hub, client = Hub(streams, Settings()), RecordingClient("s1")
     conversation_ = Conversation(clients_hub, client, session("s1"))
-    await conversation_.resume([A])
+    await conversation_.begin(lambda _: ASKING)
     clients_hub.followers["a"].send_transient('"psst"', whisper=True)
     assert client.received[-1]["message"] == "psst"
     conversation_.end()
@@ -216,13 +231,10 @@ async def test_events_end_when_their_subscription_fails(
     async def fail(*_: object) -> None:
         raise OSError("too many open files")
 
-    async def never(_: object) -> None:
-        await asyncio.Event().wait()
-
     monkeypatch.setattr(Hub, "attach", fail)
-    client = EventClient("s1", event_stream.UNWRAPPED)
+    client = EventClient("s1", event_stream.UNWRAPPED, CollectingSink())
     conversation_ = Conversation(Hub(streams, Settings()), client, session("s1"))
-    converse = client.converse(conversation_, [Command("subscribe", A)], never, CollectingSink())
+    converse = client.converse(conversation_, [Command("subscribe", A)])
     await asyncio.wait_for(converse, 120)
     assert "too many open files" in caplog.text
 
@@ -243,6 +255,6 @@ async def test_a_resumed_client_whose_release_fails_must_reconnect(
     monkeypatch.setattr(conversation, "CABLE_HISTORY_REQUEST_SECONDS", 0.001)
     monkeypatch.setattr(StreamFollower, "go_live", fail)
     conversation_ = Conversation(Hub(streams, Settings()), Told("s1"), session("s1"))
-    await conversation_.resume([A])
+    await conversation_.begin(lambda _: ASKING)
     await asyncio.wait_for(ended.wait(), 120)
     conversation_.end()

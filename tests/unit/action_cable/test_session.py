@@ -19,20 +19,20 @@ from tailrace.limits import (
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.channels import Channels, Subscription
 from tailrace.protocols.action_cable.core.commands import Command, MissedMessages, Position
-from tailrace.protocols.action_cable.core.session import (
+from tailrace.protocols.action_cable.core.effects import (
     Attach,
     Detach,
     Effect,
     Join,
     Leave,
     PresenceInfo,
+    Register,
     Release,
     Replay,
     Send,
-    Session,
     Whisper,
-    new_sid,
 )
+from tailrace.protocols.action_cable.core.session import EarlierSession, Session, new_sid
 from tailrace.settings import Settings
 
 SECRET = "s3Krit"
@@ -67,7 +67,7 @@ def confirmed(identifier: str = CHAT) -> Effect:
 
 
 def test_a_session_begins_with_a_welcome(session: Session) -> None:
-    assert session.begin() == [Send(frames.welcome("sid-1"))]
+    assert session.begin() == [Register(), Send(frames.welcome("sid-1"))]
 
 
 def test_the_name_of_a_session_cannot_be_guessed() -> None:
@@ -91,7 +91,7 @@ def test_a_subscription_is_confirmed_before_its_messages(session: Session) -> No
 
 def test_history_comes_between_confirmation_and_new_messages(session: Session) -> None:
     effects = session.receive(Command("subscribe", CHAT, history=HISTORY))
-    assert effects == [Attach(SUBSCRIPTION), confirmed(), Replay(SUBSCRIPTION, HISTORY)]
+    assert effects == [Attach(SUBSCRIPTION), confirmed(), Replay(CHAT, (SUBSCRIPTION,), HISTORY)]
 
 
 def test_a_subscribe_may_include_a_join(session: Session) -> None:
@@ -102,7 +102,7 @@ def test_a_subscribe_may_include_a_join(session: Session) -> None:
 def test_a_repeated_subscribe_is_only_confirmed(subscribed: Session) -> None:
     assert subscribed.receive(Command("subscribe", CHAT)) == [confirmed()]
     again = subscribed.receive(Command("subscribe", CHAT, history=HISTORY))
-    assert again == [confirmed(), Replay(SUBSCRIPTION, HISTORY)]
+    assert again == [confirmed(), Replay(CHAT, (SUBSCRIPTION,), HISTORY)]
 
 
 @pytest.mark.parametrize("identifier", [UNKNOWN, "", "x", "[]", '{"channel":"$pubsub"}'])
@@ -170,7 +170,7 @@ def test_unsubscribe_is_not_answered(subscribed: Session) -> None:
         (Command("pong"), []),
         (Command("message", CHAT, '{"action":"speak"}'), []),
         (Command("nonsense", CHAT), []),
-        (Command("history", CHAT, history=HISTORY), [Replay(SUBSCRIPTION, HISTORY)]),
+        (Command("history", CHAT, history=HISTORY), [Replay(CHAT, (SUBSCRIPTION,), HISTORY)]),
         (Command("history", CHAT), [Release(SUBSCRIPTION)]),
         (Command("whisper", CHAT, {"typing": True}), [Whisper(SUBSCRIPTION, '{"typing":true}')]),
         (Command("whisper", CHAT, None), [Whisper(SUBSCRIPTION, "null")]),
@@ -251,15 +251,27 @@ def test_a_token_says_under_which_ids_its_client_may_join(
 
 
 def test_subscriptions_are_restored_before_the_welcome(session: Session) -> None:
-    effects = session.resume([CHAT])
+    effects = session.resume(EarlierSession([CHAT], asks_history=True))
     assert effects == [Attach(SUBSCRIPTION), Send(frames.welcome("sid-1", [CHAT]))]
     # The client asks for missed messages only after that.
     assert session.receive(Command("history", CHAT, history=HISTORY)) == [
-        Replay(SUBSCRIPTION, HISTORY)
+        Replay(CHAT, (SUBSCRIPTION,), HISTORY)
     ]
+
+
+def test_a_client_that_never_asked_for_history_gets_new_messages_at_once(session: Session) -> None:
+    effects = session.resume(EarlierSession([CHAT], asks_history=False))
+    assert effects[1:] == [Send(frames.welcome("sid-1", [CHAT])), Release(SUBSCRIPTION)]
+
+
+def test_a_session_knows_whether_its_client_asks_for_history(subscribed: Session) -> None:
+    assert not subscribed.asks_history
+    subscribed.receive(Command("history", CHAT, history=HISTORY))
+    assert subscribed.asks_history
 
 
 def test_forbidden_subscriptions_are_not_restored() -> None:
     session = session_of(public_streams="news/*")
-    assert session.resume([CHAT, UNKNOWN]) == [Send(frames.welcome("sid-1", []))]
+    earlier = EarlierSession([CHAT, UNKNOWN], asks_history=False)
+    assert session.resume(earlier) == [Send(frames.welcome("sid-1", []))]
     assert not session.subscriptions

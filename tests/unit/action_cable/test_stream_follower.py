@@ -14,7 +14,7 @@ import pytest
 
 from tailrace.errors import StoreUnavailable, StreamNotFound
 from tailrace.limits import CABLE_MESSAGE_BYTES
-from tailrace.live import pace
+from tailrace.live import follower
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.protocols.action_cable.core.broadcasts import parse
@@ -37,8 +37,9 @@ class RecordingClient:
 
     encoder = SOCKET
 
-    def __init__(self, sid: str = "s", pause: float = 0) -> None:
+    def __init__(self, sid: str = "s", pause: float = 0, *, extended: bool = True) -> None:
         self.sid = sid
+        self.extended = extended
         self.received: list[dict[str, Any]] = []
         self._pause = pause
 
@@ -50,6 +51,17 @@ class RecordingClient:
 
     def end(self, reason: str, *, reconnect: bool) -> None:
         raise AssertionError(f"the client is disconnected: {reason} {reconnect}")
+
+    @property
+    def told(self) -> list[Any]:
+        """Messages as they are, other frames by their types."""
+        return [each.get("message", each.get("type")) for each in self.received]
+
+    async def hear(self, *told: object) -> None:
+        async with asyncio.timeout(120):
+            while len(self.received) < len(told):  # noqa: ASYNC110 - the follower sends them
+                await asyncio.sleep(0.001)
+        assert self.told == list(told)
 
     @property
     def offsets(self) -> list[int]:
@@ -192,12 +204,7 @@ async def test_history_goes_on_across_deletion_and_creation(streams: Streams, hu
     await append(streams, b'"new"')
     await hub.followers["a"].replay(one, EVERYTHING)
     await append(streams, b'"newer"')
-    await client.until(2)
-    assert [each.get("message", each.get("type")) for each in client.received] == [
-        "new",
-        "confirm_history",
-        "newer",
-    ]
+    await client.hear("deleted", "new", "confirm_history", "newer")
     hub.detach(one)
 
 
@@ -218,16 +225,85 @@ async def test_history_of_a_chain_new_to_the_follower_is_sent_once(
         await client.until(2)
     await asyncio.wait_for(replaying, 120)
     await append(streams, b'"newest"')
-    await client.until(3)
-    told = [each["message"] for each in client.received if "message" in each]
-    assert told == ["new", "newer", "newest"]
+    await client.hear("deleted", "new", "newer", "confirm_history", "newest")
+    hub.detach(one)
+
+
+@pytest.mark.parametrize("expires", [False, True])
+async def test_clients_of_the_extended_protocol_are_told_of_a_deletion_once(
+    tmp_path: Path, expires: bool
+) -> None:
+    clock = Clock()
+    async with serving(tmp_path / "data", clock) as streams:
+        hub = Hub(streams, Settings())
+        clients = [RecordingClient(), RecordingClient("t", extended=False)]
+        some = [subscriber(client) for client in clients]
+        create = Create(b"1", JSON, expires_at=clock() + 60_000 if expires else None)
+        await streams.create("a", create)
+        for one in some:
+            await hub.attach(one)
+            await hub.followers["a"].go_live(one)
+        await append(streams, b"2", b"3")
+        await clients[0].hear(2, 3)
+        if expires:
+            clock.pass_s(60)
+            await streams.sweep()
+        else:
+            await streams.delete("a")
+        await clients[0].hear(2, 3, "deleted")
+        assert clients[0].received[-1] == {"type": "deleted", "identifier": "i"}
+        await append(streams, b"4")
+        await clients[0].hear(2, 3, "deleted", 4)
+        await clients[1].hear(2, 3, 4)
+        for one in some:
+            hub.detach(one)
+
+
+async def test_a_deletion_that_the_follower_has_not_seen_is_told_before_the_new_stream(
+    streams: Streams, hub: Hub
+) -> None:
+    await append(streams, b'"old"')
+    client = RecordingClient()
+    one = subscriber(client)
+    await hub.attach(one)
+    follower = hub.followers["a"]
+    await follower.go_live(one)
+    async with follower.delivery_lock:
+        await append(streams, b'"older"')
+        await asyncio.sleep(0.02)  # The follower has read it, and waits to deliver it.
+        await streams.delete("a")
+        await append(streams, b'"new"')
+    await client.hear("older", "deleted", "new")
+    hub.detach(one)
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_subscriber_that_reads_by_itself_is_told_of_the_deletion(
+    streams: Streams, hub: Hub, held: bool
+) -> None:
+    await append(streams, b"1")
+    client = RecordingClient()
+    one = subscriber(client)
+    await hub.attach(one)
+    follower = hub.followers["a"]
+    if not held:
+        await follower.go_live(one)
+        await follower.catch_up(one, MissedMessages(0, {}))
+    await streams.delete("a")
+    async with asyncio.timeout(120):
+        while follower.chain is not None:  # noqa: ASYNC110 - the follower notices it
+            await asyncio.sleep(0.001)
+    assert client.told == []
+    await follower.go_live(one)
+    await append(streams, b"2")
+    await client.hear("deleted", 2)
     hub.detach(one)
 
 
 async def test_history_of_a_stream_that_the_follower_has_not_found_yet_is_sent_once(
     streams: Streams,
 ) -> None:
-    shared = Hub(streams, Settings(store="dynamodb", poll_slowest=0.1))
+    shared = Hub(streams, Settings(store="dynamodb", poll_slowest=60))
     stranger = Streams(streams.store, Settings())
     client = RecordingClient()
     one = subscriber(client)
@@ -237,6 +313,7 @@ async def test_history_of_a_stream_that_the_follower_has_not_found_yet_is_sent_o
     await follower.replay(one, EVERYTHING)
     assert follower.chain is None
     assert client.offsets == [1, 2]
+    streams._notify("a")  # In place of the next poll.
     async with asyncio.timeout(120):
         while follower.slot < 2:  # noqa: ASYNC110 - the follower finds the stream by itself
             await asyncio.sleep(0.01)
@@ -420,7 +497,7 @@ BATCH = b"[%b]" % b",".join([b"%d" % i for i in range(1, MANY + 1)])
 @pytest.fixture
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every slice of work end after one step."""
-    monkeypatch.setattr(pace, "SLICE_SECONDS", 0)
+    monkeypatch.setattr(follower, "SLICE_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("short_slices")

@@ -7,7 +7,8 @@ import json
 import random
 from typing import Any
 
-from tests.integration.action_cable.api_gateway.world import World
+from tailrace.log.append import Append
+from tests.integration.action_cable.api_gateway.world import JSON, World
 
 LAST = 30
 
@@ -21,6 +22,45 @@ async def test_a_subscriber_gets_what_is_appended_later(world: World) -> None:
     assert world.types("one")[0] == "confirm_subscription"
     assert world.messages("one") == [3, 4, 5]
     assert [each["offset"] for each in world.heard("one")[1:]] == [3, 4, 5]
+
+
+async def test_appends_that_share_a_slot_are_delivered_each_with_its_options(
+    world: World,
+) -> None:
+    await world.create("a", b"[1,2]")
+    for name in ("one", "two"):
+        await world.connect(name)
+        await world.subscribe(name, "a")
+    await world.append_together(
+        "a",
+        Append(b"3", JSON),
+        Append(b"4", JSON),
+        Append(b"[5,6]", JSON, note='[["one",null],[null,"update"]]'),
+        Append(b"7", JSON, note='[["two",null]]'),
+    )
+    assert len(await world.items("C")) == 3
+    await world.dispatch()
+    assert world.messages("one") == [3, 4, 6, 7]
+    assert world.messages("two") == [3, 4, 5, 6]
+    assert [each["offset"] for each in world.heard("one")[1:]] == [3, 4, 6, 7]
+    assert world.types("two")[1:] == ["message", "message", "message", "update"]
+
+
+async def test_a_client_reconnects_with_any_offset_of_a_slot(world: World) -> None:
+    await world.create("a")
+    await world.append_together("a", *(Append(b"%d" % number, JSON) for number in range(1, 6)))
+    await world.dispatch()
+    await world.connect("before")
+    await world.subscribe("before", "a", history={"since": 1})
+    for place in world.heard("before")[1:6]:
+        name = f"after{place['offset']}"
+        await world.connect(name)
+        streams = {"a": {"epoch": place["epoch"], "offset": place["offset"]}}
+        await world.subscribe(name, "a", history={"streams": streams})
+        await world.append("a", b'"%d"' % place["offset"])
+        await world.dispatch()
+        rest = [*range(1, 6), *(str(number) for number in range(1, place["offset"] + 1))]
+        assert world.messages(name) == rest[place["offset"] :]
 
 
 async def test_history_and_new_messages_meet_without_a_gap(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -52,6 +53,16 @@ async def test_a_member_leaves_when_its_last_connection_does(audience: World) ->
     await audience.say("two", "leave", A)
     assert presence_messages(audience) == [JOIN, LEAVE]
     assert await audience.items("M") == []
+
+
+async def test_members_of_a_stream_are_listed_for_applications(audience: World) -> None:
+    await join(audience, "one")
+    async with audience.function() as function:
+        members = json.loads(await function.broadcaster.members("a", "a"))
+        absent = json.loads(await function.broadcaster.members("b", "b"))
+    assert (members["type"], members["total"]) == ("info", 1)
+    assert [each["id"] for each in members["records"]] == ["ada"]
+    assert absent == {"type": "info", "total": 0, "records": []}
 
 
 async def test_a_client_that_joins_with_its_subscription_gets_its_own_join(world: World) -> None:

@@ -16,8 +16,8 @@ import pytest
 from tailrace.aws.handlers import websocket as module
 from tailrace.aws.handlers.websocket import WebSocketHandler
 from tailrace.aws.runtime import event_context
-from tailrace.aws.runtime.invoke import LambdaInvoker
-from tailrace.errors import StoreUnavailable
+from tailrace.aws.runtime.event_context import LambdaInvoker
+from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.limits import CABLE_FRAME_BYTES, GATEWAY_PING_SECONDS
 from tailrace.protocols.action_cable.api_gateway.command_handler import CommandHandler
 from tailrace.protocols.action_cable.api_gateway.heartbeat import HeartbeatLease
@@ -253,3 +253,26 @@ async def test_a_failed_command_makes_the_client_reconnect(
     await gateway.say("one", subscribe())
     assert gateway.frames["one"][-1] == RESTART
     assert gateway.world.gateway_api.ended == ["one"]
+
+
+async def test_a_failed_resumption_makes_the_client_reconnect(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise StoreUnavailable("no answer")
+
+    await gateway.connect("one", f"jid={token(ADA)}")
+    await gateway.say("one", subscribe())
+    gateway.woken.clear()
+    once(monkeypatch, CommandHandler, "_release", before=fail)
+    await gateway.connect("two", f"sid=one jid={token(ADA)}")
+    assert gateway.frames["two"][-1] == RESTART
+    assert gateway.world.gateway_api.ended == ["two"]
+
+
+def test_channels_of_an_application_are_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TAILRACE_RPC_URL", "https://app.example/_anycable")
+    with pytest.raises(BadSetting, match="not served on AWS"):
+        WebSocketHandler()

@@ -121,6 +121,13 @@ class World:
             for body in bodies:
                 await function.streams.append(path, Append(body, content_type))
 
+    async def append_together(self, path: str, first: Append, *requests: Append) -> None:
+        """Append, and then at the same moment by a process that knows the tail: all but the first
+        share a slot."""
+        async with self.function() as function:
+            await function.streams.append(path, first)
+            await asyncio.gather(*(function.streams.append(path, each) for each in requests))
+
     async def delete(self, path: str) -> None:
         async with self.function() as function:
             await function.streams.delete(path)

@@ -3,7 +3,7 @@ import { createCable as createCore } from "@anycable/core"
 import { createCable as createWeb } from "@anycable/web"
 import { afterEach, describe, expect, it } from "vitest"
 import WebSocket from "ws"
-import { broadcast, disconnect, errorOf, fresh, PATIENT, sign, token, until, URL_OF_CABLE } from "./tools.mjs"
+import { broadcast, disconnect, errorOf, fresh, PATIENT, remove, sign, token, until, URL_OF_CABLE } from "./tools.mjs"
 
 const JSON_PROTOCOL = "actioncable-v1-json"
 const EXTENDED = "actioncable-v1-ext-json"
@@ -60,6 +60,18 @@ describe.each(clients)("%s", (_, create, protocol) => {
     const answer = await fetch(`${process.env.SERVER_URL}/v1/stream/${name}`)
     expect(await answer.json()).toEqual([{ first: true }])
     await until(() => messages().length === 1)
+  })
+
+  it("goes on with the next stream of its name after a deletion", async () => {
+    const name = fresh()
+    const { channel, heard, messages } = await listen(newCable(), name)
+    await broadcast(name, "old")
+    await until(() => heard.length === 1)
+    await remove(name)
+    await broadcast(name, "new")
+    await until(() => heard.length === 2)
+    expect(messages()).toEqual(["old", "new"])
+    expect(channel.state).toBe("connected")
   })
 
   it("listens to a public stream by its name", async () => {
@@ -189,7 +201,7 @@ describe("core, the extended protocol alone", () => {
     expect(welcomes.every((welcome) => !!welcome.restored === restored)).toBe(true)
   }
 
-  it("resumes its session after drops, and misses nothing", () => resumes({ auth: { token: token({ user: 7 }) } }, true))
+  it("resumes its session after drops, and misses nothing", () => resumes({ auth: { token: token({ user: 7 }) } }, process.env.RESTORES === "true"))
 
   it("subscribes again after drops where nobody says who it is, and misses nothing", () => resumes({}, false))
 

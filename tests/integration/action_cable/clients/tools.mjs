@@ -1,4 +1,5 @@
-// What these tests share. SERVER_URL and SECRET are in the environment.
+// What these tests share. SERVER_URL and SECRET are in the environment; RESTORES says whether sessions of
+// clients that ask for history are restored.
 import { createHmac, randomUUID } from "node:crypto"
 
 const { SERVER_URL, SECRET } = process.env
@@ -15,12 +16,21 @@ export function sign(name) {
   return `${encoded}--${hmac(encoded, "hex")}`
 }
 
-/** An identification token that lasts for some seconds. */
-export function token(who, lasting = 3600) {
+function jwt(claims, lasting) {
   const part = (value) => Buffer.from(JSON.stringify(value)).toString("base64url")
-  const claims = { ext: JSON.stringify(who), exp: Math.floor(Date.now() / 1000) + lasting }
-  const signing = `${part({ alg: "HS256", typ: "JWT" })}.${part(claims)}`
+  const exp = Math.floor(Date.now() / 1000) + lasting
+  const signing = `${part({ alg: "HS256", typ: "JWT" })}.${part({ ...claims, exp })}`
   return `${signing}.${hmac(signing, "base64url")}`
+}
+
+/** An identification token that lasts for some seconds. */
+export const token = (who, lasting = 3600) => jwt({ ext: JSON.stringify(who) }, lasting)
+
+/** Delete a stream. */
+export async function remove(stream) {
+  const authorization = `Bearer ${jwt({ scope: "write", streams: [stream] }, 3600)}`
+  const answer = await fetch(`${SERVER_URL}/v1/stream/${stream}`, { method: "DELETE", headers: { authorization } })
+  if (answer.status !== 204) throw new Error(`${answer.status} ${await answer.text()}`)
 }
 
 async function post(asked) {

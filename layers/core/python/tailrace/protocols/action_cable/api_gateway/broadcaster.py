@@ -171,6 +171,9 @@ class Broadcaster:
         # The table's stream invokes the function that delivers the entry.
         pass
 
+    async def members(self, stream: str, path: str) -> str:  # noqa: ARG002 - of an audience
+        return await self.presence.info(path, records=True)
+
     async def disconnect_identity(self, identity: str, *, reconnect: bool) -> None:
         for each in await self.connections.by_identity(identity):
             connection = await self.connections.get(each)

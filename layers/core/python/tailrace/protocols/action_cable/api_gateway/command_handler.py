@@ -6,7 +6,7 @@ concurrently, in any order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound
 from tailrace.limits import GATEWAY_HISTORY_MESSAGES
@@ -17,9 +17,7 @@ from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.channels import Channels, Subscription, epoch_of
 from tailrace.protocols.action_cable.core.commands import Command, MissedMessages
 from tailrace.protocols.action_cable.core.contents import Message
-from tailrace.protocols.action_cable.core.missed_messages import messages_of, send_missed
-from tailrace.protocols.action_cable.core.presence import join_message
-from tailrace.protocols.action_cable.core.session import (
+from tailrace.protocols.action_cable.core.effects import (
     Attach,
     Detach,
     Effect,
@@ -29,8 +27,13 @@ from tailrace.protocols.action_cable.core.session import (
     Release,
     Replay,
     Send,
-    Session,
     Whisper,
+)
+from tailrace.protocols.action_cable.core.missed_messages import messages_of, send_missed
+from tailrace.protocols.action_cable.core.presence import join_message
+from tailrace.protocols.action_cable.core.session import (
+    EarlierSession,
+    Session,
     anonymous_identity,
 )
 from tailrace.store.base import Tail
@@ -51,7 +54,7 @@ class _Reader:
         self._connection = connection
         self.subscription = subscription
         self.chain: int | None = None
-        self.slot = 0
+        self.slot = self.offset = 0
 
     def start_at(self, tail: Tail | None) -> None:
         """Start at the end of the stream, or wait for it to be created."""
@@ -93,6 +96,8 @@ class CommandHandler:
         self._connection = connection
         self._sent_at = sent_at
         self._readers: dict[str, _Reader] = {}
+        self._asks_history = False
+        """Whether the command asks for history."""
         self._is_new = False
         """Whether the command creates its subscription: then no delivery sends to it yet."""
         self._record: SubscriptionRecord | None = None
@@ -100,6 +105,7 @@ class CommandHandler:
 
     async def receive(self, command: Command) -> None:
         session = Session(self._connection, await self._identity(command), self._channels)
+        self._asks_history = command.history is not None
         # A repeated subscribe is handled like a first one, which may have failed halfway.
         if command.name != "subscribe":
             await self._restore_subscription(session, command.identifier)
@@ -110,17 +116,18 @@ class CommandHandler:
         except ClientGone:
             return
 
-    async def resume(self, identifiers: Sequence[str]) -> str:
+    async def resume(
+        self, identifiers: Sequence[str], send_first: Callable[[str], Awaitable[bool]]
+    ) -> bool:
         """Resume the subscriptions of an earlier connection, as far as they are still allowed.
-        Returns the welcome. New messages are held back until the client has said which messages it
-        missed."""
+        `send_first` sends the welcome; returns whether it did."""
         session = Session(self._connection, None, self._channels)
-        (*attached, welcome) = session.resume(identifiers)
-        for effect in attached:
-            assert isinstance(effect, Attach)
-            await self._subscribe(effect.subscription)
-        assert isinstance(welcome, Send)
-        return welcome.frame
+        for effect in session.resume(EarlierSession(identifiers, asks_history=False)):
+            if not isinstance(effect, Send):
+                await self._carry_out(effect)
+            elif not await send_first(effect.frame):
+                return False
+        return True
 
     async def _identity(self, command: Command) -> str | None:
         """The identity that the client's token names, if the command depends on that."""
@@ -152,7 +159,7 @@ class CommandHandler:
                 return await self._attach(subscription)
             case Release(subscription):
                 await self._release(await self._reader(subscription))
-            case Replay(subscription, missed):
+            case Replay(_, (subscription,), missed):
                 await self._replay(await self._reader(subscription), missed)
             case Detach(subscription):
                 await self._detach(subscription)
@@ -188,7 +195,7 @@ class CommandHandler:
 
     async def _subscribe(self, subscription: Subscription) -> SubscribeResult:
         result = await self._broadcaster.connections.subscribe(
-            self._connection, subscription, self._sent_at
+            self._connection, subscription, self._sent_at, asks_history=self._asks_history
         )
         if result is not SubscribeResult.REFUSED:
             subscriber = SubscriberRecord(self._connection, subscription)

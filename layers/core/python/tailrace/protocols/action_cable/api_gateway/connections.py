@@ -44,7 +44,10 @@ class Connections:
 
     async def restore(self, connection: str, identity: str) -> list[str] | None:
         """The identifiers that an earlier connection of the same client was subscribed to; None if
-        it cannot be resumed. A connection is resumed at most once."""
+        it cannot be resumed. A connection is resumed at most once.
+
+        One whose client asks for history is not resumed: no function waits for it to ask again,
+        and a subscribe that asks gets the same messages by as many commands."""
         values = {
             ":identity": text(identity),
             ":oldest": number(self._clock() - self._sessions_ttl),
@@ -59,7 +62,10 @@ class Connections:
         )
         if not restored:
             return None
-        return [each.identifier for each in await self.subscriptions(connection)]
+        subscriptions = await self.subscriptions(connection)
+        if any(each.asks_history for each in subscriptions):
+            return None
+        return [each.identifier for each in subscriptions]
 
     # Subscriptions
 
@@ -72,10 +78,16 @@ class Connections:
         return None if item is None else items.subscription_of(item)
 
     async def subscribe(
-        self, connection: str, subscription: Subscription, sent_at: int
+        self,
+        connection: str,
+        subscription: Subscription,
+        sent_at: int,
+        *,
+        asks_history: bool = False,
     ) -> SubscribeResult:
-        """`sent_at`: when the client sent the command, in milliseconds."""
-        item = items.subscription_item(connection, subscription, sent_at)
+        """`sent_at`: when the client sent the command, in milliseconds. `asks_history`: whether
+        the command asks for history."""
+        item = items.subscription_item(connection, subscription, sent_at, asks_history=asks_history)
         try:
             await self._table.put_new(item)
         except ConditionFailed:

@@ -59,8 +59,9 @@ class DeliveryBusy(TailraceError):
 
 
 class _Delivered(NamedTuple):
-    """A message, and the options of its broadcast."""
+    """A message, its slot, and the options of its broadcast."""
 
+    slot: int
     message: Message
     excluded: str | None
     kind: str | None
@@ -178,13 +179,13 @@ class Deliveries:
         delivered: list[_Delivered] = []
         for entry in await self._entries(cursor.chain, first, end, hints):
             if entry.has_data:
-                body = await self._store.body(entry)
-                content = messages(cursor.mode, [body], entry.slot, entry.offset)
-                options = _options(entry, len(content))
-                delivered += (
-                    _Delivered(message, *option)
-                    for message, option in zip(content, options, strict=True)
-                )
+                for body, offset, note in entry.appends(await self._store.body(entry)):
+                    content = messages(cursor.mode, [body], offset)
+                    options = _options(note, len(content))
+                    delivered += (
+                        _Delivered(entry.slot, message, *option)
+                        for message, option in zip(content, options, strict=True)
+                    )
         return delivered
 
     async def _entries(
@@ -257,16 +258,14 @@ def _outgoing(
             [
                 text
                 for each, text in zip(delivered, texts, strict=True)
-                if each.message.slot >= slot and each.excluded != subscriber.connection
+                if each.slot >= slot and each.excluded != subscriber.connection
             ],
         )
 
 
-def _options(entry: Stored, messages: int) -> Sequence[tuple[str | None, str | None]]:
-    """For each message of an entry, the excluded connection and the `type` of its broadcast."""
-    if entry.note is None:
+def _options(note: str | None, messages: int) -> Sequence[tuple[str | None, str | None]]:
+    """For each message of an append, the excluded connection and the `type` of its broadcast."""
+    if note is None:
         return [(None, None)] * messages
-    options: list[tuple[str | None, str | None]] = [
-        tuple(each) for each in orjson.loads(entry.note)
-    ]
+    options: list[tuple[str | None, str | None]] = [tuple(each) for each in orjson.loads(note)]
     return options if len(options) == messages else [(None, None)] * messages

@@ -16,10 +16,9 @@ from enum import Enum, auto
 from typing import Final, Protocol
 from urllib.parse import quote
 
-from tailrace.aws.client.endpoint import CredentialsUnavailable
 from tailrace.aws.client.json_client import RestClient
-from tailrace.aws.client.lambda_credentials import find_service_access
-from tailrace.aws.client.pool import Answer, ExchangeFailed
+from tailrace.aws.client.pool import ExchangeFailed, ServiceResponse
+from tailrace.aws.client.service_access import CredentialsUnavailable, find_service_access
 from tailrace.errors import StoreUnavailable
 from tailrace.limits import GATEWAY_FRAME_BYTES
 from tailrace.settings import Settings
@@ -125,12 +124,10 @@ class GatewayApi:
         self.counts["doubtful"] += 1
         return SendResult.DOUBTFUL
 
-    async def _call(self, method: str, connection: str, body: bytes = b"") -> Answer:
+    async def _call(self, method: str, connection: str, body: bytes = b"") -> ServiceResponse:
         if self._client is None:
             access = await find_service_access(self._settings, "apigatewaymanagementapi")
-            self._client = RestClient(
-                access, "execute-api", self._settings.connections, self._settings.cable_endpoint
-            )
+            self._client = RestClient(access, "execute-api", self._settings.cable_endpoint)
         return await self._client.send(method, f"/@connections/{quote(connection, safe='')}", body)
 
 

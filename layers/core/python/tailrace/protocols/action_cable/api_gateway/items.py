@@ -26,6 +26,7 @@
 | `identifier`         | S    | subscription, subscriber | the identifier, as the client wrote it | |
 | `path`               | S    | subscription, cursor | the path of the stream | |
 | `subscribed_at`      | N    | subscription   | when the client sent the newest subscribe | a newer subscribe |
+| `asks_history`       | N    | subscription   | 1: its subscribe asked for history | |
 | `member_id`          | S    | subscription, member | the id under which the client is present | joining and leaving |
 | `stream_name`        | S    | subscriber     | the stream's name on cables | |
 | `permissions`        | N    | subscriber     | 1: whispers, 2: presence, 3: both | |
@@ -87,6 +88,8 @@ class SubscriptionRecord(NamedTuple):
     path: str
     member: str | None = None
     """The id under which the client is present."""
+    asks_history: bool = False
+    """Whether its subscribe asked for history."""
 
 
 class SubscriberRecord(NamedTuple):
@@ -199,12 +202,15 @@ def connection_of(item: Item) -> ConnectionRecord:
     )
 
 
-def subscription_item(connection: str, subscription: Subscription, sent_at: int) -> dict[str, Any]:
+def subscription_item(
+    connection: str, subscription: Subscription, sent_at: int, *, asks_history: bool = False
+) -> dict[str, Any]:
     return {
         **subscription_key(connection, subscription.identifier),
         "identifier": text(subscription.identifier),
         "path": text(subscription.path),
         "subscribed_at": number(sent_at),
+        **({"asks_history": number(1)} if asks_history else {}),
     }
 
 
@@ -213,6 +219,7 @@ def subscription_of(item: Item) -> SubscriptionRecord:
         item["identifier"]["S"],
         item["path"]["S"],
         item["member_id"]["S"] if "member_id" in item else None,
+        "asks_history" in item,
     )
 
 

@@ -20,8 +20,7 @@ import orjson
 from tailrace.auth.signed_names import verify_name
 from tailrace.errors import BadPath, PathTooLong
 from tailrace.limits import CABLE_IDENTIFIER_BYTES
-from tailrace.log.path_patterns import encode_name
-from tailrace.log.paths import RESERVED, canonical
+from tailrace.log.paths import RESERVED, canonical, encode_name
 
 
 def path_of(name: str) -> str:
@@ -71,13 +70,8 @@ class Channels:
 
     def authorize(self, identifier: str) -> Subscription | None:
         """The subscription for an identifier; None: not allowed, or no such channel."""
-        if len(identifier.encode()) > CABLE_IDENTIFIER_BYTES:
-            return None
-        try:
-            fields = orjson.loads(identifier)
-        except orjson.JSONDecodeError:
-            return None
-        if not isinstance(fields, dict):
+        fields = _parse(identifier)
+        if fields is None:
             return None
         keys = self._authorizer.keys
         match fields.get("channel"):
@@ -92,6 +86,20 @@ class Channels:
         path = _path(name)
         return None if name is None or path is None else Subscription(identifier, name, path)
 
+    def leaves_to_application(self, identifier: str) -> bool:
+        """Whether an identifier is that of a channel that is not served here."""
+        fields = _parse(identifier)
+        if fields is None:
+            return False
+        match fields.get("channel"):
+            case "$pubsub":
+                return False
+            case "Turbo::StreamsChannel":
+                return not self._turbo
+            case "CableReady::Stream":
+                return not self._cable_ready
+        return True
+
     def _pubsub(self, identifier: str, fields: dict[str, Any]) -> Subscription | None:
         signed = fields.get("signed_stream_name")
         streams = self._authorizer.keys.streams
@@ -101,6 +109,16 @@ class Channels:
             return None
         whispers = self._whispers or not signed
         return Subscription(identifier, name, path, whispers, self._presence)
+
+
+def _parse(identifier: str) -> dict[str, Any] | None:
+    if len(identifier.encode()) > CABLE_IDENTIFIER_BYTES:
+        return None
+    try:
+        fields = orjson.loads(identifier)
+    except orjson.JSONDecodeError:
+        return None
+    return fields if isinstance(fields, dict) else None
 
 
 def _signed(token: object, keys: tuple[bytes, ...]) -> str | None:

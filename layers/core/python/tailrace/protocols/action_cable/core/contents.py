@@ -29,7 +29,6 @@ _BATCH: Final = 256
 
 
 class Message(NamedTuple):
-    slot: int
     offset: int
     length: int
     """By how much it advances the offset."""
@@ -38,21 +37,20 @@ class Message(NamedTuple):
 
 
 def messages(
-    mode: Mode, bodies: Sequence[bytes], slot: int, end: int, start: int | None = None
+    mode: Mode, bodies: Sequence[bytes], end: int, start: int | None = None
 ) -> list[Message]:
-    """The messages of consecutive bodies from a slot on, after which the stream's offset is `end`.
+    """The messages of consecutive bodies, after which the stream's offset is `end`.
 
     `start`: the offset before them, if it is known; then bodies of one message each need not be
     split."""
     if start is None:
         start = end - sum(length(mode, body) for body in bodies)
-    return list(chain.from_iterable(batches(mode, bodies, slot, start, end)))
+    return list(chain.from_iterable(batches(mode, bodies, start, end)))
 
 
 def batches(
     mode: Mode,
     bodies: Sequence[bytes],
-    slot: int,
     start: int,
     end: int,
     limit: int = sys.maxsize,
@@ -61,21 +59,21 @@ def batches(
 
     `limit`: the largest size of a message in bytes; larger ones get an empty text."""
     if mode is not Mode.JSON:
-        yield from _whole(mode, bodies, slot, start, limit)
+        yield from _whole(mode, bodies, start, limit)
     elif end - start == len(bodies):
         for first in range(0, len(bodies), _BATCH):
             yield [
-                Message(slot + i, start + i + 1, 1, _text(bodies[i], limit))
+                Message(start + i + 1, 1, _text(bodies[i], limit))
                 for i in range(first, min(first + _BATCH, len(bodies)))
             ]
     else:
         offset = start
-        for i, body in enumerate(bodies):
+        for body in bodies:
             for texts in json_mode.batches(body):
                 for first in range(0, len(texts) or 1, _BATCH):
                     some = texts[first : first + _BATCH]
                     yield [
-                        Message(slot + i, offset + place, 1, _text(text, limit))
+                        Message(offset + place, 1, _text(text, limit))
                         for place, text in enumerate(some, 1)
                     ]
                     offset += len(some)
@@ -85,21 +83,19 @@ def _text(message: bytes, limit: int) -> str:
     return message.decode() if len(message) <= limit else ""
 
 
-def _whole(
-    mode: Mode, bodies: Sequence[bytes], slot: int, start: int, limit: int
-) -> Iterator[list[Message]]:
+def _whole(mode: Mode, bodies: Sequence[bytes], start: int, limit: int) -> Iterator[list[Message]]:
     offset = start
-    for i, body in enumerate(bodies):
+    for body in bodies:
         offset += len(body)
         if len(body) > limit:
-            yield [Message(slot + i, offset, len(body), "")]
+            yield [Message(offset, len(body), "")]
             continue
         parts: list[str] = []
         for part in _quoted(mode, body):
             if parts:
                 yield []
             parts.append(part)
-        yield [Message(slot + i, offset, len(body), f'"{"".join(parts)}"')]
+        yield [Message(offset, len(body), f'"{"".join(parts)}"')]
 
 
 def _quoted(mode: Mode, body: bytes) -> Iterator[str]:

@@ -4,7 +4,8 @@
     data: {"type":"confirm_…"}           id: 7/2f9c…/chat/42
 
 A message has no event name, so browsers pass it to `onmessage`; its id is its position: offset,
-epoch and stream. A message that is a JSON string is sent as its text.
+epoch, and the path of the stream, since a name may have line breaks. A message that is a JSON
+string is sent as its text.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import unquote
 
 import orjson
 
 from tailrace.errors import BadParameter, BadRequest
 from tailrace.limits import MAX_INTEGER
+from tailrace.log.paths import encode_name
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.channels import PUBSUB, TURBO
 from tailrace.protocols.action_cable.core.commands import Command, MissedMessages, Position, parse
@@ -55,9 +58,11 @@ def missed_of(query: Mapping[str, Sequence[str]], last_id: str | None) -> Missed
     """The messages that a GET asks for: those after its last event, or since a time."""
     if last_id:
         offset, _, rest = last_id.partition("/")
-        epoch, _, stream = rest.partition("/")
-        if _OFFSET.fullmatch(offset) and stream:
-            return MissedMessages(0, {stream: Position(epoch, min(int(offset), MAX_INTEGER))})
+        epoch, _, path = rest.partition("/")
+        if _OFFSET.fullmatch(offset) and path:
+            return MissedMessages(
+                0, {unquote(path): Position(epoch, min(int(offset), MAX_INTEGER))}
+            )
     since = query.get("history_since", ("",))[-1]
     if not since:
         return None
@@ -101,7 +106,11 @@ def _message(text: str) -> str:
 
 
 def _data(_: str, message: Message, stream: str, epoch: str, __: str | None) -> str:
-    return f"{_message(message.text)}id: {message.offset}/{epoch}/{stream}\n\n"
+    return _message(message.text) + _id(message, stream, epoch)
+
+
+def _id(message: Message, stream: str, epoch: str) -> str:
+    return f"id: {message.offset}/{epoch}/{encode_name(stream)}\n\n"
 
 
 def _transient(_: str, text: str, kind: str | None) -> str:
@@ -111,7 +120,7 @@ def _transient(_: str, text: str, kind: str | None) -> str:
 
 def _whole(identifier: str, message: Message, stream: str, epoch: str, kind: str | None) -> str:
     frame = frames.data(identifier, message.text, stream, epoch, message.offset, kind)
-    return f"{_message(frame)}id: {message.offset}/{epoch}/{stream}\n\n"
+    return _message(frame) + _id(message, stream, epoch)
 
 
 def _whole_transient(identifier: str, text: str, kind: str | None) -> str:

@@ -58,6 +58,12 @@ def reject_history(identifier: str) -> str:
     return _text({"type": "reject_history", "identifier": identifier})
 
 
+def deleted(identifier: str) -> str:
+    """The stream of a subscription was deleted. Clients of the plain protocol must not get this:
+    they pass messages of unknown types to their application."""
+    return _text({"type": "deleted", "identifier": identifier})
+
+
 def disconnect(reason: str, *, reconnect: bool) -> str:
     # Always send the flag: clients differ in what they do without it.
     return _text({"type": "disconnect", "reason": reason, "reconnect": reconnect})

@@ -36,6 +36,17 @@ def check_origin(request: Request, origins: Origins) -> None:
         raise NotAllowed("pages of this origin may not connect: see TAILRACE_ALLOWED_ORIGINS")
 
 
+def check_same_site(request: Request) -> None:
+    """Raises NotAllowed for a page of another host: with its visitor's cookies an application
+    would take it for the visitor."""
+    origin, host = request.header(b"origin"), request.header(b"host")
+    if origin is not None and origin.partition("://")[2].lower() != (host or "").lower():
+        raise NotAllowed(
+            "pages of other hosts may not connect unless TAILRACE_ALLOWED_ORIGINS names them:"
+            " cookies are passed on to TAILRACE_RPC_URL"
+        )
+
+
 def authenticate(
     request: Request, authorizer: Authorizer, protocols: Sequence[str], now: int
 ) -> ConnectRequest:
@@ -48,18 +59,22 @@ def authenticate(
     return ConnectRequest(None) if token is None else ConnectRequest(*token)
 
 
+def sid_to_restore(request: Request) -> str | None:
+    """The id of the session that a client wants to restore."""
+    return request.parameters().get("sid", [""])[-1] or request.header(RESTORE_HEADER)
+
+
 def session_to_restore(
-    request: Request, authorizer: Authorizer, identity: str | None
+    sid: str | None, authorizer: Authorizer, identity: str | None
 ) -> tuple[str, str] | None:
-    """The id of the session that a client wants to restore, and the identity that it must have.
+    """The session that a client may restore, and the identity that it must have.
 
     Session ids are no secret, so only a client with a token may restore a session: any other
     could get subscriptions that another client was authorized for. Clients without a token
     subscribe again, and miss nothing either."""
-    sid = request.parameters().get("sid", [""])[-1] or request.header(RESTORE_HEADER)
     if not sid:
         return None
-    owner = anonymous_identity(sid) if authorizer.open else identity
+    owner = anonymous_identity(sid) if identity is None and authorizer.open else identity
     return None if owner is None else (sid, owner)
 
 

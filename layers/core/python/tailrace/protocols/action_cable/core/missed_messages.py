@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, Protocol
 
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
 from tailrace.limits import CABLE_MESSAGE_BYTES
-from tailrace.live.pace import Pace
-from tailrace.log import json_mode, offsets
+from tailrace.live.follower import Pace
+from tailrace.log import json_mode
 from tailrace.log.content import Mode
 from tailrace.protocols.action_cable.core import contents, frames
 from tailrace.protocols.action_cable.core.channels import Subscription, epoch_of
@@ -28,6 +28,8 @@ class ReplayTarget(Protocol):
     chain: int | None
     slot: int
     """The next slot to send, of that chain."""
+    offset: int
+    """Of the stream before that slot."""
 
     async def send(self, messages: Iterable[Message], chain: int) -> None: ...
 
@@ -66,14 +68,13 @@ async def send_missed(
 
 def messages_of(view: View, start: int | None = None) -> list[Message]:
     """The messages of a view; `start`: the offset before it, if known."""
-    end = offsets.count(view.next_offset)
-    return messages(view.tail.stream.config.mode, view.bodies, view.start, end, start)
+    return messages(view.tail.stream.config.mode, view.bodies, view.offset, start)
 
 
 async def batches(view: View, start: int | None = None) -> AsyncIterator[list[Message]]:
     """The messages of a view in batches, between which other tasks run. A message that is too large
     for a cable has an empty text."""
-    mode, end, pace = view.tail.stream.config.mode, offsets.count(view.next_offset), Pace()
+    mode, end, pace = view.tail.stream.config.mode, view.offset, Pace()
     if start is None and mode is Mode.JSON:
         start = end
         for body in view.bodies:
@@ -82,7 +83,7 @@ async def batches(view: View, start: int | None = None) -> AsyncIterator[list[Me
                 await pace.rest()
     elif start is None:
         start = end - sum(map(len, view.bodies))
-    for batch in contents.batches(mode, view.bodies, view.start, start, end, CABLE_MESSAGE_BYTES):
+    for batch in contents.batches(mode, view.bodies, start, end, CABLE_MESSAGE_BYTES):
         if batch:
             yield batch
         await pace.rest()
@@ -95,7 +96,7 @@ async def _send(
     if start is None:
         return
     tail, slot, after = start
-    chain, end = tail.stream.id, tail.committed.tail
+    chain, end, offset = tail.stream.id, tail.committed.tail, tail.committed.offset
     if limit is not None and (
         end - slot > limit or await _count(streams, tail, slot, after) > limit
     ):
@@ -112,10 +113,10 @@ async def _send(
                     raise _NotFoundError
                 after = None
             await target.send([each for each in batch if each.text], chain)
-        slot = target.slot = view.end
-        target.chain = chain
+        slot, offset = view.end, view.offset
+        target.chain, target.slot, target.offset = chain, slot, offset
     # Even if nothing was sent: the client may be ahead of the follower that it joins.
-    target.chain, target.slot = chain, slot
+    target.chain, target.slot, target.offset = chain, slot, offset
 
 
 async def _count(streams: Streams, tail: Tail, slot: int, after: int | None) -> int:

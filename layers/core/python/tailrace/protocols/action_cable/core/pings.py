@@ -7,7 +7,7 @@ in a ping, `ptp`: s, ms or ns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.protocols.action_cable.core import frames
 
@@ -15,6 +15,19 @@ FASTEST: Final = 0.1
 SLOWEST: Final = 3600.0
 
 _DIVISORS: Final = {"s": 1000, "ms": 1}
+
+
+class Pings(NamedTuple):
+    """The pings that a client gets."""
+
+    interval: float
+    """In seconds; 0: none."""
+    unit: str
+    """Of the time in a ping: s, ms or ns."""
+
+
+def asked_for(query: Mapping[str, Sequence[str]], default: float) -> Pings:
+    return Pings(interval(query, default), unit(query))
 
 
 def interval(query: Mapping[str, Sequence[str]], default: float) -> float:

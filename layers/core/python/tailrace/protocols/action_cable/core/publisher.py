@@ -39,6 +39,9 @@ class Audience(Protocol):
     async def published(self, batch: Sequence[Publication], offset: int) -> None:
         """A batch of one stream was appended; `offset`: the one after it."""
 
+    async def members(self, stream: str, path: str) -> str:
+        """The presence message that lists the members of a stream."""
+
     async def disconnect_identity(self, identity: str, *, reconnect: bool) -> None:
         """End all sessions of an identity; none of them can be restored."""
 
@@ -72,11 +75,11 @@ class Publisher:
         note = _note(batch)
         for _ in range(ATTEMPTS):
             try:
-                accepted = await self._streams.append(path, Append(body, JSON, note=note))
+                appended = await self._streams.append(path, Append(body, JSON, note=note))
             except StreamNotFound:
                 await self._quota.check(path, self._streams.list)
             else:
-                return accepted.state.offset
+                return appended.offset
             # Only an append can carry a note: with one, create the stream empty and append again.
             first = b"" if note else body
             try:

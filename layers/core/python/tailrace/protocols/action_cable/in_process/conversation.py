@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from tailrace.limits import (
     BURST_SECONDS,
@@ -13,22 +15,32 @@ from tailrace.limits import (
     CABLE_COMMAND_RATE,
     CABLE_HISTORY_REQUEST_SECONDS,
 )
-from tailrace.protocols.action_cable.core.commands import Command
-from tailrace.protocols.action_cable.core.session import (
+from tailrace.protocols.action_cable.core import frames, pings
+from tailrace.protocols.action_cable.core.channels import Subscription
+from tailrace.protocols.action_cable.core.commands import Command, MissedMessages
+from tailrace.protocols.action_cable.core.effects import (
     Attach,
+    Call,
     Detach,
     Effect,
+    End,
     Join,
     Leave,
     PresenceInfo,
+    Register,
     Release,
     Replay,
     Send,
-    Session,
     Whisper,
 )
+from tailrace.protocols.action_cable.core.pings import Pings
+from tailrace.protocols.action_cable.core.session import FindEarlier, Session
 from tailrace.protocols.action_cable.in_process.hub import Hub
-from tailrace.protocols.action_cable.in_process.stream_follower import Client, Subscriber
+from tailrace.protocols.action_cable.in_process.stream_follower import (
+    Client,
+    StreamFollower,
+    Subscriber,
+)
 
 
 class Rate:
@@ -57,33 +69,39 @@ class Rate:
 
 logger = logging.getLogger("tailrace")
 
+NO_PINGS: Final = Pings(0, "s")
+
 
 class Conversation:
     def __init__(
-        self, hub: Hub, client: Client, session: Session, token_seconds: float | None = None
+        self,
+        hub: Hub,
+        client: Client,
+        session: Session,
+        chosen_pings: Pings = NO_PINGS,
+        token_seconds: float | None = None,
     ) -> None:
         """`token_seconds`: seconds until the client's token expires; None: never."""
         self._hub = hub
         self._client = client
         self._session = session
-        self._subscribers: dict[str, Subscriber] = {}
+        self._subscribers: dict[tuple[str, str], Subscriber] = {}
+        """By identifier and stream."""
         self._lock = asyncio.Lock()
         self._held: asyncio.Task[None] | None = None
+        self._pings = chosen_pings
+        self._ping_timer: asyncio.TimerHandle | None = None
         self._token_seconds = token_seconds
         self._expiry: asyncio.TimerHandle | None = None
         self._commands = Rate(CABLE_COMMAND_RATE, CABLE_COMMAND_BURST)
         self._whispers = Rate(hub.whisper_rate, hub.whisper_rate * BURST_SECONDS)
 
-    async def begin(self) -> None:
-        self._connect()
-        await self._carry_out(self._session.begin())
-
-    async def resume(self, identifiers: Sequence[str]) -> None:
-        self._connect()
-        await self._carry_out(self._session.resume(identifiers))
-        for subscriber in self._subscribers.values():
-            subscriber.confirmed = True
-        self._held = asyncio.create_task(self._release_held())
+    async def begin(self, find_earlier: FindEarlier = lambda _: None) -> None:
+        await self._carry_out(self._session.begin(find_earlier))
+        if self._session.asks_history:
+            for subscriber in self._subscribers.values():
+                subscriber.confirmed = True
+            self._held = asyncio.create_task(self._release_held())
 
     async def receive(self, command: Command) -> None:
         if command.name == "whisper":
@@ -96,7 +114,7 @@ class Conversation:
         await self._carry_out(self._session.receive(command))
 
     def end(self) -> None:
-        for each in (self._held, self._expiry):
+        for each in (self._held, self._expiry, self._ping_timer):
             if each is not None:
                 each.cancel()
         for subscriber in self._subscribers.values():
@@ -108,9 +126,19 @@ class Conversation:
         self._hub.connect(self._client, self._session)
         if self._token_seconds is not None:
             self._expiry = asyncio.get_running_loop().call_later(self._token_seconds, self._expire)
+        if interval := self._pings.interval:
+            # At random, so that clients that connected together are not pinged together.
+            self._ping_in(interval * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
 
     def _expire(self) -> None:
         self._client.end("token_expired", reconnect=False)
+
+    def _ping_in(self, seconds: float) -> None:
+        self._ping_timer = asyncio.get_running_loop().call_later(seconds, self._ping)
+
+    def _ping(self) -> None:
+        self._push(pings.ping(self._hub.streams.clock(), self._pings.unit))
+        self._ping_in(self._pings.interval)
 
     async def _carry_out(self, effects: Sequence[Effect]) -> None:
         async with self._lock:
@@ -120,25 +148,25 @@ class Conversation:
     async def _carry_out_one(self, effect: Effect) -> None:
         hub, session = self._hub, self._session
         match effect:
+            case Register():
+                self._connect()
             case Send(frame):
                 self._push(frame)
             case Attach(subscription):
                 subscriber = Subscriber(self._client, subscription)
-                self._subscribers[subscription.identifier] = subscriber
+                self._subscribers[_key(subscription)] = subscriber
                 await hub.attach(subscriber)
             case Release(subscription):
-                subscriber = self._subscribers[subscription.identifier]
-                subscriber.confirmed = True
-                await hub.followers[subscription.stream].go_live(subscriber)
-            case Replay(subscription, missed):
-                subscriber = self._subscribers[subscription.identifier]
-                subscriber.confirmed = True
-                await hub.followers[subscription.stream].replay(subscriber, missed)
+                follower, subscriber = self._confirm(subscription)
+                await follower.go_live(subscriber)
+            case Replay(_, (subscription,), missed):
+                follower, subscriber = self._confirm(subscription)
+                await follower.replay(subscriber, missed)
+            case Replay(identifier, subscriptions, missed):
+                await self._replay(identifier, subscriptions, missed)
             case Detach(subscription):
-                hub.detach(self._subscribers.pop(subscription.identifier))
-                if all(
-                    each.stream != subscription.stream for each in session.subscriptions.values()
-                ):
+                hub.detach(self._subscribers.pop(_key(subscription)))
+                if all(each.stream != subscription.stream for each in session.followed()):
                     hub.leave(session.sid, subscription.stream)
             case Whisper(subscription, message):
                 hub.followers[subscription.stream].send_transient(
@@ -150,12 +178,36 @@ class Conversation:
                 hub.leave(session.sid, subscription.stream)
             case PresenceInfo(subscription, records):
                 self._push(hub.presence_info(subscription, records=records))
+            case Call():
+                assert hub.application is not None
+                answer = await hub.application.call(session.sid, effect)
+                for each in effect.then(answer):
+                    await self._carry_out_one(each)
+            case End(reason, reconnect):
+                self._client.end(reason, reconnect=reconnect)
+
+    async def _replay(
+        self, identifier: str, subscriptions: Sequence[Subscription], missed: MissedMessages
+    ) -> None:
+        """Replay all streams of a channel, or none, and confirm or reject that once."""
+        confirmed = [self._confirm(each) for each in subscriptions]
+        answers = [await follower.catch_up(each, missed) for follower, each in confirmed]
+        rejection = frames.reject_history(identifier)
+        self._push(rejection if rejection in answers else frames.confirm_history(identifier))
+        for follower, subscriber in confirmed:
+            await follower.go_live(subscriber)
+
+    def _confirm(self, subscription: Subscription) -> tuple[StreamFollower, Subscriber]:
+        """The follower of a subscription and its subscriber, which may get messages from now on."""
+        subscriber = self._subscribers[_key(subscription)]
+        subscriber.confirmed = True
+        return self._hub.followers[subscription.stream], subscriber
 
     def _push(self, frame: str) -> None:
         self._client.push(self._client.encoder.control(frame))
 
     async def _release_held(self) -> None:
-        """Send new messages to a client that resumed and does not ask for the missed ones."""
+        """Send new messages to a client that did not ask for the missed ones after all."""
         await asyncio.sleep(CABLE_HISTORY_REQUEST_SECONDS)
         try:
             for subscriber in list(self._subscribers.values()):
@@ -165,3 +217,7 @@ class Conversation:
             # A client whose messages stay held back would get nothing but pings.
             logger.exception("a cable client that resumed has to reconnect")
             self._client.end("server_restart", reconnect=True)
+
+
+def _key(subscription: Subscription) -> tuple[str, str]:
+    return subscription.identifier, subscription.stream

@@ -8,14 +8,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tailrace.limits import CABLE_SESSIONS, CABLE_SESSIONS_BYTES
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.broadcasts import Publication
 from tailrace.protocols.action_cable.core.channels import Subscription
 from tailrace.protocols.action_cable.core.presence import Members
-from tailrace.protocols.action_cable.core.session import Session
+from tailrace.protocols.action_cable.core.session import EarlierSession, Session
 from tailrace.protocols.action_cable.in_process.stream_follower import (
     Client,
     StreamFollower,
@@ -24,19 +24,26 @@ from tailrace.protocols.action_cable.in_process.stream_follower import (
 from tailrace.settings import Settings
 from tailrace.streams import Streams
 
+if TYPE_CHECKING:
+    # Functions on AWS do not have its packages.
+    from tailrace.protocols.action_cable.in_process.application_client import ApplicationClient
+
 
 class _EndedSession(NamedTuple):
     """A session whose client has dropped."""
 
     identity: str
-    identifiers: Sequence[str]
+    session: EarlierSession
     until: float
     size: int
 
 
 class Hub:
-    def __init__(self, streams: Streams, settings: Settings) -> None:
+    def __init__(
+        self, streams: Streams, settings: Settings, application: ApplicationClient | None = None
+    ) -> None:
         self.streams = streams
+        self.application = application
         self.followers: dict[str, StreamFollower] = {}
         self._members: dict[str, Members] = {}
         self._clients: dict[str, tuple[Client, Session]] = {}
@@ -73,22 +80,24 @@ class Hub:
         if not sids:
             del self._by_identity[session.identity]
         self._remember(session)
+        if self.application is not None and (call := session.end()) is not None:
+            self.application.call_later(session.sid, call)
         loop = asyncio.get_running_loop()
-        for each in session.subscriptions.values():
+        for each in session.followed():
             if each.presence and each.stream in self._members:
                 loop.call_later(self._presence_ttl, self.leave, session.sid, each.stream)
 
-    def restore(self, sid: str, identity: str) -> Sequence[str] | None:
-        """The identifiers of an earlier session of the same client; None: it cannot be restored."""
+    def restore(self, sid: str, identity: str) -> EarlierSession | None:
+        """An earlier session of the same client; None: it cannot be restored."""
         connected = self._clients.get(sid)
         if connected is not None:
             _, session = connected
-            return list(session.subscriptions) if session.identity == identity else None
+            return session.earlier() if session.identity == identity else None
         ended = self._ended.get(sid)
         if ended is None or ended.identity != identity or ended.until < time.monotonic():
             return None
         self._forget(sid)
-        return ended.identifiers
+        return ended.session
 
     # The audience of broadcasts
 
@@ -118,6 +127,9 @@ class Hub:
         for index, each in enumerate(batch):
             if each.has_options:
                 follower.options[tail.stream.id, first + index] = each
+
+    async def members(self, stream: str, path: str) -> str:  # noqa: ARG002 - of an audience
+        return self._members_of(stream).info()
 
     async def disconnect_identity(self, identity: str, *, reconnect: bool) -> None:
         for sid in list(self._by_identity.get(identity, ())):
@@ -167,8 +179,11 @@ class Hub:
             self._members.pop(stream, None)
 
     def presence_info(self, subscription: Subscription, *, records: bool) -> str:
-        members = self._members.get(subscription.stream) or Members()
-        return frames.presence(subscription.identifier, members.info(records=records))
+        message = self._members_of(subscription.stream).info(records=records)
+        return frames.presence(subscription.identifier, message)
+
+    def _members_of(self, stream: str) -> Members:
+        return self._members.get(stream) or Members()
 
     def _send_presence(self, stream: str, message: str | None) -> None:
         follower = self.followers.get(stream)
@@ -177,11 +192,13 @@ class Hub:
 
     def _remember(self, session: Session) -> None:
         now = time.monotonic()
-        identifiers = list(session.subscriptions)
-        if identifiers and session.resumable and self._sessions_ttl:
+        if any(session.followed()) and session.resumable and self._sessions_ttl:
+            earlier = session.earlier()
+            identifiers = earlier.identifiers
             size = sum(map(sys.getsizeof, (session.identity, identifiers, *identifiers)))
+            size += 0 if earlier.application is None else earlier.application.size
             self._ended[session.sid] = _EndedSession(
-                session.identity, identifiers, now + self._sessions_ttl, size
+                session.identity, earlier, now + self._sessions_ttl, size
             )
             self._ended_bytes += size
         while self._ended:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from tailrace.errors import BadRequest
-from tailrace.limits import CABLE_CLOSE_SECONDS
 from tailrace.protocols.action_cable.core import commands, frames
 from tailrace.protocols.action_cable.core.encoders import SOCKET
 from tailrace.protocols.action_cable.in_process.conversation import Conversation
 from tailrace.protocols.action_cable.in_process.outbox import Outbox
-
-logger = logging.getLogger("tailrace")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -31,63 +26,44 @@ CLOSES: Final = {
 """The code and reason with which a WebSocket is closed, by the reason of the disconnect frame."""
 
 
-class Socket:
-    encoder = SOCKET
+def no_room(_: str) -> bool:
+    """In place of a function that writes at once: there is none."""
+    return False
 
+
+class Socket(Outbox):
     def __init__(
         self,
         sid: str,
         receive: Receive,
         send: SendMessage,
-        write_now: Callable[[str], bool] | None = None,
+        write_now: Callable[[str], bool] = no_room,
+        *,
+        extended: bool = False,
     ) -> None:
-        """`write_now`: see `Outbox`; None if the server does not support it."""
-        self.sid = sid
+        """`write_now` writes a text at once, or returns False; a server need not support it."""
+        super().__init__(sid, SOCKET, extended=extended)
         self._receive = receive
         self._send = send
-        self._outbox = Outbox(self._too_slow, write_now)
-        self._close = (1000, "")
-        self._ended = asyncio.Event()
+        self._write_at_once = write_now
+        self._reason = "server_restart"
 
-    def push(self, text: str) -> None:
-        self._outbox.push(text)
-
-    async def drain(self) -> None:
-        await self._outbox.drain()
-
-    def end(self, reason: str, *, reconnect: bool) -> None:
-        self._end(reason, reconnect=reconnect)
+    def end(self, reason: str, *, reconnect: bool, at_once: bool = False) -> None:
+        if not self._finished:
+            self._reason = reason
+        super().end(reason, reconnect=reconnect, at_once=at_once)
 
     async def reject(self, reason: str) -> None:
         """Send the reason to a client that may not connect, and close the socket."""
-        self._end(reason, reconnect=False)
-        await self._pump()
+        self._reason = reason
+        await self._write(frames.disconnect(reason, reconnect=False))
+        await self._close()
 
     async def converse(
-        self,
-        conversation: Conversation,
-        begin: Callable[[], Awaitable[None]],
-        send_pings: Callable[[Socket], Awaitable[None]],
+        self, conversation: Conversation, begin: Callable[[], Awaitable[None]]
     ) -> None:
         """Serve the client until either side closes the connection."""
-        pump = asyncio.ensure_future(self._pump())
-        receiving = asyncio.ensure_future(self._receive_all(conversation, begin))
-        pings = asyncio.ensure_future(send_pings(self))
-        ended = asyncio.ensure_future(self._ended.wait())
-        try:
-            await asyncio.wait((pump, receiving, ended), return_when=asyncio.FIRST_COMPLETED)
-            if ended.done() and not receiving.done():
-                # The client may be too slow to read the disconnect frame.
-                await asyncio.wait((pump, receiving), timeout=CABLE_CLOSE_SECONDS)
-        finally:
-            conversation.end()
-            for task in (pump, receiving, pings, ended):
-                task.cancel()
-            _, result, *_ = await asyncio.gather(
-                pump, receiving, pings, ended, return_exceptions=True
-            )
-            if isinstance(result, Exception):
-                logger.error("a command of a cable client failed", exc_info=result)
+        await self._serve(conversation, self._receive_all(conversation, begin))
 
     async def _receive_all(
         self, conversation: Conversation, begin: Callable[[], Awaitable[None]]
@@ -99,18 +75,13 @@ class Socket:
             with contextlib.suppress(BadRequest):
                 await conversation.receive(commands.parse(text))
 
-    async def _pump(self) -> None:
-        await self._outbox.pump(self._send_text)
-        code, reason = self._close
-        await self._send({"type": "websocket.close", "code": code, "reason": reason})
+    def _write_now(self, text: str) -> bool:
+        return self._write_at_once(text)
 
-    async def _send_text(self, text: str) -> None:
+    async def _write(self, text: str) -> None:
         await self._send({"type": "websocket.send", "text": text})
 
-    def _too_slow(self) -> None:
-        self._end("too_slow", reconnect=True, at_once=True)
-
-    def _end(self, reason: str, *, reconnect: bool, at_once: bool = False) -> None:
-        self._close = CLOSES[reason]
-        self._outbox.finish(frames.disconnect(reason, reconnect=reconnect), at_once=at_once)
-        self._ended.set()
+    async def _close(self) -> None:
+        # An application may give reasons of its own.
+        code, reason = CLOSES.get(self._reason, (1000, "Auth Failed"))
+        await self._send({"type": "websocket.close", "code": code, "reason": reason})

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
-from tailrace.live.follower import RETRY_SECONDS, UNKNOWN, Follower
-from tailrace.live.pace import Pace
+from tailrace.live.follower import RETRY_SECONDS, Follower, Pace
 from tailrace.log import offsets
+from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.broadcasts import Publication
 from tailrace.protocols.action_cable.core.channels import Subscription, epoch_of
 from tailrace.protocols.action_cable.core.commands import MissedMessages
@@ -35,6 +35,8 @@ class Client(Protocol):
 
     sid: str
     encoder: Encoder
+    extended: bool
+    """Whether it speaks the extended protocol."""
 
     def push(self, text: str) -> None: ...
 
@@ -46,7 +48,7 @@ class Client(Protocol):
 
 
 class Subscriber:
-    __slots__ = ("chain", "client", "confirmed", "live", "slot", "subscription")
+    __slots__ = ("_chain", "client", "confirmed", "live", "offset", "slot", "subscription")
 
     def __init__(self, client: Client, subscription: Subscription) -> None:
         self.client = client
@@ -55,14 +57,30 @@ class Subscriber:
         """Whether the subscription was confirmed to the client: only then may messages be sent."""
         self.live = False
         """Whether the follower serves it. Until then it is held back, or reads by itself."""
-        self.chain: int | None = None
+        self._chain: int | None = None
         self.slot = 0
         """The slot of that chain that it gets next."""
+        self.offset = 0
+        """Of the stream before that slot."""
+
+    @property
+    def chain(self) -> int | None:
+        """The chain that it follows. It leaves one only because the stream was deleted, and sends
+        that to its client then."""
+        return self._chain
+
+    @chain.setter
+    def chain(self, chain: int | None) -> None:
+        if self._chain not in (None, chain) and self.client.extended:
+            self.control(frames.deleted(self.subscription.identifier))
+        self._chain = chain
 
     async def send(self, messages: Iterable[Message], chain: int) -> None:
         """Send messages of its stream to it alone, no faster than its client takes them."""
         identifier, stream = self.subscription.identifier, self.subscription.stream
         encode, epoch = self.client.encoder.data, epoch_of(chain)
+        if self.chain != chain:
+            self.chain = None  # Not yet the new one: its slot is still that of the other.
         pace = Pace()
         for message in messages:
             self.client.push(encode(identifier, message, stream, epoch, None))
@@ -90,10 +108,8 @@ class StreamFollower(Follower):
         here before they are delivered."""
         self.options: dict[tuple[int, int], Publication] = {}
         """Options of publications that are not in the log, by chain and offset."""
-        self._base = 0
-        """The first slot of the chain that is not inherited."""
-        self._offset = 0
-        """The offset of `slot`."""
+        self._base = (0, 0)
+        """Slot and offset at which the chain begins, after what it has inherited."""
         self._placed = asyncio.Event()
         """Set when the stream was looked up for the first time."""
 
@@ -101,27 +117,34 @@ class StreamFollower(Follower):
         """Add a subscriber at the follower's place; it gets nothing until `go_live`."""
         self.subscribers[subscriber] = None
         await self._placed.wait()
-        subscriber.chain, subscriber.slot = self.chain, self.slot
+        self._place(subscriber, self.slot, self.offset)
 
     def detach(self, subscriber: Subscriber) -> None:
         self.subscribers.pop(subscriber, None)
 
     async def replay(self, subscriber: Subscriber, missed: MissedMessages) -> None:
         """Send what a subscriber missed, confirm or reject that, and go on with what is new."""
+        subscriber.control(await self.catch_up(subscriber, missed))
+        await self.go_live(subscriber)
+
+    async def catch_up(self, subscriber: Subscriber, missed: MissedMessages) -> str:
+        """Send what a subscriber missed, but nothing new until `go_live`. Returns the frame that
+        confirms or rejects that."""
         if subscriber.live:
             # A delivery that has begun is finished first, or the subscriber would miss its rest.
             async with self.delivery_lock:
                 subscriber.live = False
-        subscriber.control(await send_missed(self._streams, subscriber, missed))
-        await self.go_live(subscriber)
+        return await send_missed(self._streams, subscriber, missed)
 
     async def go_live(self, subscriber: Subscriber) -> None:
         """Let a subscriber read by itself until it is where the follower is, and serve it then."""
         while not self._streams.draining and subscriber in self.subscribers:
-            if self.admits(subscriber):
-                subscriber.live = True
-                return
             try:
+                if self.chain is None and subscriber.chain is not None:
+                    await self._check_chain(subscriber)
+                if self.admits(subscriber):
+                    subscriber.live = True
+                    return
                 await self._advance(subscriber)
             except (StreamNotFound, StreamGone):
                 await asyncio.sleep(NOTICE_SECONDS)
@@ -154,14 +177,24 @@ class StreamFollower(Follower):
                 encoded[encoder, subscription.identifier] = message
             subscriber.client.push(message)
 
+    async def _check_chain(self, subscriber: Subscriber) -> None:
+        """Have a subscriber leave its chain if that was deleted, and is not merely one that the
+        follower has not noticed yet."""
+        try:
+            chain = (await self._streams.find(self.path)).stream.id
+        except (StreamNotFound, StreamGone):
+            chain = None
+        if chain != subscriber.chain:
+            subscriber.chain = None
+
     async def _advance(self, subscriber: Subscriber) -> None:
         """Bring a subscriber one step nearer to the follower."""
         if subscriber.chain is None:
-            subscriber.chain, subscriber.slot = self.chain, self._base
+            self._place(subscriber, *self._base)
         elif subscriber.chain == self.chain:
             await self._read_on(subscriber)
         elif (await self._streams.find(self.path)).stream.id == self.chain:
-            subscriber.chain, subscriber.slot = self.chain, self._base
+            self._place(subscriber, *self._base)
         else:
             # The follower has not noticed the newer chain yet.
             await asyncio.sleep(NOTICE_SECONDS)
@@ -177,32 +210,37 @@ class StreamFollower(Follower):
             return
         async for batch in batches(view):
             await subscriber.send([message for message in batch if message.text], chain)
-        subscriber.slot = view.end
+        subscriber.slot, subscriber.offset = view.end, view.offset
+
+    def _place(self, subscriber: Subscriber, slot: int, offset: int) -> None:
+        """Have a subscriber go on at a slot of the chain that is followed."""
+        subscriber.chain, subscriber.slot, subscriber.offset = self.chain, slot, offset
 
     # What the follower does
 
     def switch(self, tail: Tail | None) -> None:
-        is_first = self.chain == UNKNOWN
+        deleted = self.chain
         super().switch(tail)
         if tail is not None:
-            base = tail.stream.config.base
-            self._base = base[0]
-            self._offset = tail.committed.offset if is_first else base[1]
+            self._base = tail.stream.config.base[:2]
             self.options = {
                 key: value for key, value in self.options.items() if key[0] == self.chain
             }
             for subscriber in self.subscribers:
                 # One that has read this chain by itself already stays where it is.
                 if subscriber.live and subscriber.chain != self.chain:
-                    subscriber.chain, subscriber.slot = self.chain, self.slot
+                    self._place(subscriber, self.slot, self.offset)
+        else:
+            for subscriber in self.subscribers:
+                if subscriber.live and subscriber.chain == deleted:
+                    subscriber.chain = None
         self._placed.set()
 
     def skip(self, earliest: str) -> None:
         super().skip(earliest)
-        self._offset = offsets.count(earliest)
         for subscriber in self.subscribers:
-            if subscriber.live:
-                subscriber.slot = max(subscriber.slot, self.slot)
+            if subscriber.live and subscriber.slot < self.slot:
+                subscriber.slot, subscriber.offset = self.slot, self.offset
 
     async def deliver(self, view: View) -> None:
         if view.bodies:
@@ -211,29 +249,31 @@ class StreamFollower(Follower):
 
     async def _deliver(self, view: View) -> None:
         """Push a view to those that are live now; one that comes later gets what follows it."""
-        chain, start = view.tail.stream.id, self._offset
-        self.slot, self._offset = view.end, offsets.count(view.next_offset)
-        first_slots: dict[Subscriber, int] = {}
+        chain, start = view.tail.stream.id, self.offset
+        self.slot, self.offset = view.end, view.offset
+        received: dict[Subscriber, int] = {}
         for subscriber in self.subscribers:
             if subscriber.live:
-                first_slots[subscriber] = subscriber.slot
+                received[subscriber] = subscriber.offset
                 # It may have read further by itself than the follower has.
-                subscriber.slot = max(subscriber.slot, view.end)
-        if first_slots:
+                if subscriber.slot < view.end:
+                    subscriber.slot, subscriber.offset = view.end, view.offset
+        if received:
             async for batch in batches(view, start):
-                await self._push(batch, chain, first_slots)
-                if not any(subscriber in self.subscribers for subscriber in first_slots):
+                await self._push(batch, chain, received)
+                if not any(subscriber in self.subscribers for subscriber in received):
                     break
         if self.options:
             # Messages that no subscriber was there for leave theirs behind.
             self.options = {
-                key: value for key, value in self.options.items() if key[1] > self._offset
+                key: value for key, value in self.options.items() if key[1] > self.offset
             }
 
     async def _push(
-        self, batch: Sequence[Message], chain: int, first_slots: Mapping[Subscriber, int]
+        self, batch: Sequence[Message], chain: int, received: Mapping[Subscriber, int]
     ) -> None:
-        """Push messages to those that are still there, to each from its first slot on."""
+        """Push messages to those that are still there, to each what follows the offset that it has
+        received."""
         messages = [
             (message, self.options.pop((chain, message.offset), None))
             for message in batch
@@ -243,7 +283,7 @@ class StreamFollower(Follower):
             logger.warning("a message of '%s' is too large for a cable", self.path)
         encoded: dict[tuple[Encoder, str], list[tuple[int, str | None, str]]] = {}
         pace = Pace()
-        for subscriber, first_slot in first_slots.items():
+        for subscriber, has in received.items():
             if subscriber not in self.subscribers:
                 continue
             encoder, identifier = subscriber.client.encoder, subscriber.subscription.identifier
@@ -253,8 +293,8 @@ class StreamFollower(Follower):
                     self._encode(encoder, identifier, messages, chain)
                 )
             push, sid = subscriber.client.push, subscriber.client.sid
-            for slot, excluded, text in texts:
-                if slot >= first_slot and sid != excluded:
+            for offset, excluded, text in texts:
+                if offset > has and sid != excluded:
                     push(text)
             await pace.rest()
 
@@ -265,9 +305,9 @@ class StreamFollower(Follower):
         messages: list[tuple[Message, Publication | None]],
         chain: int,
     ) -> Iterator[tuple[int, str | None, str]]:
-        """Yield for each message its slot, the session that must not get it, and its text."""
+        """Yield for each message its offset, the session that must not get it, and its text."""
         epoch = epoch_of(chain)
         for message, publication in messages:
             kind = None if publication is None else publication.kind
             text = encoder.data(identifier, message, self.stream, epoch, kind)
-            yield message.slot, None if publication is None else publication.exclude, text
+            yield message.offset, None if publication is None else publication.exclude, text
