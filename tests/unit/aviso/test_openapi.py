@@ -32,7 +32,7 @@ async def test_every_route_is_described(aviso: Aviso, document: dict[str, Any]) 
         for method in item
     }
     routes = {name.replace(" ", " /api/v1/") for name in aviso.routes._routes}
-    assert described == routes | {"GET /ready"}
+    assert described == routes | {"GET /health", "GET /ready"}
 
 
 async def test_every_error_is_described(document: dict[str, Any]) -> None:

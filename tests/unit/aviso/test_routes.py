@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -17,7 +18,7 @@ from tailrace.log.offsets import BEGINNING
 from tailrace.protocols.aviso.error_codes import LABELS
 from tailrace.streams import View
 from tailrace.web.messages import Response, Streaming
-from tests.support.aviso import IDENTIFIER, SQUARE, Aviso, CollectingSink, StartAviso
+from tests.support.aviso import IDENTIFIER, SQUARE, Aviso, CollectingSink, StartAviso, events
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 SECOND = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -54,13 +55,9 @@ async def test_the_content_type_of_a_notification_does_not_matter(aviso: Aviso) 
 @pytest.mark.parametrize(
     ("path", "fields", "status", "code"),
     [
-        ("notification", b"", 400, "INVALID_JSON"),
-        ("notification", {"x": 1}, 400, "UNKNOWN_FIELD"),
-        ("notification", {}, 400, "INVALID_REQUEST_SHAPE"),
         ("notification", {**PRODUCT, "event_type": "x"}, 400, "UNKNOWN_EVENT_TYPE"),
         ("notification", {**PRODUCT, "identifier": {}}, 400, "INVALID_NOTIFICATION_REQUEST"),
         ("watch", b"", 400, "INVALID_JSON"),
-        ("watch", {**ALL, "identifier": {"x": 1}}, 400, "INVALID_WATCH_REQUEST"),
         ("replay", {"event_type": "product", "identifier": {}}, 400, "INVALID_REPLAY_REQUEST"),
     ],
 )
@@ -212,7 +209,7 @@ async def test_the_frames_of_a_replay(aviso: Aviso) -> None:
     assert SECOND.fullmatch(started.data.pop("timestamp"))
     assert started.data == {
         "type": "replay_started", "topic": topic, "from_sequence": 0, "from_date": None,
-        "batch_size": 100, "end_sequence": None, "request_id": request_id,
+        "to_date": None, "batch_size": 100, "end_sequence": None, "request_id": request_id,
     }  # fmt: skip
     assert (one.name, two.name) == ("replay", "replay")
     assert [one.data["id"], two.data["id"]] == ["product@1", "product@2"]
@@ -229,7 +226,6 @@ async def test_the_frames_of_a_replay(aviso: Aviso) -> None:
 BOUNDS: list[tuple[dict[str, str], list[int], int | None]] = [
     ({"from_id": "0"}, [1, 2, 3, 4, 5], None),
     ({"from_id": "1"}, [1, 2, 3, 4, 5], None),
-    ({"from_id": "+03"}, [3, 4, 5], None),
     ({"from_id": "5"}, [5], None),
     ({"from_id": "6"}, [], None),
     ({"from_id": "18446744073709551615"}, [], None),
@@ -240,10 +236,9 @@ BOUNDS: list[tuple[dict[str, str], list[int], int | None]] = [
     ({"from_date": "1969-12-31T00:00:00Z"}, [1, 2, 3, 4, 5], None),
     ({"from_date": "1000"}, [1, 2, 3, 4, 5], None),
     ({"from_date": "1001"}, [2, 3, 4, 5], None),
-    ({"from_date": "1970-01-01T00:16:42"}, [3, 4, 5], None),
+    ({"from_date": "1002"}, [3, 4, 5], None),
     ({"from_date": "1970-01-01T00:16:42.0009Z"}, [3, 4, 5], None),
     ({"from_date": "1970-01-01T00:16:42.001Z"}, [4, 5], None),
-    ({"from_date": "1970-01-01 01:16:44+0100"}, [5], None),
     ({"from_date": "1005"}, [], None),
     ({"from_date": "1001", "to_date": "1003"}, [2, 3, 4], 4),
     ({"from_date": "1001", "to_date": "1970-01-01T00:16:42.999Z"}, [2, 3], 3),
@@ -266,8 +261,21 @@ async def test_replays_respect_their_bounds(start: StartAviso) -> None:
         assert sink.sequences() == sequences, bounds
         started = sink.frames[0].data
         assert started["end_sequence"] == end, bounds
-        assert started["from_date"] == bounds.get("from_date")
         assert started["from_sequence"] == (int(bounds["from_id"]) if "from_id" in bounds else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("1000", "1970-01-01T00:16:40Z"),
+        ("  1970-01-01 02:16:42.999+0200", "1970-01-01T00:16:42Z"),
+        ("1970-01-01T00:16:42.25", "1970-01-01T00:16:42Z"),
+        ("1234567890123", "2009-02-13T23:31:30Z"),
+    ],
+)
+async def test_a_replay_begins_with_its_dates_in_utc(aviso: Aviso, text: str, shown: str) -> None:
+    started = (await aviso.replay(from_id=None, from_date=text, to_date=text)).frames[0].data
+    assert (started["from_date"], started["to_date"]) == (shown, shown)
 
 
 async def test_an_empty_replay_completes(aviso: Aviso) -> None:
@@ -401,8 +409,9 @@ async def test_other_messages_in_the_stream_are_skipped(aviso: Aviso) -> None:
     await aviso.streams.append("aviso/prod", Append(b'{"b":1}', "application/json"))
     await aviso.notify()
     await watch.until(lambda sink: bool(sink.sequences()))
-    assert watch.sink.sequences() == [5]
-    assert (await aviso.replay()).sequences() == [1, 5]
+    # Each message counts, also those of an array.
+    assert watch.sink.sequences() == [7]
+    assert (await aviso.replay()).sequences() == [1, 7]
     await watch.leave()
 
 
@@ -540,6 +549,7 @@ async def test_one_notification_is_deleted(aviso: Aviso) -> None:
     assert status == 200
     assert list(body) == ["success", "message", "notification_id", "request_id"]
     assert (body["success"], body["notification_id"]) == (True, "product@2")
+    assert body["message"] == "Notification deleted"
     assert (await aviso.replay()).sequences() == [1, 3]
     status, body = await aviso.request("DELETE", "/api/v1/admin/notification/product@2")
     assert (status, body["success"]) == (404, False)
@@ -548,19 +558,36 @@ async def test_one_notification_is_deleted(aviso: Aviso) -> None:
 
 
 @pytest.mark.parametrize(
-    ("notification_id", "status"),
-    [("PROD@1", 200), ("Product@1", 200), ("%20product@1%20", 200), ("product@01", 200),
-     ("product@2", 404), ("other@1", 404), ("area@1", 404), ("product", 400), ("product@", 400),
-     ("@1", 400), ("product@0", 400), ("product@-1", 400), ("product@x", 400),
-     ("product@1@1", 400), ("product@18446744073709551616", 400)],
-)  # fmt: skip
+    ("notification_id", "status", "message"),
+    [
+        *[
+            (each, 200, "Notification deleted")
+            for each in ("PROD@1", "Product@1", "%20product@1%20", "product@+01")
+        ],
+        *[
+            (each, 404, "Notification not found")
+            for each in ("product@2", "other@1", "area@1", "product@18446744073709551615")
+        ],
+        *[
+            (each, 400, "notification_id must be in '<stream>@<sequence>' format")
+            for each in ("product", "product@", "@1", "%20")
+        ],
+        *[
+            (each, 400, "notification_id sequence must be a positive integer")
+            for each in ("product@-1", "product@x", "product@1@1", "product@18446744073709551616")
+        ],
+        ("product@0", 400, "notification_id sequence must be greater than zero"),
+    ],
+)
 async def test_a_deletion_names_the_event_type_and_the_sequence(
-    aviso: Aviso, notification_id: str, status: int
+    aviso: Aviso, notification_id: str, status: int, message: str
 ) -> None:
     await aviso.notify()
     answer = await aviso.request("DELETE", f"/api/v1/admin/notification/{notification_id}")
     assert answer[0] == status
     assert answer[1]["success"] is (status == 200)
+    assert answer[1]["message"] == message
+    assert answer[1]["notification_id"] == unquote(notification_id)
 
 
 JSON = {"content-type": "application/json"}
@@ -575,7 +602,11 @@ async def test_a_stream_is_wiped(aviso: Aviso, name: str, status: int) -> None:
     fields = {"stream_name": name}
     answer = await aviso.request("DELETE", "/api/v1/admin/wipe/stream", fields, JSON)
     assert answer[0] == status
-    assert answer[1].keys() == {"success", "message", "request_id"}
+    assert list(answer[1]) == ["success", "message", "request_id"]
+    assert answer[1]["message"] == (
+        f"Successfully wiped stream: {name}" if status == 200
+        else f"Stream not found: {name}. Known event types: {', '.join(sorted(events()))}"
+    )  # fmt: skip
     await numbered(aviso, 3)
     assert (await aviso.replay()).sequences() == ([3] if status == 200 else [1, 2, 3])
     assert (await aviso.replay(event_type="area")).sequences() == [1]
@@ -598,6 +629,24 @@ async def test_a_wipe_needs_json(aviso: Aviso, fields: object, headers: dict[str
     assert dict(answer.headers)[b"content-type"].startswith(b"text/plain")
 
 
+async def test_failures_of_deletions_are_reported(
+    aviso: Aviso, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await aviso.notify()
+
+    async def fail(*_: object) -> None:
+        raise StoreUnavailable("out of order")
+
+    monkeypatch.setattr(aviso.streams, "append", fail)
+    status, body = await aviso.request("DELETE", "/api/v1/admin/notification/product@1")
+    assert (status, body["message"]) == (500, "Failed to delete notification: out of order")
+    fields = {"stream_name": "product"}
+    status, body = await aviso.request("DELETE", "/api/v1/admin/wipe/stream", fields, JSON)
+    assert (status, body["message"]) == (500, "Failed to wipe stream: out of order")
+    # As in aviso-server, one stream that fails does not make the whole wipe a failure.
+    assert (await aviso.request("DELETE", "/api/v1/admin/wipe/all"))[0] == 200
+
+
 async def test_wiping_everything_keeps_the_sequences_ascending(start: StartAviso) -> None:
     aviso = await start()
     await numbered(aviso, 1, 2)
@@ -605,6 +654,7 @@ async def test_wiping_everything_keeps_the_sequences_ascending(start: StartAviso
     watch = await aviso.watch()
     status, body = await aviso.request("DELETE", "/api/v1/admin/wipe/all")
     assert (status, body["success"]) == (200, True)
+    assert body["message"] == "Successfully wiped all data"
     assert (await aviso.replay()).sequences() == []
     assert (await aviso.replay(event_type="area")).sequences() == []
     await numbered(aviso, 3)

@@ -47,7 +47,7 @@ def test_valid_instants_are_parsed(text: str, seconds: int, nanoseconds: int) ->
 @pytest.mark.parametrize(
     "text",
     ["", " ", "2026-01-31", "2026-01-31T12:00", "2026-01-31T12:00Z", "2026-01-31T12:00:00+0200",
-     "-1", "1.5", "1e9", "yesterday", "now", "9223372036854775808", "9" * 70,
+     "-1", "1.5", "1e9", "yesterday", "now", "253402300800000", "9" * 70,
      "2026-02-30T12:00:00Z",
      "2026-01-31T24:00:00Z", "2026-01-31T12:61:00Z", "2026-01-31T12:00:00+24:00",
      "2026-01-31T12:00:00+02:60", "2026-01-31T12:00:00.Z", "2026-01-31T12:00:00 Z",
@@ -56,7 +56,7 @@ def test_valid_instants_are_parsed(text: str, seconds: int, nanoseconds: int) ->
      "0001-01-01T00:00:00+01:00"],
 )  # fmt: skip
 def test_invalid_instants_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expected|no such|64 bits"):
+    with pytest.raises(ValueError, match=r"expected|no such|after the year"):
         timestamps.parse_instant(text)
 
 
@@ -69,6 +69,13 @@ def test_bounds_are_rounded_down_to_milliseconds(instant: int, millisecond: int)
 
 def test_control_frames_have_whole_seconds() -> None:
     assert timestamps.format_seconds(NOON * 1000 + 999) == "2026-01-31T12:00:00Z"
+    assert timestamps.format_seconds(-1) == "1969-12-31T23:59:59Z"
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_every_instant_can_be_formatted(text: str) -> None:
+    instant = timestamps.parse_instant(text)
+    assert timestamps.format_seconds(timestamps.to_milliseconds(instant)) == text
 
 
 def test_notifications_have_milliseconds_unless_they_are_zero() -> None:

@@ -42,7 +42,7 @@ class Deletions:
 
     async def read(self, event: EventType) -> DeletedSequences:
         """Read the records that were added since the last call."""
-        deleted = self._cache.setdefault(event.name, DeletedSequences())
+        deleted = self._cache.get(event.name) or DeletedSequences()
         while True:
             try:
                 view = await self._streams.view(_path(event), deleted.slot)

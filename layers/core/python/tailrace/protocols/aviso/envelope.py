@@ -17,6 +17,7 @@ message of any other form, appended by some other client of the stream, is not a
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -36,21 +37,17 @@ class NewNotification(NamedTuple):
     """A validated notification, with all values in canonical form."""
 
     event: EventType
-    values: tuple[str, ...]
-    """The values of the topic's fields, in its order."""
-    spatial: dict[str, Any]
-    """The shape, in the form in which it was sent."""
-    ring: Ring | None
+    values: Mapping[str, str]
+    """The fields of the topic, in its order."""
+    shapes: Mapping[str, Ring]
     payload: Any
 
 
 def encode(notification: NewNotification, request_id: str, source: str, now: int) -> bytes:
     event = notification.event
-    names = [handler.name for handler in event.keys]
-    identifier = dict(zip(names, notification.values, strict=True)) | notification.spatial
-    attributes = {"subject": topics.join(event.base, notification.values)}
-    if notification.ring is not None:
-        attributes["spatialbbox"] = str(Box.around(notification.ring))
+    attributes = {"subject": topics.join(event.base, notification.values.values())}
+    for ring in notification.shapes.values():
+        attributes["spatialbbox"] = str(Box.around(ring))
     attributes |= {
         "specversion": "1.0",
         "id": request_id,
@@ -59,6 +56,7 @@ def encode(notification: NewNotification, request_id: str, source: str, now: int
         "time": timestamps.format_timestamp(now),
         "datacontenttype": "application/json",
     }
+    identifier = {**notification.values, **notification.shapes}
     data = {"identifier": identifier, "payload": notification.payload}
     sorted_data = orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
     return b'%b,"data":%b}' % (orjson.dumps(attributes)[:-1], sorted_data)
@@ -133,26 +131,33 @@ class Notification:
             self._data = orjson.loads(self.raw_data)
         return self._data
 
-    def values(self, event: EventType) -> list[str] | None:
-        """The values of the topic's fields; None if it was published under another schema."""
+    def fields(self, event: EventType) -> dict[str, str] | None:
+        """The fields that a filter may constrain; None if it was published under another schema."""
+        if event.schemaless:
+            if self.subject.partition(b".")[0] != event.base.encode():
+                return None
+            fields = self.data["identifier"].items()
+            return {name: value for name, value in fields if isinstance(value, str)}
         raw = self.subject
         try:
             text = orjson.loads(b'"%b"' % raw) if b"\\" in raw else raw.decode()
             base, values = topics.split(text)
         except ValueError:
             return None
-        return values if base == event.base and len(values) == len(event.keys) else None
+        if base != event.base or len(values) != len(event.keys):
+            return None
+        return {handler.name: value for handler, value in zip(event.keys, values, strict=True)}
 
 
 class Renderer:
     """Renders notifications of one event type as frames; prepares the constant parts once."""
 
     def __init__(self, event: EventType, base_url: str) -> None:
-        schema, source = orjson.dumps(f"{base_url}/schema/{event.name}"), orjson.dumps(base_url)
-        identity, kind = orjson.dumps(event.name)[:-1], orjson.dumps(TYPE + event.name)
-        self._before_id = b',"datacontenttype":"application/json","dataschema":%b,"id":%b@' % (
-            schema,
-            identity,
+        source, kind = orjson.dumps(base_url), orjson.dumps(TYPE + event.name)
+        schema = b'"dataschema":%b,' % orjson.dumps(f"{base_url}/schema/{event.name}")
+        self._before_id = b',"datacontenttype":"application/json",%b"id":%b@' % (
+            b"" if event.schemaless else schema,
+            orjson.dumps(event.name)[:-1],
         )
         self._before_time = b'","source":%b,"specversion":"1.0","time":"' % source
         self._end = b'","type":%b}\n\n' % kind

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import orjson
 
-from tailrace.protocols.aviso.timestamps import format_seconds
+from tailrace.protocols.aviso.request_body import Bound
+from tailrace.protocols.aviso.timestamps import format_seconds, to_milliseconds
 
 LIVE: Final = b"live-notification"
 REPLAY: Final = b"replay"
@@ -46,14 +47,16 @@ class EventFrames:
         )
 
     def started(
-        self, now: int, sequence: int | None, date: str | None, batch: int, end: int | None
+        self, now: int, start: Bound, stop: Bound | None, end: int | None, batch: int
     ) -> bytes:
+        """`end`: the sequence at which the replay stops, if it has an upper bound."""
         return self._frame(
             CONTROL,
             now,
             type="replay_started",
-            from_sequence=sequence,
-            from_date=date,
+            from_sequence=start.sequence,
+            from_date=_format_date(start),
+            to_date=_format_date(stop),
             batch_size=batch,
             end_sequence=end,
             request_id=self._request_id,
@@ -89,3 +92,9 @@ class EventFrames:
             event,
             orjson.dumps(data, option=orjson.OPT_SORT_KEYS),
         )
+
+
+def _format_date(bound: Bound | None) -> str | None:
+    if bound is None or bound.instant is None:
+        return None
+    return format_seconds(to_milliseconds(bound.instant))

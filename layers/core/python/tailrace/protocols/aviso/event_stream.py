@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
-from tailrace.live.follower import Sink
-from tailrace.live.pace import Pace
+from tailrace.live.follower import Pace, Sink
 from tailrace.log.offsets import BEGINNING
 from tailrace.protocols.aviso.config import AvisoConfig
 from tailrace.protocols.aviso.deletions import Deletions
@@ -50,9 +49,6 @@ class EventStreams:
         self.config = config
         self.reader = ReplayReader(streams, deletions)
         self.watchers = Watchers(streams)
-        self.renderers = {
-            name: Renderer(event, config.base_url) for name, event in config.events.items()
-        }
 
     async def prepare(
         self, kind: RequestKind, query: EventQuery, request_id: str
@@ -77,7 +73,7 @@ class _EventStream:
         self._query = prepared.query
         self._range = prepared.range
         self._filter = prepared.query.filter
-        self._renderer = shared.renderers[self._filter.event.name]
+        self._renderer = Renderer(self._filter.event, self._config.base_url)
         self._frames = prepared.frames
         self._sink = sink
         self._live = prepared.kind is RequestKind.WATCH
@@ -101,14 +97,12 @@ class _EventStream:
         self._close(reason)
 
     def _push_opening(self) -> None:
-        start = self._query.start
+        now, start = self._now(), self._query.start
         if start is None:
-            frame = self._frames.established(self._now(), self._config.max_duration)
+            frame = self._frames.established(now, self._config.max_duration)
         else:
-            date = start.text if start.sequence is None else None
-            frame = self._frames.started(
-                self._now(), start.sequence, date, self._config.batch, self._range.end_sequence
-            )
+            end, batch = self._range.end_sequence, self._config.batch
+            frame = self._frames.started(now, start, self._query.stop, end, batch)
         self._sink.push(frame)
         self._send_heartbeat()
 
@@ -146,7 +140,7 @@ class _EventStream:
     # Live
 
     async def _watch(self) -> EndReason:
-        watcher = Watcher(self._filter, self._sink, self._range.chain, self._range.tail)
+        watcher = Watcher(self._filter, self._sink, self._range.chain, *self._range.tail)
         try:
             while True:
                 reason = self._end_reason()
@@ -188,19 +182,20 @@ class _EventStream:
             except OffsetTrimmed:
                 view = await self._streams.view(path, BEGINNING)
         except (StreamNotFound, StreamGone):
-            watcher.chain, watcher.slot = None, 0
+            watcher.chain, watcher.slot, watcher.offset = None, 0, 0
             return
         if view.tail.stream.id != watcher.chain:
             # The stream was created anew: send the new one from its beginning.
-            watcher.chain, watcher.slot = view.tail.stream.id, 0
+            watcher.chain = view.tail.stream.id
+            watcher.slot, watcher.offset, _ = view.tail.stream.config.base
             return
         matcher, pace = Matcher(self._filter), Pace()
         frames: list[bytes] = []
-        for slot, body in enumerate(view.bodies, view.start):
-            if slot >= watcher.slot and (notification := matcher.match(body)) is not None:
-                frames.append(self._renderer.frame(LIVE, slot + 1, notification))
+        for offset, message in view.messages():
+            if offset > watcher.offset and (notification := matcher.match(message)) is not None:
+                frames.append(self._renderer.frame(LIVE, offset, notification))
             await pace.rest()
-        watcher.slot = max(watcher.slot, view.end)
+        watcher.slot, watcher.offset = view.end, view.offset
         watcher.ended = view.closed
         await self._send(frames)
         self._send_heartbeat()

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
 from tailrace.errors import BadSetting
-from tailrace.limits import AVISO_CLOUD_POINTS
+from tailrace.limits import AVISO_CLOUD_POINTS, AVISO_NAME_BYTES, AVISO_OPEN_FIELDS
 from tailrace.protocols.aviso.document import Section
 from tailrace.protocols.aviso.field_handlers import (
     DATE_FORMATS,
     HANDLERS,
     MAX_INT,
     MIN_INT,
+    POLYGON,
     SPATIAL_NAMES,
     Handler,
+    StringHandler,
 )
 
 Roles: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -64,6 +66,8 @@ class EventType:
     auth: EventAuth | None = None
     storage: StoragePolicy = field(default_factory=StoragePolicy)
     replay_limit: int | None = None
+    schemaless: bool = False
+    """Whether no schema names it: each of its notifications may have other fields."""
 
     @property
     def path(self) -> str:
@@ -77,6 +81,42 @@ class EventType:
             "payload": None if required is None else {"required": required},
             "identifier": {name: handler.describe() for name, handler in self.fields.items()},
         }
+
+
+class EventTypes(dict[str, EventType]):
+    """The event types that the schema names; if it is not strict, requests may use others."""
+
+    def __init__(self, named: Mapping[str, EventType], *, strict: bool) -> None:
+        super().__init__(named)
+        self.strict = strict
+        self._reserved = {
+            each.lower() for event in named.values() for each in (event.name, event.base)
+        }
+
+    def find(self, name: str, identifier: Iterable[str] = ()) -> EventType | None:
+        """The event type of a request; None if it needs a schema and has none.
+
+        Without a schema, all fields of the identifier are optional texts but `polygon`. A
+        ValueError says why there can be no such event type."""
+        if name in self or self.strict:
+            return self.get(name)
+        if not _BASE.fullmatch(name) or len(name) > AVISO_NAME_BYTES:
+            raise ValueError(
+                "the name of an event type without a schema must consist of letters, digits, - and"
+                f" _, start with a letter or a digit, and have at most {AVISO_NAME_BYTES} bytes"
+            )
+        if name.lower() in self._reserved:
+            raise ValueError(f"'{name}' is the name or the topic base of another event type")
+        names = sorted(set(identifier) - {"point", "polygon"})
+        if len(names) > AVISO_OPEN_FIELDS:
+            raise ValueError(
+                f"an identifier has at most {AVISO_OPEN_FIELDS} fields if it has no schema"
+            )
+        keys = tuple(StringHandler(name=each, required=False) for each in names)
+        handlers: dict[str, Handler] = {handler.name: handler for handler in keys}
+        if "polygon" in identifier:
+            handlers["polygon"] = POLYGON
+        return EventType(name, name, keys, handlers, schemaless=True)
 
 
 def parse_events(section: Section) -> dict[str, EventType]:

@@ -9,9 +9,9 @@
 | `ExpverHandler` | digits, or other text; empty if there is a `default` | `0001`; lower case |
 | `IntHandler` | a decimal 64-bit integer | no `+`, no leading zeros |
 | `FloatHandler` | a decimal number, with or without exponent | shortest digits, no exponent |
-| `PolygonHandler` | see `tailrace.protocols.aviso.shapes` | unchanged |
-| `PointHandler` | the same; in filters only | unchanged |
-| `PointCloudHandler` | the same; in notifications only | unchanged |
+| `PolygonHandler` | see `tailrace.protocols.aviso.shapes` | pairs of floats |
+| `PointHandler` | the same; in filters only | |
+| `PointCloudHandler` | the same; in notifications only | pairs of floats |
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class PointCloudHandler(Handler):
             pairs = shapes.parse_cloud(value)
         except ValueError as error:
             raise self.error("point cloud", str(error)) from None
-        if len(orjson.dumps(value)) > AVISO_CLOUD_BYTES:
+        if len(orjson.dumps(pairs)) > AVISO_CLOUD_BYTES:
             raise self.error("point cloud", f"it has more than {AVISO_CLOUD_BYTES} bytes of JSON")
         return pairs
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from tailrace.protocols.aviso.constraints import Constraint, Number, NumberRange, OneOf
 from tailrace.protocols.aviso.envelope import Notification
 from tailrace.protocols.aviso.event_types import EventType
-from tailrace.protocols.aviso.filters import Filter, number_parser
+from tailrace.protocols.aviso.filters import FieldValues, Filter
 
 if TYPE_CHECKING:
     from tailrace.protocols.aviso.geometry import ShapeMatcher, SpatialIndex
@@ -46,32 +46,6 @@ class FilterGroup(Generic[S]):
 
             self._shape = compile_shape(self.filter.polygon, self.filter.point)
         return self._shape.matches(notification)
-
-
-class TopicValues:
-    """The values in a notification's topic, as text and, for numeric fields, as numbers."""
-
-    __slots__ = ("numbers", "texts")
-
-    def __init__(self, event: EventType, texts: list[str]) -> None:
-        self.texts = texts
-        self.numbers: dict[int, Number | None] = {
-            position: number_parser(handler)(texts[position])
-            for position, handler in enumerate(event.keys)
-            if handler.numeric
-        }
-
-    def match_all(self, constraints: Iterable[tuple[int, Constraint]]) -> bool:
-        for position, constraint in constraints:
-            if isinstance(constraint, OneOf):
-                value = self.numbers[position] if constraint.numeric else self.texts[position]
-                if value not in constraint.values:
-                    return False
-                continue
-            number = self.numbers[position]
-            if number is None or not constraint.contains(number):
-                return False
-        return True
 
 
 class FilterIndex(Generic[S]):
@@ -107,14 +81,14 @@ class FilterIndex(Generic[S]):
 
     def match(self, notification: Notification) -> Iterator[S]:
         """The subscribers whose filter the notification matches."""
-        texts = notification.values(self._event)
-        if texts is None:
+        fields = notification.fields(self._event)
+        if fields is None:
             return
         if len(self._recent) > RECENT or self._removed > RECENT + len(self._groups):
             self._snapshot = _Snapshot(self._groups.values())
             self._recent.clear()
             self._removed = 0
-        values = TopicValues(self._event, texts)
+        values = FieldValues(self._event, fields)
         for group in self._snapshot.find_candidates(values, notification):
             if values.match_all(group.constraints):
                 yield from group.subscribers
@@ -128,12 +102,12 @@ class _Snapshot(Generic[S]):
 
     def __init__(self, groups: Iterable[FilterGroup[S]]) -> None:
         self._unconstrained: list[FilterGroup[S]] = []
-        self._by_value: dict[tuple[int, bool], dict[Any, list[FilterGroup[S]]]] = {}
-        self._by_range: dict[int, IntervalTree[FilterGroup[S]]] = {}
+        self._by_value: dict[tuple[str, bool], dict[Any, list[FilterGroup[S]]]] = {}
+        self._by_range: dict[str, IntervalTree[FilterGroup[S]]] = {}
         self._by_shape: SpatialIndex[FilterGroup[S]] | None = None
         groups = list(groups)
         selectivity = _Selectivity(groups)
-        ranges: dict[int, list[tuple[NumberRange, FilterGroup[S]]]] = defaultdict(list)
+        ranges: dict[str, list[tuple[NumberRange, FilterGroup[S]]]] = defaultdict(list)
         shapes: list[tuple[Filter, FilterGroup[S]]] = []
         for group in groups:
             filter_ = group.filter
@@ -149,29 +123,29 @@ class _Snapshot(Generic[S]):
             if best is None:
                 self._unconstrained.append(group)
                 continue
-            position, constraint = best
+            name, constraint = best
             if isinstance(constraint, NumberRange):
-                ranges[position].append((constraint, group))
+                ranges[name].append((constraint, group))
                 continue
-            table = self._by_value.setdefault((position, constraint.numeric), {})
+            table = self._by_value.setdefault((name, constraint.numeric), {})
             for value in constraint.values:
                 table.setdefault(value, []).append(group)
-        self._by_range = {position: IntervalTree(each) for position, each in ranges.items()}
+        self._by_range = {name: IntervalTree(each) for name, each in ranges.items()}
         if shapes:
             from tailrace.protocols.aviso.geometry import SpatialIndex
 
             self._by_shape = SpatialIndex(shapes)
 
     def find_candidates(
-        self, values: TopicValues, notification: Notification
+        self, values: FieldValues, notification: Notification
     ) -> list[FilterGroup[S]]:
         """The groups that may match, each once; shapes have already been compared."""
         groups = list(self._unconstrained)
-        for (position, numeric), table in self._by_value.items():
-            value = values.numbers[position] if numeric else values.texts[position]
+        for (name, numeric), table in self._by_value.items():
+            value = values.numbers[name] if numeric else values.texts.get(name)
             groups += table.get(value, ())
-        for position, tree in self._by_range.items():
-            number = values.numbers[position]
+        for name, tree in self._by_range.items():
+            number = values.numbers[name]
             if number is not None:
                 tree.find(number, groups)
         if self._by_shape is not None:
@@ -183,21 +157,21 @@ class _Selectivity:
     """Estimates how many notifications a constraint matches, from the filters alone."""
 
     def __init__(self, groups: Iterable[FilterGroup[Any]]) -> None:
-        self._values: dict[int, set[Any]] = defaultdict(set)
-        self._bounds: dict[int, list[Number]] = defaultdict(list)
+        self._values: dict[str, set[Any]] = defaultdict(set)
+        self._bounds: dict[str, list[Number]] = defaultdict(list)
         for group in groups:
-            for position, constraint in group.constraints:
+            for name, constraint in group.constraints:
                 if isinstance(constraint, OneOf):
-                    self._values[position] |= constraint.values
+                    self._values[name] |= constraint.values
                 else:
                     bounds = (constraint.low, constraint.high)
-                    self._bounds[position] += [each for each in bounds if math.isfinite(each)]
+                    self._bounds[name] += [each for each in bounds if math.isfinite(each)]
 
-    def estimate(self, position: int, constraint: Constraint) -> float:
+    def estimate(self, name: str, constraint: Constraint) -> float:
         """The share of all notifications that match, from 0 to 1."""
         if isinstance(constraint, OneOf):
-            return len(constraint.values) / len(self._values[position])
-        lowest, highest = min(self._bounds[position]), max(self._bounds[position])
+            return len(constraint.values) / len(self._values[name])
+        lowest, highest = min(self._bounds[name]), max(self._bounds[name])
         width = min(constraint.high, highest) - max(constraint.low, lowest)
         return width / (highest - lowest) if highest > lowest else 1.0
 

@@ -7,7 +7,7 @@ compiled to an expression over its bytes: most messages that a replay reads are 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -31,8 +31,8 @@ _ANY: Final = rb'[^".\\]*(?:\\.[^".\\]*)*'
 @dataclass(frozen=True, slots=True)
 class Filter:
     event: EventType
-    constraints: Mapping[int, Constraint]
-    """By position in the topic; a position without a constraint matches any value."""
+    constraints: Mapping[str, Constraint]
+    """By field; a field without a constraint matches any value."""
     polygon: Ring | None = None
     point: Pair | None = None
     topic: str = ""
@@ -49,10 +49,11 @@ class Matcher:
     def __init__(self, filter_: Filter) -> None:
         self._match_head = compile_head(_build_subject(filter_)).match
         self._numbers = [
-            (f"n{position}", number_parser(filter_.event.keys[position]), _compile(constraint))
-            for position, constraint in filter_.constraints.items()
-            if _is_numeric(constraint)
+            (f"n{position}", number_parser(handler), _compile(constraint))
+            for position, handler in enumerate(filter_.event.keys)
+            if (constraint := filter_.constraints.get(handler.name)) and _is_numeric(constraint)
         ]
+        self._schemaless = filter_ if filter_.event.schemaless else None
         self._shape: ShapeMatcher | None = None
         if filter_.spatial:
             from tailrace.protocols.aviso.geometry import compile_shape
@@ -72,16 +73,52 @@ class Matcher:
         shape = self._shape
         if shape is not None and not shape.may_match(notification):
             return None
-        if not notification.valid:
+        if not notification.valid or not self._match_fields(notification):
             return None
         return notification if shape is None or shape.matches(notification) else None
+
+    def _match_fields(self, notification: Notification) -> bool:
+        """Compare fields, if the topic does not tell which they are."""
+        if self._schemaless is None:
+            return True
+        event, constraints = self._schemaless.event, self._schemaless.constraints
+        fields = notification.fields(event)
+        return fields is not None and FieldValues(event, fields).match_all(constraints.items())
+
+
+class FieldValues:
+    """The fields of a notification, as text and, where they are numeric, as numbers."""
+
+    __slots__ = ("numbers", "texts")
+
+    def __init__(self, event: EventType, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+        self.numbers: dict[str, Number | None] = {
+            handler.name: number_parser(handler)(texts[handler.name])
+            for handler in event.keys
+            if handler.numeric
+        }
+
+    def match_all(self, constraints: Iterable[tuple[str, Constraint]]) -> bool:
+        for name, constraint in constraints:
+            if isinstance(constraint, OneOf):
+                value = self.numbers[name] if constraint.numeric else self.texts.get(name)
+                if value not in constraint.values:
+                    return False
+                continue
+            number = self.numbers[name]
+            if number is None or not constraint.contains(number):
+                return False
+        return True
 
 
 def _build_subject(filter_: Filter) -> bytes:
     """An expression for the topics that match; numbers are captured, to be compared later."""
     parts = [re.escape(filter_.event.base).encode()]
-    for position in range(len(filter_.event.keys)):
-        constraint = filter_.constraints.get(position)
+    if filter_.event.schemaless:
+        return rb"%b(?:\.%b)*" % (parts[0], _ANY)
+    for position, handler in enumerate(filter_.event.keys):
+        constraint = filter_.constraints.get(handler.name)
         if constraint is None:
             parts.append(_ANY)
         elif isinstance(constraint, OneOf) and not constraint.numeric:

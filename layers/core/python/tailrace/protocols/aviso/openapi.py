@@ -13,7 +13,7 @@ from tailrace import __version__
 from tailrace.protocols.aviso import PREFIX
 from tailrace.protocols.aviso.config import AvisoConfig
 from tailrace.protocols.aviso.error_codes import RequestKind
-from tailrace.protocols.aviso.event_types import EventType
+from tailrace.protocols.aviso.event_types import EventType, EventTypes
 from tailrace.protocols.aviso.field_handlers import Handler, IntHandler
 
 Json: TypeAlias = dict[str, Any]
@@ -38,8 +38,10 @@ _BOUNDS: Final = {
 
 def describe(config: AvisoConfig) -> Json:
     document: Json = orjson.loads(_packaged())
-    for operation in RequestKind if config.events else ():
-        schema = {"oneOf": [_request(operation, event) for event in config.events.values()]}
+    events = config.events
+    for operation in RequestKind if events else ():
+        named = [_request(operation, event) for event in events.values()]
+        schema = {"oneOf": named if events.strict else [*named, _schemaless(operation, events)]}
         body = document["paths"][f"{PREFIX}{operation.value}"]["post"]["requestBody"]
         body["content"]["application/json"]["schema"] = schema
     return document
@@ -71,25 +73,47 @@ def _request(operation: RequestKind, event: EventType) -> Json:
         for name, handler in fields.items()
         if notifies or (handler.required and not handler.spatial)
     ]
-    whole: dict[str, Json] = {
-        "event_type": {"const": event.name},
-        "identifier": {
-            "type": "object",
-            "properties": properties,
-            "required": required,
-            "additionalProperties": False,
+    identifier: Json = {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+    body = _body(operation, event.name, {"const": event.name}, identifier)
+    if notifies and event.payload_required:
+        body["required"].append("payload")
+    return body
+
+
+def _schemaless(operation: RequestKind, events: EventTypes) -> Json:
+    notifies = operation is RequestKind.NOTIFICATION
+    identifier: Json = {
+        "type": "object",
+        "properties": {
+            "polygon": _SHAPES["polygon"],
+            "point": False if notifies else _SHAPES["point"],
         },
+        "additionalProperties": {"type": _SCALAR},
+    }
+    name: Json = {"type": "string", "not": {"enum": list(events)}}
+    return _body(operation, "an event type without a schema", name, identifier)
+
+
+def _body(operation: RequestKind, title: str, event_type: Json, identifier: Json) -> Json:
+    properties: Json = {
+        "event_type": event_type,
+        "identifier": identifier,
         "payload": {"description": "Any JSON."},
     }
     for name, about in _BOUNDS.items():
-        if operation is RequestKind.REPLAY or (name.startswith("from") and not notifies):
-            whole[name] = {"type": ["string", "null"], "description": about}
-    needs_payload = notifies and event.payload_required
+        starts = operation is RequestKind.WATCH and name.startswith("from")
+        if starts or operation is RequestKind.REPLAY:
+            properties[name] = {"type": ["string", "null"], "description": about}
     return {
         "type": "object",
-        "title": event.name,
-        "properties": whole,
-        "required": ["event_type", "identifier", *(["payload"] if needs_payload else [])],
+        "title": title,
+        "properties": properties,
+        "required": ["event_type", "identifier"],
         "additionalProperties": False,
     }
 

@@ -21,7 +21,7 @@ from tailrace.protocols.aviso.error_codes import (
     event_type_error,
     request_error,
 )
-from tailrace.protocols.aviso.event_types import EventType
+from tailrace.protocols.aviso.event_types import EventType, EventTypes
 from tailrace.protocols.aviso.field_handlers import (
     POINT,
     POLYGON,
@@ -59,7 +59,6 @@ class Bound:
     sequence: int | None = None
     instant: int | None = None
     """Nanoseconds since 1970."""
-    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class EventQuery:
     stop: Bound | None = None
 
 
-def parse_body(raw: bytes, kind: RequestKind, events: Mapping[str, EventType]) -> RequestBody:
+def parse_body(raw: bytes, kind: RequestKind, events: EventTypes) -> RequestBody:
     """Parse a body and find its event type; raises `AvisoError`."""
     value = _parse_json(raw, kind)
     if not isinstance(value, dict):
@@ -91,7 +90,10 @@ def parse_body(raw: bytes, kind: RequestKind, events: Mapping[str, EventType]) -
             if not isinstance(bound, str):
                 raise _shape_error(kind, f"{key} must be a string")
             bounds[key] = bound
-    event = events.get(event_type)
+    try:
+        event = events.find(event_type, identifier)
+    except ValueError as error:
+        raise request_error(kind, str(error)) from None
     if event is None:
         raise event_type_error(event_type, list(events))
     return RequestBody(kind, event, identifier, value.get("payload"), bounds)
@@ -131,23 +133,22 @@ def parse_notification(body: RequestBody) -> NewNotification:
     event, identifier = body.event, body.identifier
     try:
         _refuse_unknown_fields(body, event.fields)
-        values, spatial, ring = {}, {}, None
+        values, shapes = {}, {}
         for name, handler in event.fields.items():
             if name == "point":
                 continue
             if name not in identifier:
                 raise BadField(f"Required field '{name}' missing for notify operation")
             if handler.spatial:
-                spatial[name] = identifier[name]
-                ring = _parse_shape(handler, identifier[name])
+                shapes[name] = _parse_shape(handler, identifier[name])
             else:
                 values[name] = handler.canonical(_format_scalar(name, identifier[name]))
     except BadField as error:
         raise request_error(body.kind, str(error)) from None
     if event.payload_required and body.payload is None:
         raise request_error(body.kind, f"payload is required for event type '{event.name}'")
-    ordered = tuple(values[handler.name] for handler in event.keys)
-    return NewNotification(event, ordered, spatial, ring, body.payload)
+    ordered = {handler.name: values[handler.name] for handler in event.keys}
+    return NewNotification(event, ordered, shapes, body.payload)
 
 
 def _parse_shape(handler: Handler, value: Any) -> Ring:
@@ -207,7 +208,7 @@ def _parse_filter(body: RequestBody, point: tuple[float, float] | None) -> Filte
             raise BadField(f"field '{name}' cannot be filtered on in this event type; use polygon")
     _refuse_unknown_fields(body, {**event.fields, "polygon": POLYGON} if cloud else event.fields)
     polygon = POLYGON.parse_ring(identifier["polygon"]) if "polygon" in identifier else None
-    field_constraints: dict[int, Constraint] = {}
+    field_constraints: dict[str, Constraint] = {}
     displayed: list[str | None] = [None] * len(event.keys)
     for position, handler in enumerate(event.keys):
         if handler.name not in identifier:
@@ -216,10 +217,10 @@ def _parse_filter(body: RequestBody, point: tuple[float, float] | None) -> Filte
             continue
         value = identifier[handler.name]
         if isinstance(value, dict):
-            field_constraints[position] = constraints.parse_constraint(handler, value)
+            field_constraints[handler.name] = constraints.parse_constraint(handler, value)
         elif value != topics.ANY:
             displayed[position] = text = handler.canonical(_format_scalar(handler.name, value))
-            field_constraints[position] = constraints.match_exactly(text)
+            field_constraints[handler.name] = constraints.match_exactly(text)
         elif handler.type not in ("StringHandler", "ExpverHandler"):
             # A star is a wildcard in text fields only: here this raises the error of the type.
             handler.canonical(value)
@@ -277,8 +278,8 @@ def _parse_bound(body: RequestBody, key: str) -> Bound:
 def _parse_sequence(text: str) -> Bound:
     if not _SEQUENCE.fullmatch(text) or len(text) > 64 or int(text) > _MAX_SEQUENCE:
         raise ValueError("expected the digits of a sequence, such as 42")
-    return Bound(sequence=int(text), text=text)
+    return Bound(sequence=int(text))
 
 
 def _parse_date(text: str) -> Bound:
-    return Bound(instant=timestamps.parse_instant(text), text=text)
+    return Bound(instant=timestamps.parse_instant(text))

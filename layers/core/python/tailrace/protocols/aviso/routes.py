@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import logging
 import re
-import uuid
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import import_module
@@ -48,6 +47,7 @@ from tailrace.web.messages import (
     Request,
     Response,
     Streaming,
+    new_id,
 )
 from tailrace.web.statuses import INTERNAL_MESSAGE, status_of
 
@@ -106,7 +106,7 @@ class AvisoRoutes:
         }
 
     async def _answer(self, request: Request) -> Answer:
-        request.id = request_id = str(uuid.uuid4())
+        request.id = request_id = new_id()
         if request.method == "GET" and request.raw_path == READY:
             return await self._ready()
         if request.method == "GET" and request.raw_path == DOCUMENT:

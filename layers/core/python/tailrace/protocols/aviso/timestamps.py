@@ -8,7 +8,8 @@ from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NANOSECONDS: Final = 10**9
-_MAX: Final = 2**63 - 1
+_END: Final = 253_402_300_800 * _NANOSECONDS
+"""The end of the year 9999, after which no time can be formatted."""
 
 _DATE_TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)([Tt ])(\d\d:\d\d:\d\d)(?:\.(\d+))?(?:([Zz])|([+-])(\d\d)(:?)(\d\d))?",
@@ -51,11 +52,11 @@ _EXPECTED: Final = (
 
 
 def _parse_number(digits: str) -> int:
-    number = int(digits) if len(digits) < 64 else _MAX + 1
-    if number > _MAX:
-        raise ValueError("the number does not fit 64 bits")
-    scale = _NANOSECONDS if len(str(number)) <= _SECONDS_DIGITS else 10**6
-    return number * scale
+    number = int(digits) if len(digits) < 64 else _END
+    instant = number * (_NANOSECONDS if len(str(number)) <= _SECONDS_DIGITS else 10**6)
+    if instant >= _END:
+        raise ValueError("the instant is after the year 9999")
+    return instant
 
 
 def to_milliseconds(instant: int) -> int:
@@ -68,14 +69,15 @@ def to_milliseconds(instant: int) -> int:
 
 def format_seconds(milliseconds: int) -> str:
     """Format a time for control frames: in whole seconds, rounded down."""
-    return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    # strftime does not pad years before 1000.
+    return f"{datetime.fromtimestamp(milliseconds // 1000, UTC).replace(tzinfo=None).isoformat()}Z"
 
 
 def format_timestamp(milliseconds: int) -> str:
     """Format a time for notifications: with milliseconds unless they are zero."""
-    whole, rest = divmod(milliseconds, 1000)
-    text = f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}"
-    return f"{text}.{rest:03d}Z" if rest else f"{text}Z"
+    rest = milliseconds % 1000
+    text = format_seconds(milliseconds)
+    return f"{text[:-1]}.{rest:03d}Z" if rest else text
 
 
 _DAY: Final = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)", re.ASCII)

@@ -10,8 +10,7 @@ import asyncio
 from functools import partial
 
 from tailrace.limits import AVISO_POLL_SECONDS
-from tailrace.live.follower import ChainFollower, Followers, Reader, Sink
-from tailrace.live.pace import Pace
+from tailrace.live.follower import ChainFollower, Followers, Pace, Reader, Sink
 from tailrace.protocols.aviso.envelope import Notification, Renderer
 from tailrace.protocols.aviso.event_frames import LIVE
 from tailrace.protocols.aviso.event_types import EventType
@@ -23,8 +22,10 @@ from tailrace.streams import Streams, View
 class Watcher(Reader):
     __slots__ = ("ended", "filter")
 
-    def __init__(self, wanted: Filter, sink: Sink, chain: int | None, slot: int) -> None:
-        super().__init__(sink, chain, slot)
+    def __init__(
+        self, wanted: Filter, sink: Sink, chain: int | None, slot: int, offset: int
+    ) -> None:
+        super().__init__(sink, chain, slot, offset)
         self.filter = wanted
         self.ended = False
         """Whether the stream is closed, and the watcher has all of it."""
@@ -40,7 +41,7 @@ class Watchers:
 
         None: it is behind, and has to read on by itself first."""
         event = watcher.filter.event
-        start = partial(_WatchFollower, self._streams, event, renderer, watcher.chain, watcher.slot)
+        start = partial(_WatchFollower, self._streams, event, renderer, watcher)
         return self._followers.attend(event.path, watcher, start)
 
     def leave(self, watcher: Watcher) -> None:
@@ -49,9 +50,10 @@ class Watchers:
 
 class _WatchFollower(ChainFollower[Watcher]):
     def __init__(
-        self, streams: Streams, event: EventType, renderer: Renderer, chain: int | None, slot: int
+        self, streams: Streams, event: EventType, renderer: Renderer, first: Watcher
     ) -> None:
-        super().__init__(streams, event.path, chain, slot, poll=AVISO_POLL_SECONDS)
+        poll = AVISO_POLL_SECONDS
+        super().__init__(streams, event.path, first.chain, first.slot, first.offset, poll=poll)
         self._renderer = renderer
         self._index: FilterIndex[Watcher] = FilterIndex(event)
 
@@ -65,27 +67,27 @@ class _WatchFollower(ChainFollower[Watcher]):
 
     async def deliver(self, view: View) -> None:
         pace = Pace()
-        for slot, body in enumerate(view.bodies, view.start):
-            notification = Notification.parse(body)
+        start = self.offset if view.bodies else view.offset
+        for offset, message in view.messages(start):
+            # Before it is pushed: a watcher that is released has it, and goes on after it; one
+            # that joins before the next must already have it.
+            self.offset = offset
+            notification = Notification.parse(message)
             if notification is not None:
-                self._push(slot, notification)
-            # Advanced at each notification: a watcher that joins between two of them must already
-            # have the first.
-            self.slot = slot + 1
+                self._push(offset, notification)
             await pace.rest()
-        self.slot = view.end
+        self.slot, self.offset = view.end, view.offset
         if view.closed:
             self.release(list(self.readers), closed=True)
             self.end()
 
-    def _push(self, slot: int, notification: Notification) -> None:
+    def _push(self, offset: int, notification: Notification) -> None:
         frame = b""
         full = []
         for watcher in self._index.match(notification):
             # A watcher that has read ahead of this follower has it already.
-            if slot >= watcher.slot:
-                frame = frame or self._renderer.frame(LIVE, slot + 1, notification)
+            if offset > watcher.offset:
+                frame = frame or self._renderer.frame(LIVE, offset, notification)
                 if not watcher.sink.push(frame):
-                    watcher.slot = slot + 1
                     full.append(watcher)
         self.release(full)
