@@ -11,6 +11,7 @@ from tailrace.auth.origins import Origins
 from tailrace.errors import BadSetting
 from tailrace.log.retention import Retention
 from tailrace.protocols.aviso.config import parse_admin_roles
+from tailrace.settings import check_route
 
 _SWITCH: Final = re.compile(r"[a-z_]+")
 """Switches; CDK's own context keys contain a colon, a slash or a dash."""
@@ -69,6 +70,14 @@ class Context:
             Origins(value)
         except BadSetting:
             _reject(name, value, "origins such as https://a.example,*.b.example")
+        return value
+
+    def mount(self, name: str, default: str) -> str:
+        value = self._read(name, default)
+        try:
+            check_route(value)
+        except BadSetting:
+            _reject(name, value, "empty or a path such as /ds")
         return value
 
     def retention(self, name: str) -> str | None:

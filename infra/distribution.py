@@ -16,8 +16,7 @@ from infra.secrets import OriginSecret
 from infra.stage import Plan
 from infra.viewer_request import code
 from infra.websocket_api import STAGE
-
-STREAMS: Final = ("/v1/stream/*", "/ds/*")
+from tailrace.web.urls import StreamUrls
 
 HTTP: Final = "http"
 LIVE: Final = "live"
@@ -91,13 +90,13 @@ class Distribution(Construct):
                 cache_behaviors=[
                     Config.CacheBehaviorProperty(
                         **behavior,
-                        path_pattern=pattern,
+                        path_pattern=f"{mount}*",
                         viewer_protocol_policy="https-only",
                         cache_policy_id=policies.stream_cache,
                         origin_request_policy_id=policies.stream_request,
                         response_headers_policy_id=policies.response_headers,
                     )
-                    for pattern in STREAMS
+                    for mount in StreamUrls(plan.ds_path).prefixes
                 ]
                 + ([] if websocket_api is None else [_cable_behavior(behavior, policies)]),
                 custom_error_responses=[
@@ -136,11 +135,11 @@ class Distribution(Construct):
 
     def _behavior(self, deployment: Deployment) -> dict[str, Any]:
         """The properties that all cache behaviors share."""
-        access = deployment.access
+        access, plan = deployment.access, deployment.plan
         viewer_request = cloudfront.Function(
             self,
             "ViewerRequest",
-            code=cloudfront.FunctionCode.from_inline(code(deployment.plan.access)),
+            code=cloudfront.FunctionCode.from_inline(code(plan.access, plan.ds_path)),
             runtime=cloudfront.FunctionRuntime.JS_2_0,
             comment="Verifies credentials, selects the origin, normalizes the cache key",
             key_value_store=None if access is None else access.keys,

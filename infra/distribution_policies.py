@@ -12,12 +12,12 @@ from infra.stage import Plan
 from tailrace.auth.origins import Origins
 from tailrace.web.messages import ALLOWED_HEADERS, METHODS, RESPONSE_HEADERS
 
-QUERY: Final = ("offset", "live", "cursor")
+QUERY: Final = ("offset", "last", "since", "live", "cursor")
 """The query parameters in the cache key. No others of a stream's query are forwarded."""
 
 READER: Final = "x-tailrace-reader"
 """The viewer-request function sets it to the request's id if the response must not be shared: for
-SSE, HEAD and `offset=now`."""
+SSE, HEAD, and catch-up reads that are true only now, such as `offset=now`."""
 
 DAY: Final = cdk.Duration.days(1)
 YEAR: Final = cdk.Duration.days(365)

@@ -38,7 +38,6 @@ SERVER_ENVIRONMENT: Final = {
     "TAILRACE_CHUNK_BYTES": str(1 << 20),
     "TAILRACE_LONG_POLL_TIMEOUT": "20",
     "TAILRACE_SSE_LIFETIME": "50",
-    "TAILRACE_SSE_KEEP_ALIVE": "10",
 }
 
 
@@ -56,6 +55,7 @@ class HttpFunctions(Construct):
             **protocols.cable_environment(plan),
             **protocols.events_environment(plan),
             **protocols.aviso_environment(plan),
+            "TAILRACE_DS_PATH": plan.ds_path,
             "TAILRACE_TABLE": storage.table.table_name,
             "TAILRACE_BUCKET": storage.bucket.bucket_name,
             "TAILRACE_ORIGIN_SECRET": deployment.origin_secret.id,

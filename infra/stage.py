@@ -68,6 +68,8 @@ class Plan:
     """Client addresses that are allowed; empty: all."""
     allowed_origins: str
     """Web origins that are allowed; empty: all."""
+    ds_path: str
+    """The second mount of streams; empty: none."""
     cable: bool
     """Whether there is a WebSocket API. The next six also apply to broadcasts and events, which
     work without one."""
@@ -127,6 +129,7 @@ class Plan:
             rate_limit=context.count("rate_limit", 6000, least=10),
             addresses=context.networks("addresses"),
             allowed_origins=context.origins("allowed_origins"),
+            ds_path=context.mount("ds_path", "/ds"),
             cable=context.flag("cable", True),
             ping_interval=context.count("ping_interval", 3, least=1, most=PING_SECONDS),
             turbo_streams=context.flag("turbo_streams", True),

@@ -1,5 +1,5 @@
-"""The viewer-request function as it is deployed: `edge/viewer_request.js` without its comments,
-which would count towards CloudFront's size limit."""
+"""The viewer-request function as it is deployed: `edge/viewer_request.js` without its comments
+and its indentation, which would count towards CloudFront's size limit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ SOURCE: Final = Path(__file__).parent / "edge" / "viewer_request.js"
 MAX_BYTES: Final = 10_240
 """CloudFront's limit."""
 
-_COMMENT: Final = re.compile(r"^ *//.*\n", re.MULTILINE)
-_CLOSED: Final = "const ACCESS = 'closed';"
+_DROPPED: Final = re.compile(r"^ *//.*\n|^ +", re.MULTILINE)
 
 
-def code(access: str = "closed") -> str:
-    """The function's code for `closed` access, or for `open` access, which needs no keys."""
-    source = SOURCE.read_text()
-    assert source.count(_CLOSED) == 1
-    return _COMMENT.sub("", source.replace(_CLOSED, f"const ACCESS = '{access}';"))
+def code(access: str = "closed", ds_path: str = "/ds") -> str:
+    """The function's code for `closed` access, or for `open` access, which needs no keys, and for
+    the second mount of streams, if there is one."""
+    source = _replace(SOURCE.read_text(), "const ACCESS = 'closed';", f"const ACCESS = '{access}';")
+    second = f"{ds_path}/" if ds_path else ""
+    source = _replace(source, "const SECOND = '/ds/';", f"const SECOND = '{second}';")
+    return _DROPPED.sub("", source)
+
+
+def _replace(source: str, line: str, other: str) -> str:
+    assert source.count(line) == 1
+    return source.replace(line, other)

@@ -57,6 +57,8 @@ class Function:
     async def renew(self) -> None:
         """Stop all idle environments, so that the next request starts a new one."""
         async with self._changed:
+            # An environment that has just responded is about to be idle, too.
+            await self._changed.wait_for(lambda: not self._finishing)
             idle, self._idle = self._idle, []
         for environment in idle:
             await self._drop(environment)
@@ -80,9 +82,10 @@ class Function:
             self._taken += 1
             return self._idle.pop() if self._idle else None
 
-    async def _give(self, environment: Environment | None) -> None:
+    async def _give(self, environment: Environment | None, *, responded: bool) -> None:
         async with self._changed:
             self._taken -= 1
+            self._finishing -= responded
             if environment is not None:
                 self._idle.append(environment)
             self._changed.notify_all()
@@ -94,25 +97,23 @@ class Function:
         trace: str,
         answer: Answer,
     ) -> None:
+        responded = False
         try:
             if environment is None or not environment.alive:
                 await self._drop(environment)
                 environment = await self._cold_start()
             failure = environment.init_failure or await environment.run(event, trace, answer)
             self._finishing += 1
+            responded = True
             answer.end(failure)
-            try:
-                usable = await environment.confirm()
-            finally:
-                self._finishing -= 1
-            if not usable:
+            if not await environment.confirm():
                 await self._drop(environment)
                 environment = None
         except BaseException as error:
             answer.end(Failure("Sandbox.Failed", {"errorMessage": repr(error)}))
             raise
         finally:
-            await self._give(environment)
+            await self._give(environment, responded=responded)
 
     async def _cold_start(self) -> Environment:
         self.cold_starts += 1

@@ -9,10 +9,15 @@ import crypto from 'crypto';
 // A deployment with `access=open` has `open` here, and then no credentials are verified.
 const ACCESS = 'closed';
 
-const STREAM = '/v1/stream/';
-const ALIAS = '/ds/';
+const STREAMS = '/v1/stream/';
+// The second mount, where a stream that does not exist yet reads as empty; a deployment replaces
+// this with its own, or with '' if it has none.
+const SECOND = '/ds/';
+const MANY = '/v1/read';
 const CURSOR = /^[0-9]{1,18}$/;
-const READ = ['offset', 'live', 'cursor'];
+const TOKEN = /^[0-9]{16}_[0-9]{16}$/;
+const STARTS = ['offset', 'last', 'since'];
+const READ = STARTS.concat(['live', 'cursor']);
 
 // Streamed responses other than reads with live=sse.
 const STREAMED = /^(POST \/api\/v1\/(watch|replay)|(GET|POST) \/events)$/;
@@ -34,23 +39,29 @@ async function handler(event) {
     const request = event.request;
     const given = request.querystring;
     const id = event.context.requestId;
-    const streams = request.uri.startsWith(STREAM) || request.uri.startsWith(ALIAS);
-    const reads = streams && (request.method === 'GET' || request.method === 'HEAD');
+    const mount = mountOf(request.uri);
+    const reads = mount && (request.method === 'GET' || request.method === 'HEAD');
+    const live = last(values(given, 'live')).replace(/^false$/, '');
     replaceOwnHeaders(request.headers, event.viewer.ip);
-    if (streams) {
+    if (mount) {
         request.querystring = '';
         request.cookies = {};
     }
     if (reads) {
-        read(request, given, id);
+        read(request, given, mount, live, id);
     }
-    if (STREAMED.test(request.method + ' ' + request.uri)) {
+    if (STREAMED.test(request.method + ' ' + request.uri)
+        || (request.method === 'GET' && live === 'sse' && (mount || request.uri === MANY))) {
         cf.selectRequestOriginById('live');
     }
-    if (ACCESS === 'closed' && !(reads && await admit(request, given))) {
-        takeAlong(request, streams ? given : {}, reads, id);
+    if (ACCESS === 'closed' && !(reads && await admit(request, mount, given))) {
+        takeAlong(request, mount ? given : {}, reads, id);
     }
     return request;
+}
+
+function mountOf(uri) {
+    return [STREAMS, SECOND].filter((mount) => mount && uri.startsWith(mount))[0];
 }
 
 // Only this function and CloudFront may set `x-tailrace-...` and `x-forwarded-host`. The origin needs
@@ -61,25 +72,19 @@ function replaceOwnHeaders(headers, ip) {
     headers['x-tailrace-viewer'] = { value: ip };
 }
 
-function read(request, given, id) {
+function read(request, given, mount, live, id) {
     const headers = request.headers;
-    const live = last(values(given, 'live'));
-    const offsets = values(given, 'offset');
     let alone = request.method === 'HEAD';
-    if (request.uri.startsWith(ALIAS)) {
-        request.uri = STREAM + request.uri.slice(ALIAS.length);
-    }
     remove(headers, IGNORED);
     if (request.method === 'GET') {
-        request.querystring = canonical(offsets, live, last(values(given, 'cursor')));
-        alone = live === 'sse' || (live === '' && offsets[0] === 'now');
+        const starts = startsOf(headers, given, mount, live);
+        request.querystring = canonical(starts, live, last(values(given, 'cursor')));
+        alone = live === 'sse' || (live === '' && starts[0] === 'offset=now')
+            || starts.some((start) => !start.startsWith('offset='));
         if (live !== '') {
             // Otherwise each encoding would have its own request to the origin, and a 304 meant
             // for one reader would be the response to all that share its request.
             remove(headers, ['accept-encoding', 'if-none-match']);
-        }
-        if (live === 'sse') {
-            cf.selectRequestOriginById('live');
         }
     }
     if (alone) {
@@ -89,14 +94,29 @@ function read(request, given, id) {
     }
 }
 
+// Where a read begins, as parameters in one spelling. The app refuses more than one.
+function startsOf(headers, given, mount, live) {
+    const eventId = headers['last-event-id'];
+    if (live === 'sse' && eventId && !eventId.multiValue && TOKEN.test(eventId.value)) {
+        // The last event that the client got, so it is newer than what the URL says.
+        return [pair('offset', eventId.value)];
+    }
+    const starts = [];
+    STARTS.forEach((name) => values(given, name).forEach((value) => {
+        const beginning = name === 'offset' && mount === SECOND && /^0?$/.test(value);
+        starts.push(pair(name, beginning ? '-1' : value));
+    }));
+    return starts;
+}
+
 // ACCESS. If this function can verify that the client may read the stream, it replaces the
 // credentials by an edge token, so that all authorized readers share one response. It refuses no
 // request: the origin decides whatever is not certain here, so these rules are the stricter ones.
-async function admit(request, given) {
+async function admit(request, mount, given) {
     try {
         const store = cf.kvs();
         const access = await store.get('access', { format: 'json' });
-        need(await allows(access, store, request, given));
+        need(await allows(access, store, request, mount, given));
         remove(request.headers, ['authorization', 'x-signed', 'x-' + access.param]);
         const proof = mac(access.proof, 'edge-token\n' + request.uri, 'hex');
         request.headers['x-tailrace-edge-token'] = { value: proof };
@@ -125,9 +145,9 @@ function takeAlong(request, given, reads, id) {
 }
 
 // The rules of `tailrace.auth.authorizer` for reads.
-async function allows(access, store, request, given) {
+async function allows(access, store, request, mount, given) {
     const headers = request.headers;
-    const path = request.uri.slice(STREAM.length);
+    const path = request.uri.slice(mount.length);
     need(path.length <= PATH_BYTES && PATH.test(path) && path.split('/')[0] !== '__ds');
     const bearer = one(headers.authorization, []);
     const signed = one(headers['x-signed'], values(given, 'signed'));
@@ -260,10 +280,9 @@ function need(holds) {
 }
 
 // Text, not an object: CloudFront does not document in which order it would write fields.
-function canonical(offsets, live, cursor) {
-    // To the app no offset means -1, except on live reads. It refuses repeated ones itself.
-    const beginning = live === '' && offsets.length === 1 && offsets[0] === '-1';
-    const parts = beginning ? [] : offsets.map((offset) => pair('offset', offset));
+function canonical(starts, live, cursor) {
+    // To the app no offset means -1, except on live reads.
+    const parts = live === '' && starts.join('&') === 'offset=-1' ? [] : starts.slice();
     if (live !== '') {
         parts.push(pair('live', live));
     }

@@ -19,7 +19,17 @@ from devtools.local_aws.stack import AwsLocal
 from devtools.node import run_vitest
 from devtools.processes import ROOT
 from tests.conftest import fail_with
-from tests.support.cable import KEY, SECONDS, SECRET, CableClient, on_cable, pubsub, signed, token
+from tests.support.cable import (
+    API_KEY,
+    KEY,
+    SECONDS,
+    SECRET,
+    CableClient,
+    on_cable,
+    pubsub,
+    signed,
+    token,
+)
 from tests.support.cable_load import hear_all
 
 CLIENTS = ROOT / "tests/integration/action_cable/clients"
@@ -43,6 +53,12 @@ def broadcast(aws: AwsLocal, stream: str, data: str, **meta: Any) -> None:
     assert answer.status_code == 201, answer.text
 
 
+def members(aws: AwsLocal, stream: str) -> list[str]:
+    headers = {"authorization": f"Bearer {API_KEY}"}
+    answer = httpx.get(f"{aws.url}/api/presence/{stream}/users", headers=headers, **PLAIN)
+    return [each["id"] for each in answer.json()["records"]]
+
+
 def read(aws: AwsLocal, stream: str) -> str:
     return httpx.get(f"{aws.url}/v1/stream/{stream}?offset=-1", **PLAIN).text
 
@@ -58,7 +74,7 @@ async def resumed(aws: AwsLocal, stream: str, place: dict[str, Any]) -> list[Any
 
 
 def test_stock_clients(aws: AwsLocal, tmp_path: Path) -> None:
-    env = {"SERVER_URL": aws.url, "SECRET": SECRET}
+    env = {"SERVER_URL": aws.url, "SECRET": SECRET, "RESTORES": "false"}
     tests = run_vitest(CLIENTS, tmp_path / "report.json", env)
     fail_with(test for test in tests if test.status != "passed")
     assert len(tests) > 30
@@ -106,7 +122,7 @@ async def test_rejected_client_gets_the_reason(aws: AwsLocal) -> None:
             await asyncio.wait_for(cable.socket.wait_closed(), SECONDS)
 
 
-async def test_a_session_is_resumed_by_whom_the_token_names_and_by_nobody_else(
+async def test_a_session_is_resumed_only_by_the_identity_of_its_token(
     aws: AwsLocal,
 ) -> None:
     identifier = signed(f"private/{time.time_ns()}")
@@ -140,6 +156,7 @@ async def test_unnoticed_drop_is_detected(aws: AwsLocal, stream: str) -> None:
                 await each.subscribe(pubsub(stream))
             await two.say("join", pubsub(stream), presence={"id": "bob", "info": {}})
             assert (await one.hear())["message"]["type"] == "join"
+            assert members(aws, stream) == ["bob"]
             aws.cable.drop(two.sid)
             assert (await one.hear())["message"] == {"id": "bob", "type": "leave"}
     finally:

@@ -101,6 +101,97 @@ def test_readers_of_events_do_not_share_an_answer(
     assert reads(closed_local, public) == 2
 
 
+def test_an_event_source_resumes_behind_its_last_event(guarded: httpx.Client, public: str) -> None:
+    """A browser reconnects to the same URL, and says in a header what it has."""
+    writer = {**JSON, **bearer("write")}
+    created(guarded, public, writer)
+    first = append(guarded, public, b"1", writer)
+    append(guarded, public, b"2", writer)
+    params = {"last": "2", "live": "sse"}
+    with guarded.stream("GET", public, params=params) as answer:
+        assert next(data for kind, data in events(answer) if kind == "data") == "[1,2]"
+    resumed = {"last-event-id": first}
+    with guarded.stream("GET", public, params=params, headers=resumed) as answer:
+        assert next(data for kind, data in events(answer) if kind == "data") == "[2]"
+    end = guarded.post(public, headers={**writer, "stream-closed": "true"})
+    at_end = {"last-event-id": end.headers["stream-next-offset"]}
+    assert guarded.get(public, params=params, headers=at_end).status_code == 204
+
+
+def test_a_stream_below_the_second_mount_may_be_read_before_it_exists(
+    guarded: httpx.Client, public: str
+) -> None:
+    room = public.replace("/v1/stream/", "/ds/")
+    for offset in ("0", "-1", ""):
+        empty = guarded.get(room, params={"offset": offset})
+        assert (empty.status_code, empty.content) == (200, b"[]")
+        assert empty.headers["cache-control"] == "no-store"
+    assert guarded.get(public).status_code == 404
+    with guarded.stream("GET", room, params={"offset": "0", "live": "sse"}) as answer:
+        arriving = events(answer)
+        assert next(arriving)[0] == "control"
+        writer = {**JSON, **bearer("write")}
+        created(guarded, public, writer)
+        append(guarded, public, b'"hello"', writer)
+        assert next(data for kind, data in arriving if kind == "data") == '["hello"]'
+    assert guarded.get(room).json() == guarded.get(public).json() == ["hello"]
+
+
+def test_many_streams_are_read_by_one_request(guarded: httpx.Client, stream: str) -> None:
+    writer, reader = {**JSON, **bearer("write")}, bearer("read")
+    names = [f"{stream.removeprefix('/v1/stream/')}/{each}" for each in "ab"]
+    for name in names:
+        created(guarded, f"/v1/stream/{name}", writer)
+        append(guarded, f"/v1/stream/{name}", b"[1, 2]", writer)
+    query = {"stream": names, "last": "1"}
+    assert guarded.get("/v1/read", params=query).status_code == 401
+    answer = guarded.get("/v1/read", params=query, headers=reader)
+    assert answer.headers["cache-control"] == "no-store"
+    assert [each["data"] for each in answer.json()["streams"]] == [[2], [2]]
+    position = {"stream": names, "offset": answer.json()["nextOffset"]}
+    waiting = {**position, "live": "sse"}
+    with guarded.stream("GET", "/v1/read", params=waiting, headers=reader) as sse:
+        arriving = events(sse)
+        assert next(arriving)[0] == "control"
+        append(guarded, f"/v1/stream/{names[1]}", b"3", writer)
+        told = next(data for kind, data in arriving if kind == "data")
+        assert json.loads(told) == {"stream": names[1], "data": [3]}
+    polled = guarded.get("/v1/read", params={**position, "live": "long-poll"}, headers=reader)
+    waited = {each["stream"]: each["data"] for each in polled.json()["streams"]}
+    assert waited[names[1]] == [3]
+    refused = guarded.get("/v1/read", params={"stream": f"{names[0]}*"}, headers=reader)
+    assert refused.status_code == 400
+
+
+def test_the_last_messages_lead_to_what_all_readers_share(
+    viewer: httpx.Client, aws_local: AwsLocal, stream: str
+) -> None:
+    created(viewer, stream, TEXT)
+    append(viewer, stream, b"o" * MIB, TEXT)
+    append(viewer, stream, b"two", TEXT)
+    for number in (1, 2):
+        last = viewer.get(stream, params={"last": "4"})
+        assert (last.text, last.headers["cache-control"]) == ("o", "no-store")
+        assert reads(aws_local, stream) == number
+    # Where a reader is who came from the beginning.
+    first = viewer.get(stream)
+    assert first.headers["stream-next-offset"] == last.headers["stream-next-offset"]
+    since = viewer.get(stream, params={"since": "4102444800"})
+    assert (since.text, since.headers["cache-control"]) == ("", "no-store")
+
+
+def test_an_append_may_name_the_end_that_it_expects(viewer: httpx.Client, stream: str) -> None:
+    created(viewer, stream, TEXT)
+    held = viewer.head(stream).headers["etag"]
+    first = viewer.post(stream, headers={**TEXT, "if-match": held}, content=b"one")
+    assert first.status_code == 204
+    late = viewer.post(stream, headers={**TEXT, "if-match": held}, content=b"late")
+    assert late.status_code == 412
+    again = {**TEXT, "if-match": first.headers["etag"]}
+    assert viewer.post(stream, headers=again, content=b" two").status_code == 204
+    assert viewer.get(stream).text == "one two"
+
+
 def test_answers_without_a_body_have_none(viewer: httpx.Client, stream: str) -> None:
     created(viewer, stream)
     end = append(viewer, stream, b"some")
@@ -168,9 +259,7 @@ def test_every_answer_is_open_to_other_origins(viewer: httpx.Client, stream: str
         assert "Stream-Next-Offset" in answer.headers["access-control-expose-headers"]
 
 
-def test_a_body_of_three_megabytes_goes_through_and_more_is_refused(
-    viewer: httpx.Client, stream: str
-) -> None:
+def test_a_body_has_at_most_three_megabytes(viewer: httpx.Client, stream: str) -> None:
     created(viewer, stream)
     body = bytes(range(256)) * (3 * MIB // 256)
     append(viewer, stream, body)

@@ -31,8 +31,11 @@ HTTP = [
     ("create", 200),
     ("append", 200),
     ("append", 204),
+    ("append_conflict", 412),
     ("read", 200),
     ("read_from", 200),
+    ("read_many", 200),
+    ("read_missing", 200),
     ("head", 200),
     ("long_poll", 200),
     ("list", 200),
@@ -155,7 +158,12 @@ async def test_the_http_and_live_functions_answer_each_of_their_events(start: St
             location = result["headers"]["location"]
     assert location == "https://streams.example.com/v1/stream/chat/room-1"
     assert bodies["read", 200] == b'[{"from":"ada","text":"hello"}]'
-    assert bodies["read_from", 200] == b"[]"
+    assert bodies["read_from", 200] == bodies["read_missing", 200] == b"[]"
+    streams = json.loads(bodies["read_many", 200])["streams"]
+    assert [(each["stream"], "data" in each) for each in streams] == [
+        ("chat/room-1", True),
+        ("chat/room-2", False),
+    ]
     listed = json.loads(bodies["list", 200])["streams"]
     assert [each["path"] for each in listed] == ["chat/room-1"]
     assert {case for case, _ in HTTP} == {path.name for path in CASES if path.parts[0] == "http"}
@@ -164,19 +172,21 @@ async def test_the_http_and_live_functions_answer_each_of_their_events(start: St
     for case in ("create", "append", "close"):
         await whole(await function.invoke(event("http", case)))
     live = await start("live", "handler.app", AWS_LAMBDA_EXEC_WRAPPER="/opt/asgi-stream")
-    told = {}
-    for case in ("sse", "sse_missing", "no_secret"):
+    responses = {}
+    for case in ("sse", "sse_missing", "read_many", "no_secret"):
         prelude, _, body = (await whole(await live.invoke(event("live", case)))).partition(bytes(8))
-        told[case] = json.loads(prelude), body
-    assert {case: head["statusCode"] for case, (head, _) in told.items()} == {
+        responses[case] = json.loads(prelude), body
+    assert {case: head["statusCode"] for case, (head, _) in responses.items()} == {
         "sse": 200,
         "sse_missing": 404,
+        "read_many": 200,
         "no_secret": 403,
     }
-    head, body = told["sse"]
+    head, body = responses["sse"]
     assert head["headers"]["content-type"] == "text/event-stream"
     assert b'data:[{"from":"ada","text":"hello"}]' in body
     assert b'"streamClosed":true' in body
+    assert b'event: closed\ndata:{"stream":"chat/room-1"}' in responses["read_many"][1]
 
 
 @pytest.fixture

@@ -8,8 +8,13 @@ import pytest
 
 from tailrace.aws.client import secrets as secret_module
 from tailrace.aws.client.json_client import JsonClient
-from tailrace.aws.edge.edge_token import derive_key, sign
-from tailrace.aws.edge.origin_secret import KEEP_SECONDS, REFRESH_SECONDS, ManagedOriginSecret
+from tailrace.aws.edge.origin_secret import (
+    KEEP_SECONDS,
+    REFRESH_SECONDS,
+    ManagedOriginSecret,
+    derive_key,
+    sign_edge_token,
+)
 from tailrace.errors import StoreUnavailable
 from tailrace.settings import Settings
 
@@ -105,7 +110,9 @@ async def test_a_new_value_is_looked_for_again_after_a_while(
 async def test_an_edge_token_of_the_previous_secret_is_valid_as_long_as_that_secret(
     stored: ManagedOriginSecret, secret: str, secrets_manager: Any, now: Now
 ) -> None:
-    old, new = (sign(derive_key(value), b"/v1/stream/a") for value in (b"first", b"second"))
+    old, new = (
+        sign_edge_token(derive_key(value), b"/v1/stream/a") for value in (b"first", b"second")
+    )
     assert await stored.verify_edge_token(old, b"/v1/stream/a")
     assert not await stored.verify_edge_token(old, b"/v1/stream/b")
     now.time += REFRESH_SECONDS

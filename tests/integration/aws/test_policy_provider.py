@@ -48,8 +48,8 @@ def now() -> Now:
 
 def reads(authorizer: Authorizer, secret: str) -> bool:
     try:
-        shown = Credentials(signed=sign("a", secret))
-        return authorizer.authorize(Operation.READ, "a", shown, 0).reason == "signed"
+        credentials = Credentials(signed=sign("a", secret))
+        return authorizer.authorize(Operation.READ, "a", credentials, 0).reason == "signed"
     except BadCredentials:
         return False
 
@@ -86,9 +86,7 @@ async def test_an_unchanged_secret_keeps_the_authorizer(now: Now) -> None:
 @pytest.mark.parametrize(
     "bad", [None, "", "no JSON", "[]", '{"secrets": "x"}', '{"access": "open"}']
 )
-async def test_the_authorizer_is_kept_while_the_secret_is_invalid(
-    now: Now, bad: str | None
-) -> None:
+async def test_the_authorizer_stays_while_the_secret_is_invalid(now: Now, bad: str | None) -> None:
     provider = StubProvider(json.dumps({"secret": OLD}), now)
     before = await provider.current()
     provider.text = bad

@@ -19,7 +19,7 @@ _CACHE_POLICY: Final = {
     "ParametersInCacheKeyAndForwardedToOrigin": {
         "QueryStringsConfig": {
             "QueryStringBehavior": "whitelist",
-            "QueryStrings": ["offset", "live", "cursor"],
+            "QueryStrings": ["offset", "last", "since", "live", "cursor"],
         },
         "HeadersConfig": {"HeaderBehavior": "whitelist", "Headers": ["x-tailrace-reader"]},
         "CookiesConfig": {"CookieBehavior": "none"},

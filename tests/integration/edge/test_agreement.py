@@ -1,82 +1,53 @@
-"""The edge and the origin judge alike: whom the edge lets pass, the origin would have let pass."""
+"""The edge and the origin judge alike: whom the edge lets pass, the origin would have let pass, and
+what the edge asks for is what the client asked for."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import pytest
 
-from devtools.node import find_node
+from devtools.viewer_function.agreement import (
+    ORIGIN_SECRET,
+    URLS,
+    WAYS,
+    Case,
+    ask_origin,
+    run_viewer_function,
+)
+from devtools.viewer_function.requests import AUTHORIZERS, reads, requests
+from infra.distribution_policies import QUERY
 from infra.viewer_request import code
-from tailrace.auth.authorizer import Authorizer, Operation
-from tailrace.auth.credentials import Credentials, parse_credentials
-from tailrace.aws.edge import edge_token
-from tailrace.aws.edge.key_document import build_entries
 from tailrace.aws.edge.origin_guard import OriginGuard
-from tailrace.aws.edge.origin_secret import StaticOriginSecret
-from tailrace.errors import TailraceError
+from tailrace.aws.edge.origin_secret import StaticOriginSecret, derive_key, sign_edge_token
+from tailrace.errors import BadRequest
+from tailrace.log.offsets import NOW as NOW_SLOT
+from tailrace.log.offsets import Position
+from tailrace.protocols.durable_streams.caching import EPOCH_MS, next_cursor
+from tailrace.protocols.durable_streams.read_start import ReadStart, parse_live, parse_start
 from tailrace.web.asgi import Message, Receive, Scope, Send
-from tailrace.web.paths import stream_path
-from tests.integration.edge.requests import AUTHORIZERS, requests
-from tests.support.auth import NOW
+from tailrace.web.messages import Request
 
-ORIGIN_SECRET = "what CloudFront shows to the functions"
 SEED, COUNT = 20_261_116, int(os.environ.get("TAILRACE_EDGE_CASES", "2500"))
 LEAST_SHARED = 0.5
 """The part of what the origin allows that the edge has to be able to verify."""
-
-WAYS = {"bearer", "signed", "public"}
-
-Case = tuple[dict[str, Any], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
     """Requests, and what the viewer function made of each."""
-    cases = [request.as_case() for request in requests(SEED, COUNT)]
-    given = {
-        "code": code(),
-        "now": NOW,
-        "stores": [build_entries(settings, ORIGIN_SECRET.encode()) for settings in AUTHORIZERS],
-        "cases": cases,
-    }
-    file = tmp_path_factory.mktemp("agreement") / "cases.json"
-    file.write_text(json.dumps(given))
-    command: list[str | Path] = [find_node(), Path(__file__).parent / "judge.mjs", file]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return list(zip(cases, json.loads(done.stdout), strict=True))
-
-
-def allowed(case: Mapping[str, Any]) -> str:
-    """By what the origin lets a request pass, or the name of the error that it gets."""
-    query: dict[str, list[str]] = {}
-    for name, value in parse_qsl(case["query"], keep_blank_values=True):
-        query.setdefault(name, []).append(value)
-    headers = [(name.encode(), value.encode("latin-1")) for name, value in case["headers"]]
-    credentials: Credentials = parse_credentials(
-        headers, query, AUTHORIZERS[case["store"]].jwt_param
-    )
-    authorizer = Authorizer(AUTHORIZERS[case["store"]])
-    try:
-        return authorizer.authorize(
-            Operation.READ, stream_path(case["path"]), credentials, NOW
-        ).reason
-    except TailraceError as error:
-        return type(error).__name__
+    return run_viewer_function(code(), requests(SEED, COUNT), tmp_path_factory.mktemp("judged"))
 
 
 def test_the_edge_authorizes_no_request_that_the_origin_would_refuse(judged: list[Case]) -> None:
     outcomes: Counter[tuple[str, bool]] = Counter()
     for case, edge in judged:
-        outcomes[allowed(case), edge["pass"] is not None] += 1
+        outcomes[ask_origin(case), edge["pass"] is not None] += 1
     for (outcome, passed), times in sorted(outcomes.items()):
         print(f"{outcome:20} {'passed' if passed else 'to the origin':14} {times:6}")
     assert {outcome for outcome, passed in outcomes if passed} == WAYS
@@ -104,9 +75,9 @@ def test_verified_reads_carry_no_credentials(judged: list[Case]) -> None:
             "x-jid",
         }
         assert f"x-{param}" not in names
-        assert edge["query"] in ("", "offset=-1", "offset=now&live=long-poll")
-        key = edge_token.derive_key(ORIGIN_SECRET.encode())
-        assert edge["pass"].encode() == edge_token.sign(key, edge["path"].encode())
+        assert {name for name, _ in parse_qsl(edge["query"])} <= {*QUERY}
+        key = derive_key(ORIGIN_SECRET.encode())
+        assert edge["pass"].encode() == sign_edge_token(key, edge["path"].encode())
 
 
 def test_unverified_reads_are_not_shared(judged: list[Case]) -> None:
@@ -148,8 +119,54 @@ async def test_the_origin_judges_other_requests_as_without_an_edge(judged: list[
         joined = as_a_function_url_has_them(case["headers"]).items()
         plain = [(name.decode(), value.decode("latin-1")) for name, value in joined]
         outer = case | {"headers": plain}
-        assert (allowed(inner) in WAYS) == (allowed(outer) in WAYS), case
+        assert (ask_origin(inner) in WAYS) == (ask_origin(outer) in WAYS), case
         assert scope["tailrace.edge_verified"] is False
+
+
+class Meaning(NamedTuple):
+    """A read as the application understands it."""
+
+    live: str
+    start: ReadStart
+    cursor: int
+
+
+def meaning(case: Mapping[str, Any]) -> Meaning | str:
+    """The meaning of a read, or the name of the error that it gets."""
+    headers = [(name.encode(), value.encode()) for name, value in case["headers"]]
+    request = Request("GET", case["path"], case["query"], headers, b"")
+    parameters = request.parameters()
+    lenient = URLS.reads_missing(request.raw_path)
+    try:
+        live = parse_live(parameters)
+        event_id = request.header(b"last-event-id") if live == "sse" else None
+        start = parse_start(parameters, event_id, live=bool(live), lenient=lenient)
+    except BadRequest as error:
+        return type(error).__name__
+    cursor = next_cursor(parameters.get("cursor", [""])[-1], EPOCH_MS) if live else 0
+    return Meaning(live, start, cursor)
+
+
+def test_the_edge_asks_for_what_the_client_asked_for(tmp_path: Path) -> None:
+    # Of shared reads.
+    keys: dict[tuple[str, Meaning], str] = {}
+    meanings: dict[tuple[str, str], Meaning] = {}
+    for case, edge in run_viewer_function(code("open"), reads(), tmp_path):
+        read = meaning(case)
+        assert read == meaning(edge), case
+        assert edge["path"] == case["path"]
+        if isinstance(read, str):
+            continue
+        assert edge["alone"] == (read.live == "sse" or not is_shared(read)), case
+        if not edge["alone"]:
+            assert keys.setdefault((edge["path"], read), edge["query"]) == edge["query"], case
+            assert meanings.setdefault((edge["path"], edge["query"]), read) == read, case
+
+
+def is_shared(read: Meaning) -> bool:
+    """Whether the application lets caches give its answer to others."""
+    is_now = isinstance(read.start, Position) and read.start.slot == NOW_SLOT
+    return isinstance(read.start, Position) and (read.live == "long-poll" or not is_now)
 
 
 def as_a_function_url_has_them(fields: list[tuple[str, str]]) -> dict[bytes, bytes]:

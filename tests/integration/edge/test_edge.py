@@ -28,7 +28,8 @@ CHUNK = {
     "etag": '"tag"',
     "cache-tag": "s-0123456789abcdef",
 }
-POLL = {"offset": "now", "live": "long-poll"}
+TOKEN = "0042000000000007_0000000000000123"
+POLL = {"offset": TOKEN, "live": "long-poll"}
 SECONDS = 120.0
 """How long anything may take: a safety net, not a measure."""
 
@@ -103,8 +104,8 @@ async def test_another_cursor_is_another_wait(
     for cursor in ("1", "2", "2"):
         await viewer.get(path, params={**POLL, "cursor": cursor})
     assert [asked.target.partition("?")[2] for asked in origins.http.asked(path)] == [
-        "offset=now&live=long-poll&cursor=1",
-        "offset=now&live=long-poll&cursor=2",
+        f"offset={TOKEN}&live=long-poll&cursor=1",
+        f"offset={TOKEN}&live=long-poll&cursor=2",
     ]
 
 
@@ -223,17 +224,18 @@ async def test_a_disconnect_ends_the_request_to_the_origin(
 # What is kept
 
 
-async def test_a_chunk_is_kept_and_all_spellings_of_its_address_find_it(
-    viewer: httpx.AsyncClient, origins: Origins, path: str
+@pytest.mark.parametrize("mount", ["/v1/stream/", "/ds/"])
+async def test_all_spellings_of_an_address_share_a_cached_chunk(
+    viewer: httpx.AsyncClient, origins: Origins, path: str, mount: str
 ) -> None:
+    path = path.replace("/v1/stream/", mount)
     origins.http.on(path, always(200, CHUNK, b"chunk"))
-    alias = path.replace("/v1/stream/", "/ds/")
     first, *rest = [
         await viewer.get(path),
         await viewer.get(f"{path}?offset=-1"),
         await viewer.get(f"{path}?utm=1&live=&cursor=9&signed=x"),
-        await viewer.get(f"{alias}?offset=%2D1", headers={"cookie": "a=1"}),
-        await viewer.get(path, headers={"range": "bytes=0-1"}),
+        await viewer.get(f"{path}?offset=%2D1&live=false", headers={"cookie": "a=1"}),
+        await viewer.get(path, headers={"range": "bytes=0-1", "if-match": "x"}),
     ]
     assert outcome(first) == "Miss"
     assert {outcome(each) for each in rest} == {"Hit"}

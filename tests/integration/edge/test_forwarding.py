@@ -189,7 +189,7 @@ async def test_a_matching_etag_of_a_compressed_chunk_gets_304(
     assert (answer.status_code, answer.headers["etag"]) == (304, held)
 
 
-async def test_encodings_are_kept_apart(
+async def test_encodings_have_separate_cache_entries(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
     origins.http.on(path, always(200, CHUNK, LARGE))

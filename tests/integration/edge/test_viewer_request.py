@@ -24,9 +24,12 @@ def test_the_function_leaves_room_for_more() -> None:
     assert len(code().encode()) < MAX_BYTES * 0.95
 
 
-@pytest.mark.parametrize("access", ["open", "closed"])
-def test_vitest_runs_the_deployed_code(access: str) -> None:
-    script = f"import {{ code }} from './code.mjs'; process.stdout.write(code('{access}'))"
+@pytest.mark.parametrize(
+    ("access", "ds_path"), [("open", "/ds"), ("closed", "/a-b/c"), ("open", "")]
+)
+def test_vitest_runs_the_deployed_code(access: str, ds_path: str) -> None:
+    call = f"code('{access}', '{ds_path}')"
+    script = f"import {{ code }} from './code.mjs'; process.stdout.write({call})"
     command = [find_node(), "--input-type=module", "--eval", script]
     done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True)
-    assert done.stdout == code(access)
+    assert done.stdout == code(access, ds_path)

@@ -8,10 +8,12 @@ import { fromRequest, toEvent } from "../../../devtools/local_aws/viewer_event.m
 import { loadFunction } from "../../../devtools/local_aws/viewer_runtime.mjs"
 
 const open = loadFunction(code("open"), { origins: ["http", "live"] })
+const elsewhere = (dsPath) => loadFunction(code("open", dsPath), { origins: ["http", "live"] })
 
 const HOST = "streams.example.com"
-const TOKEN = "0000000000000007_0000000000000123"
+const TOKEN = "3141000000000007_0000000000000123"
 const STREAM = "/v1/stream/a/b"
+const SECOND = "/ds/a/b"
 
 /** What CloudFront goes on with: method, path, query, headers by name, and the origin's id. */
 async function edge(target, { method = "GET", headers = {}, id = "request-1", through = open } = {}) {
@@ -29,7 +31,7 @@ async function edge(target, { method = "GET", headers = {}, id = "request-1", th
 }
 
 const urlOf = async (target, options) => (await edge(target, options)).url
-const queryOf = async (query) => (await urlOf(`${STREAM}?${query}`)).slice(STREAM.length)
+const queryOf = async (query, path = STREAM, options) => (await urlOf(`${path}?${query}`, options)).slice(path.length)
 
 describe("the query of a read", () => {
   it.each([
@@ -53,21 +55,28 @@ describe("the query of a read", () => {
     ["takes the last live even if it is empty", "offset=now&live=sse&live=", "?offset=now"],
     ["takes the last cursor", "cursor=1&offset=now&live=sse&cursor=2", "?offset=now&live=sse&cursor=2"],
     ["has one spelling of a value", "offset=%6Eow&live=long%2Dpoll&cursor=%31", "?offset=now&live=long-poll&cursor=1"],
+    ["has one spelling of an offset", `offset=%33${TOKEN.slice(1).replace("_", "%5F")}`, `?offset=${TOKEN}`],
     ["has one spelling of a name", "%6Fffset=now", "?offset=now"],
     ["keeps a broken encoding broken", "offset=%zz&live=%", "?offset=%25zz&live=%25"],
+    ["keeps last and since, behind an offset", "live=sse&since=5&last=2", "?last=2&since=5&live=sse"],
+    ["keeps every offset, last and since, which the app refuses", "last=2&last=&offset=-1", "?offset=-1&last=2&last="],
+    ["has one spelling of an instant", "since=2030-01-31T12%3A00:00+01:00", "?since=2030-01-31T12%3A00%3A00%2001%3A00"],
+    ["has no live=false", "last=1&live=false", "?last=1"],
     ["survives names that every object has", "constructor=1&__proto__=2&hasOwnProperty=3", ""],
   ])("%s", async (_, given, wanted) => {
     expect(await queryOf(given)).toBe(wanted)
   })
 
   const values = {
-    offset: fc.constantFrom("-1", "now", TOKEN, "", "7", "%2D1", "n%6Fw", "%zz", "a+b"),
-    live: fc.constantFrom("sse", "long-poll", "", "ws", "%73se", "long%2dpoll"),
+    offset: fc.constantFrom("-1", "now", TOKEN, "", "0", "7", "%2D1", "n%6Fw", "%zz", "a+b"),
+    last: fc.constantFrom("1", "10", ""),
+    since: fc.constantFrom("0", "2030-01-31T12:00:00+01:00", "%30"),
+    live: fc.constantFrom("sse", "long-poll", "", "ws", "false", "%73se", "long%2dpoll", "fals%65"),
     cursor: fc.constantFrom("1", "123456", "x", "", "9".repeat(19), "%31"),
     other: fc.constantFrom("1", "", "offset", "%26"),
   }
   const parameter = fc
-    .constantFrom("offset", "live", "cursor", "signed", "toString")
+    .constantFrom("offset", "last", "since", "live", "cursor", "signed", "toString")
     .chain((name) => {
       const of = Object.hasOwn(values, name) ? values[name] : values.other
       return of.map((value) => `${name}=${value}`)
@@ -97,38 +106,56 @@ describe("the query of a read", () => {
         },
       ),
     ))
-
-  it("is the same where the app would answer alike, and only there", () =>
-    holds(
-      fc.asyncProperty(queries, queries, async (one, other) => {
-        const [first, second] = [one.join("&"), other.join("&")]
-        const alike = asTheAppReads(first) === asTheAppReads(second)
-        expect((await queryOf(first)) === (await queryOf(second))).toBe(alike)
-      }),
-    ))
-
-  it("means the same to the app as what the viewer sent", () =>
-    holds(
-      fc.asyncProperty(queries, async (parts) => {
-        const given = parts.join("&")
-        expect(asTheAppReads((await queryOf(given)).slice(1))).toBe(asTheAppReads(given))
-      }),
-    ))
 })
 
-/** The rules of `tailrace.protocols.durable_streams.routes`, as text: equal for two queries with one answer. */
-function asTheAppReads(query) {
-  const found = new URLSearchParams(query)
-  const offsets = found.getAll("offset")
-  const live = found.getAll("live").at(-1) ?? ""
-  const cursor = found.getAll("cursor").at(-1) ?? ""
-  const waits = live === "long-poll" || live === "sse"
-  return JSON.stringify({
-    offsets: !live && offsets.join() === "-1" ? [] : offsets,
-    live,
-    cursor: waits && /^[0-9]{1,18}$/.test(cursor) ? cursor : "",
+describe("the mounts", () => {
+  it("have cache entries of their own, as a stream that does not exist yet differs", async () => {
+    for (const method of ["GET", "HEAD"]) expect(await urlOf("/ds/a%2Fb/c", { method })).toBe("/ds/a%2Fb/c")
   })
-}
+
+  it.each([
+    ["offset=", ""],
+    ["offset=0", ""],
+    ["offset=%30&live=false", ""],
+    ["offset=0&live=long-poll", "?offset=-1&live=long-poll"],
+    ["offset=00", "?offset=00"],
+    ["last=0", "?last=0"],
+  ])("on the second one %s is the beginning in its own spelling", async (given, wanted) => {
+    expect(await queryOf(given, SECOND)).toBe(wanted)
+  })
+
+  it("of a deployment are its own", async () => {
+    const rooms = { through: elsewhere("/rooms/x") }
+    expect(await queryOf("offset=0", "/rooms/x/a", rooms)).toBe("")
+    expect(await queryOf("offset=0&a=1", "/ds/a", rooms)).toBe("?offset=0&a=1")
+    expect(await queryOf("offset=0&a=1", "/ds/a", { through: elsewhere("") })).toBe("?offset=0&a=1")
+    expect(await queryOf("offset=0&a=1", STREAM, { through: elsewhere("") })).toBe("?offset=0")
+  })
+
+  it("end with a slash", async () => {
+    expect(await urlOf("/dsx/a?b=1")).toBe("/dsx/a?b=1")
+  })
+})
+
+describe("Last-Event-ID", () => {
+  const other = "0000000000000008_0000000000000200"
+
+  it.each([
+    ["is newer than the offset", `offset=${TOKEN}&live=sse`, `?offset=${other}&live=sse`],
+    ["is newer than last and since", "last=5&since=0&live=sse&cursor=3", `?offset=${other}&live=sse&cursor=3`],
+    ["means nothing to a long-poll", `offset=${TOKEN}&live=long-poll`, `?offset=${TOKEN}&live=long-poll`],
+    ["means nothing to a catch-up read", `offset=${TOKEN}`, `?offset=${TOKEN}`],
+  ])("%s", async (_, given, wanted) => {
+    const { url, headers } = await edge(`${STREAM}?${given}`, { headers: { "last-event-id": other } })
+    expect(url).toBe(STREAM + wanted)
+    expect(headers["last-event-id"]).toBe(other)
+  })
+
+  it.each(["now", "", "7", [other, other]])("that is no token is the app's to judge: %s", async (id) => {
+    const url = `${STREAM}?offset=-1&live=sse`
+    expect(await urlOf(url, { headers: { "last-event-id": id } })).toBe(url)
+  })
+})
 
 describe("other methods", () => {
   it.each(["POST", "PUT", "DELETE", "OPTIONS"])("%s has no query and keeps its path", async (method) => {
@@ -143,19 +170,8 @@ describe("other methods", () => {
   })
 
   it("keeps what the app reads of a write", async () => {
-    const given = { "content-type": "text/plain", "stream-seq": "7", "accept-encoding": "gzip" }
+    const given = { "content-type": "text/plain", "stream-seq": "7", "if-match": '"tag"', "accept-encoding": "gzip" }
     expect((await edge(STREAM, { method: "POST", headers: given })).headers).toMatchObject(given)
-  })
-})
-
-describe("the alias", () => {
-  it.each(["GET", "HEAD"])("is the same stream for %s", async (method) => {
-    expect(await urlOf("/ds/a%2Fb/c", { method })).toBe("/v1/stream/a%2Fb/c")
-  })
-
-  it("is replaced only where the path begins with it", async () => {
-    expect(await urlOf("/v1/stream/ds/a")).toBe("/v1/stream/ds/a")
-    expect(await urlOf("/dsx/a?b=1")).toBe("/dsx/a?b=1")
   })
 })
 
@@ -167,6 +183,16 @@ describe("the origin", () => {
 
   it.each([`${STREAM}?offset=now&live=long-poll`, STREAM, "/health?live=sse"])("is http for %s", async (url) => {
     expect((await edge(url)).origin).toBe("http")
+  })
+
+  it.each([
+    ["/v1/read?stream=a&live=sse", "live"],
+    ["/v1/read?stream=a&live=long-poll&live=%73se", "live"],
+    ["/v1/read?stream=a&live=long-poll", "http"],
+    ["/v1/read?stream=a", "http"],
+    ["/v1/read/x?live=sse", "http"],
+  ])("of a read of many streams, %s, is %s", async (url, wanted) => {
+    expect(await edge(url)).toMatchObject({ url, origin: wanted })
   })
 
   it("is http for HEAD", async () => {
@@ -227,6 +253,7 @@ describe("the headers", () => {
     "if-none-match": '"tag"',
     "if-modified-since": "Mon, 16 Nov 2026 00:00:00 GMT",
     "if-range": '"tag"',
+    "if-match": '"tag"',
     range: "bytes=0-9",
     authorization: "Bearer secret",
   }
@@ -268,6 +295,8 @@ describe("x-tailrace-reader", () => {
     for (const [target, method] of [
       [`${STREAM}?offset=now&live=sse`, "GET"],
       [`${STREAM}?offset=now`, "GET"],
+      [`${STREAM}?last=10`, "GET"],
+      [`${STREAM}?since=0&live=long-poll`, "GET"],
       [STREAM, "HEAD"],
     ]) {
       expect(await reader(target, { method, id: "one" })).toBe("one")
@@ -275,7 +304,7 @@ describe("x-tailrace-reader", () => {
     }
   })
 
-  it.each([STREAM, `${STREAM}?offset=${TOKEN}`, `${STREAM}?offset=now&live=long-poll`, "/health"])(
+  it.each([STREAM, SECOND, `${STREAM}?offset=${TOKEN}`, `${STREAM}?offset=now&live=long-poll`, "/health", "/v1/read?last=1"])(
     "is not on %s",
     async (target) => {
       const forged = { "x-tailrace-reader": "forged" }
@@ -345,7 +374,7 @@ describe("access", () => {
       sent(STREAM, { headers: bearer({ sub: "ada" }) }),
       sent(STREAM, { headers: { "x-signed": signed("a/b") } }),
       sent(`${STREAM}?signed=${encodeURIComponent(signed("a/b"))}&x=1`),
-      sent("/ds/a/b", { headers: { ...bearer(), "x-signed": signed("a/b"), "x-jid": token() } }),
+      sent(STREAM, { headers: { ...bearer(), "x-signed": signed("a/b"), "x-jid": token() } }),
     ]
     const proof = mac(ACCESS.proof, `edge-token\n${STREAM}`, "hex")
     for (const { url, headers } of await Promise.all(shown)) {
@@ -353,6 +382,12 @@ describe("access", () => {
       expect(Object.keys(headers).sort()).toEqual(PLAIN)
       expect(headers["x-tailrace-edge-token"]).toBe(proof)
     }
+  })
+
+  it("gives a read of the second mount the edge token of its path", async () => {
+    const { url, headers } = await sent(SECOND, { headers: bearer() })
+    const proof = mac(ACCESS.proof, `edge-token\n${SECOND}`, "hex")
+    expect([url, headers["x-tailrace-edge-token"]]).toEqual([SECOND, proof])
   })
 
   it("lets others go to the origin by themselves, with all that they show", async () => {
@@ -470,6 +505,7 @@ describe("access", () => {
     ["GET", "/events", "live"],
     ["POST", "/events", "live"],
     ["GET", "/cable", "http"],
+    ["GET", "/v1/read", "http"],
   ])("of %s %s gets to the origin %s", async (method, path, wanted) => {
     const given = { ...bearer(), "x-signed": "a--b", "x-jid": "c" }
     const { url, origin, headers } = await sent(`${path}?jid=x`, { method, headers: given })

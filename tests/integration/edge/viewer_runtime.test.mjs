@@ -2,7 +2,7 @@
 import { parseAst } from "vite"
 import { describe, expect, it } from "vitest"
 
-import { SOURCE } from "./code.mjs"
+import { code } from "./code.mjs"
 import { fromRequest, toEvent, ValidationError } from "../../../devtools/local_aws/viewer_event.mjs"
 import { ExecutionError, loadFunction, MAX_BYTES } from "../../../devtools/local_aws/viewer_runtime.mjs"
 
@@ -40,7 +40,7 @@ describe("the viewer-request function", () => {
       }
       Object.values(node).forEach(visit)
     }
-    visit(parseAst(SOURCE))
+    visit(parseAst(code("closed")))
   })
 })
 

@@ -34,7 +34,7 @@ def of_the_api(stacks: Stacks, kind: str) -> dict[str, Resource]:
 # The API
 
 
-def test_it_is_a_websocket_api_of_three_routes(dev: Stacks) -> None:
+def test_the_websocket_api_has_three_routes(dev: Stacks) -> None:
     assert dev.only("AWS::ApiGatewayV2::Api")["ProtocolType"] == "WEBSOCKET"
     routes = of_the_api(dev, "Route").values()
     assert {route["RouteKey"] for route in routes} == ROUTES

@@ -9,7 +9,7 @@ import pytest
 
 from devtools.local_aws.event_source import matches
 from tailrace.log.append import tombstone
-from tailrace.log.state import Entry, Producer, State
+from tailrace.log.state import Entry, Part, Producer, State
 from tailrace.store.dynamodb import layout
 from tests.integration.infra.stacks import Stacks
 
@@ -41,7 +41,10 @@ def test_a_deletion_invokes_the_function(dev: Stacks, bare: Stacks, state: State
 
 
 NAME = {**layout.name_key('"g":1}'), "i": layout.text("7")}
-HEARD = [entry(PLAIN), entry(BUSY), entry(CLOSED, None), NAME]
+PARTS = [Part(3, 3), Part(3, 3, Producer('"g":1}', 1, 1), '"g":1}')]
+SEVERAL = layout.entry_item(CHAIN, Entry(2, b"onetwo", BUSY, parts=PARTS), "attempt", None)
+HEARD = [entry(PLAIN), entry(BUSY), SEVERAL, entry(CLOSED, None), NAME]
+HEARD_IDS = ["append", "append of a producer", "several appends", "close", "name"]
 OTHERS = [
     {**layout.producer_key(CHAIN, '"g":1}'), "e": layout.number(1)},
     {**layout.upload_intent_key("bodies/1/2"), "g": layout.text("b1"), "d": layout.number(1)},
@@ -51,7 +54,7 @@ OTHERS = [
 @pytest.mark.parametrize(
     "item",
     [*HEARD, *OTHERS],
-    ids=["append", "append of a producer", "close", "name", "producer", "claim"],
+    ids=[*HEARD_IDS, "producer", "claim"],
 )
 def test_only_deletions_invoke_the_function_without_cables(
     bare: Stacks, item: dict[str, Any]
@@ -59,7 +62,7 @@ def test_only_deletions_invoke_the_function_without_cables(
     assert not wakes(bare, item)
 
 
-@pytest.mark.parametrize("item", HEARD, ids=["append", "append of a producer", "close", "name"])
+@pytest.mark.parametrize("item", HEARD, ids=HEARD_IDS)
 def test_inserts_invoke_the_function_and_changes_do_not(dev: Stacks, item: dict[str, Any]) -> None:
     assert wakes(dev, item)
     assert not wakes(dev, item, "MODIFY")

@@ -10,8 +10,9 @@ from infra.viewer_request import MAX_BYTES, code
 from tailrace.aws.edge.origin_guard import SECRET_HEADER
 from tailrace.settings import Settings
 from tailrace.web.messages import ALLOWED_HEADERS, METHODS, PREFLIGHT_HEADERS, RESPONSE_HEADERS
-from tailrace.web.paths import PREFIXES
+from tailrace.web.urls import StreamUrls
 from tests.integration.infra.stacks import Resource, Stacks
+from tests.integration.infra.test_functions import variables
 
 CACHING_DISABLED = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
 """AWS's own policy of that name."""
@@ -87,11 +88,21 @@ def test_origins_get_the_secret_as_a_dynamic_reference(dev: Stacks, name: str) -
 # Behaviours
 
 
-def test_streams_are_below_the_paths_of_the_application(dev: Stacks, bare: Stacks) -> None:
-    streams = [f"{prefix}*" for prefix in PREFIXES]
-    for stacks, wanted in ((dev, [*streams, Settings().cable_path]), (bare, streams)):
-        behaviors = stacks.distribution["CacheBehaviors"]
-        assert [behavior["PathPattern"] for behavior in behaviors] == wanted
+@pytest.mark.parametrize(
+    ("variant", "access", "ds_path"),
+    [("dev", "closed", "/ds"), ("afar", "closed", "/rooms"), ("bare", "open", "")],
+)
+def test_edge_and_functions_have_the_same_mounts(
+    request: pytest.FixtureRequest, variant: str, access: str, ds_path: str
+) -> None:
+    stacks: Stacks = request.getfixturevalue(variant)
+    patterns = {behavior["PathPattern"] for behavior in stacks.distribution["CacheBehaviors"]}
+    streams = {f"{prefix}*" for prefix in StreamUrls(ds_path).prefixes}
+    assert patterns - {Settings().cable_path} == streams
+    function = stacks.only("AWS::CloudFront::Function")
+    assert function["FunctionCode"] == code(access, ds_path)
+    for name in ("http", "live"):
+        assert variables(stacks, name)["TAILRACE_DS_PATH"] == ds_path
 
 
 def test_every_request_passes_the_viewer_function(dev: Stacks) -> None:
@@ -132,11 +143,9 @@ def test_the_origin_of_websockets_is_their_api(dev: Stacks, afar: Stacks) -> Non
     assert host(afar) == [api, ".execute-api.eu-west-1.", suffix]
 
 
-@pytest.mark.parametrize("access", ["closed", "open"])
-def test_the_viewer_function_is_the_file(dev: Stacks, bare: Stacks, access: str) -> None:
-    function = {"closed": dev, "open": bare}[access].only("AWS::CloudFront::Function")
-    assert function["FunctionCode"] == code(access)
-    assert f"const ACCESS = '{access}';" in function["FunctionCode"]
+@pytest.mark.parametrize("variant", ["dev", "afar", "bare"])
+def test_the_viewer_function_fits(request: pytest.FixtureRequest, variant: str) -> None:
+    function = request.getfixturevalue(variant).only("AWS::CloudFront::Function")
     assert len(function["FunctionCode"].encode()) <= MAX_BYTES
     assert function["FunctionConfig"]["Runtime"] == "cloudfront-js-2.0"
     assert function["AutoPublish"] is True
@@ -157,7 +166,7 @@ def test_the_cache_key_of_streams_has_the_query_and_the_reader_header(dev: Stack
         "HeadersConfig": {"HeaderBehavior": "whitelist", "Headers": ["x-tailrace-reader"]},
         "QueryStringsConfig": {
             "QueryStringBehavior": "whitelist",
-            "QueryStrings": ["offset", "live", "cursor"],
+            "QueryStrings": ["offset", "last", "since", "live", "cursor"],
         },
     }
 

@@ -121,9 +121,7 @@ def test_the_dashboard_shows_every_reader(dev: Stacks) -> None:
     assert own >= {name for name in METRICS if name.startswith("ds_")}
 
 
-def test_the_dashboard_goes_from_the_edge_to_the_table(
-    dev: Stacks, prod: Stacks, bare: Stacks
-) -> None:
+def test_the_dashboard_covers_edge_to_table(dev: Stacks, prod: Stacks, bare: Stacks) -> None:
     wanted = {
         ("AWS/CloudFront", "Requests"),
         ("AWS/Lambda", "ConcurrentExecutions"),

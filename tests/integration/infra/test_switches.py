@@ -12,7 +12,7 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CDK_DEFAULT_REGION", raising=False)
 
 
-def test_without_switches_it_is_dev() -> None:
+def test_the_default_stage_is_dev() -> None:
     plan = Plan.read({})
     assert plan.stage is Stage.DEV
     assert plan.name == "tailrace-dev"
@@ -51,6 +51,7 @@ def test_without_switches_it_is_dev() -> None:
         ({"audit_schedule": "cron(* *)"}, "audit_schedule must be off, hourly, daily, weekly or"),
         ({"sweep_dry_run": "no"}, "sweep_dry_run must be true or false, not 'no'"),
         ({"allowed_origins": "a b,*c"}, "allowed_origins must be origins such as https://a.exam"),
+        ({"ds_path": "ds/*"}, "ds_path must be empty or a path such as /ds, not 'ds/*'"),
         ({"cable": "on"}, "cable must be true or false, not 'on'"),
         ({"ping_interval": "541"}, "ping_interval must be a whole number, 1 to 540, not '541'"),
         ({"turbo_streams": "1"}, "turbo_streams must be true or false, not '1'"),
@@ -115,7 +116,7 @@ def test_no_reservation_is_none() -> None:
     assert (plan.http_concurrency, plan.live_concurrency) == (None, None)
 
 
-def test_the_region_is_that_of_the_command_line_unless_given(
+def test_the_region_defaults_to_that_of_the_command_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert Plan.read({}).at_the_edge

@@ -88,7 +88,7 @@ def test_the_length_is_left_to_lambda() -> None:
     assert answer["headers"] == {"etag": "x"}
 
 
-def test_repeated_headers_are_joined_and_cookies_kept_apart() -> None:
+def test_repeated_headers_are_joined_except_cookies() -> None:
     headers = ((b"Vary", b"a"), (b"vary", b"b"), (b"Set-Cookie", b"x=1"), (b"set-cookie", b"y=2"))
     answer = invoke(Echo(headers=headers), "read")
     assert answer["headers"] == {"vary": "a, b"}

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from tailrace.aws.edge.edge_token import derive_key
 from tailrace.aws.edge.key_document import VALUE_BYTES, build_entries
+from tailrace.aws.edge.origin_secret import derive_key
 from tailrace.settings import Settings
 
 ORIGIN = b"the origin's secret"
 
 
-def told(**settings: Any) -> dict[str, Any]:
+def access_entry(**settings: Any) -> dict[str, Any]:
     authorizer: dict[str, Any] = json.loads(build_entries(Settings(**settings), ORIGIN)["access"])
     return authorizer
 
 
 def test_the_edge_gets_the_secrets_and_the_token_settings() -> None:
-    assert told(
+    assert access_entry(
         streams_secret="for-names", jwt_secret="for-tokens", jwt_audience="us", jwt_issuer="them",
         jwt_max_age=60, jwt_param="who", enforce_jwt=True,
     ) == {
@@ -37,29 +37,29 @@ def test_nothing_else_of_the_access_secret_is_at_the_edge() -> None:
 
 
 def test_two_secrets_of_a_kind_are_enough_for_a_rotation() -> None:
-    assert told(secret="one two three")["signed"] == ["one", "two"]
+    assert access_entry(secret="one two three")["signed"] == ["one", "two"]
 
 
 def test_non_ascii_secrets_are_left_out() -> None:
-    assert told(secret="geheim-für-alle plain")["tokens"] == ["plain"]
-    assert told(secret="x", jwt_audience="ströme")["bearer"] is False
+    assert access_entry(secret="geheim-für-alle plain")["tokens"] == ["plain"]
+    assert access_entry(secret="x", jwt_audience="ströme")["bearer"] is False
 
 
 @pytest.mark.parametrize("algorithm", ["HS384", "HS512"])
 def test_bearer_tokens_of_other_algorithms_are_not_for_the_edge(algorithm: str) -> None:
-    assert told(secret="x", jwt_algorithm=algorithm)["bearer"] is False
+    assert access_entry(secret="x", jwt_algorithm=algorithm)["bearer"] is False
 
 
 def test_identification_that_is_turned_off_is_not_enforced() -> None:
-    authorizer = told(secret="x", enforce_jwt=True, skip_auth=True)
+    authorizer = access_entry(secret="x", enforce_jwt=True, skip_auth=True)
     assert (authorizer["identify"], authorizer["enforce"]) == (False, False)
 
 
 @pytest.mark.parametrize("length", [64, 65, 128, 200])
 def test_long_secrets_go_as_they_are_as_long_as_there_is_room(length: int) -> None:
-    found = build_entries(Settings(secret=f"{'a' * length} {'b' * length}"), ORIGIN)
-    assert len(found["access"]) <= VALUE_BYTES
-    assert json.loads(found["access"])["signed"][0] == "a" * length
+    entries = build_entries(Settings(secret=f"{'a' * length} {'b' * length}"), ORIGIN)
+    assert len(entries["access"]) <= VALUE_BYTES
+    assert json.loads(entries["access"])["signed"][0] == "a" * length
 
 
 def test_access_settings_that_do_not_fit_are_left_out() -> None:
@@ -68,14 +68,14 @@ def test_access_settings_that_do_not_fit_are_left_out() -> None:
 
 def test_public_patterns_go_in_the_spelling_that_the_edge_understands() -> None:
     settings = Settings(public_streams="news/*, status/** one *, a%2Fb x*y café ***")
-    found = build_entries(settings, ORIGIN)
-    assert found["public"] == "news/* status/** one *"
-    assert json.loads(found["access"])["public"] is True
+    entries = build_entries(settings, ORIGIN)
+    assert entries["public"] == "news/* status/** one *"
+    assert json.loads(entries["access"])["public"] is True
 
 
-@pytest.mark.parametrize(("given", "patterns"), [("true", "**"), ("", None), ("false", None)])
-def test_all_streams_or_none_may_be_public(given: str, patterns: str | None) -> None:
-    assert build_entries(Settings(public_streams=given), ORIGIN).get("public") == patterns
+@pytest.mark.parametrize(("setting", "patterns"), [("true", "**"), ("", None), ("false", None)])
+def test_all_streams_or_none_may_be_public(setting: str, patterns: str | None) -> None:
+    assert build_entries(Settings(public_streams=setting), ORIGIN).get("public") == patterns
 
 
 def test_patterns_that_do_not_fit_are_left_out() -> None:

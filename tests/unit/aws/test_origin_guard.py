@@ -7,31 +7,35 @@ from typing import Any
 import orjson
 import pytest
 
-from tailrace.aws.edge.edge_token import derive_key, sign
 from tailrace.aws.edge.origin_guard import OriginGuard, create_origin_secret
-from tailrace.aws.edge.origin_secret import ManagedOriginSecret, StaticOriginSecret
+from tailrace.aws.edge.origin_secret import (
+    ManagedOriginSecret,
+    StaticOriginSecret,
+    derive_key,
+    sign_edge_token,
+)
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
 from tailrace.web.asgi import Message, Receive, Scope, Send
 
 
 class Inside:
-    """An application that remembers what it was asked."""
+    """An application that records the scopes of its requests."""
 
     def __init__(self) -> None:
-        self.asked: list[Scope] = []
+        self.scopes: list[Scope] = []
 
     async def __call__(self, scope: Scope, _: Receive, send: Send) -> None:
-        self.asked.append(scope)
+        self.scopes.append(scope)
         await send({"type": "http.response.start", "status": 204, "headers": []})
 
 
 class Unreadable:
-    async def matches(self, shown: str) -> bool:
-        raise StoreUnavailable(f"the origin secret cannot be read, {len(shown)} bytes shown")
+    async def matches(self, value: str) -> bool:
+        raise StoreUnavailable(f"the origin secret cannot be read, {len(value)} bytes")
 
-    async def verify_edge_token(self, shown: bytes, raw_path: bytes) -> bool:
-        raise AssertionError((shown, raw_path))
+    async def verify_edge_token(self, token: bytes, raw_path: bytes) -> bool:
+        raise AssertionError((token, raw_path))
 
 
 async def ask(
@@ -49,16 +53,16 @@ async def ask(
     return said
 
 
-@pytest.mark.parametrize("shown", [b"", b"Secret", b"secret ", b"secre", b"secrets", b"\xff"])
-async def test_a_wrong_secret_is_refused(shown: bytes) -> None:
+@pytest.mark.parametrize("secret", [b"", b"Secret", b"secret ", b"secre", b"secrets", b"\xff"])
+async def test_a_wrong_secret_is_refused(secret: bytes) -> None:
     inside = Inside()
     start, body = await ask(
-        OriginGuard(inside, StaticOriginSecret("secret")), (b"x-tailrace-origin", shown)
+        OriginGuard(inside, StaticOriginSecret("secret")), (b"x-tailrace-origin", secret)
     )
     assert start["status"] == 403
     assert dict(start["headers"])[b"cache-control"] == b"no-store"
     assert orjson.loads(body["body"])["error"]["code"] == "NOT_THROUGH_THE_EDGE"
-    assert inside.asked == []
+    assert inside.scopes == []
 
 
 async def test_a_missing_secret_is_refused() -> None:
@@ -75,16 +79,18 @@ async def test_the_application_sees_the_clients_host_and_not_the_secret() -> Non
         (b"x-tailrace-origin", b"secret"),
         (b"accept", b"*/*"),
     )
-    (scope,) = inside.asked
+    (scope,) = inside.scopes
     assert sorted(scope["headers"]) == [(b"accept", b"*/*"), (b"host", b"streams.example.com")]
 
 
 async def test_the_application_sees_the_address_of_the_viewer_and_not_that_of_the_edge() -> None:
     inside = Inside()
-    shown = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-viewer", b"2001:db8::7")
-    await ask(OriginGuard(inside, StaticOriginSecret("secret")), *shown, client=("192.0.2.1", 443))
-    assert inside.asked[0]["client"] == ("2001:db8::7", 0)
-    assert inside.asked[0]["headers"] == []
+    headers = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-viewer", b"2001:db8::7")
+    await ask(
+        OriginGuard(inside, StaticOriginSecret("secret")), *headers, client=("192.0.2.1", 443)
+    )
+    assert inside.scopes[0]["client"] == ("2001:db8::7", 0)
+    assert inside.scopes[0]["headers"] == []
 
 
 async def test_credentials_go_back_to_where_the_viewer_had_them() -> None:
@@ -98,7 +104,7 @@ async def test_credentials_go_back_to_where_the_viewer_had_them() -> None:
         (b"x-signed", b"name"),
         query_string=b"offset=-1",
     )
-    (scope,) = inside.asked
+    (scope,) = inside.scopes
     assert dict(scope["headers"]) == {b"authorization": b"Bearer token", b"x-signed": b"name"}
     assert scope["query_string"] == b"offset=-1&signed=a%2Fb&jid=c"
     assert scope["tailrace.edge_verified"] is False
@@ -106,51 +112,51 @@ async def test_credentials_go_back_to_where_the_viewer_had_them() -> None:
 
 async def test_a_direct_authorization_header_is_ignored() -> None:
     inside = Inside()
-    shown = (b"x-tailrace-origin", b"secret"), (b"authorization", b"Bearer token")
-    await ask(OriginGuard(inside, StaticOriginSecret("secret")), *shown)
-    assert inside.asked[0]["headers"] == []
+    headers = (b"x-tailrace-origin", b"secret"), (b"authorization", b"Bearer token")
+    await ask(OriginGuard(inside, StaticOriginSecret("secret")), *headers)
+    assert inside.scopes[0]["headers"] == []
 
 
-EDGE_TOKEN = sign(derive_key(b"secret"), b"/v1/stream/a")
+EDGE_TOKEN = sign_edge_token(derive_key(b"secret"), b"/v1/stream/a")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_a_valid_edge_token_marks_the_request_as_verified(method: str) -> None:
     inside = Inside()
-    shown = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-edge-token", EDGE_TOKEN)
+    headers = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-edge-token", EDGE_TOKEN)
     await ask(
         OriginGuard(inside, StaticOriginSecret("secret")),
-        *shown,
+        *headers,
         method=method,
         raw_path=b"/v1/stream/a",
     )
-    (scope,) = inside.asked
+    (scope,) = inside.scopes
     assert scope["tailrace.edge_verified"] is True
     assert scope["headers"] == []
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "shown"),
+    ("method", "path", "token"),
     [
         ("GET", b"/v1/stream/b", EDGE_TOKEN),
         ("GET", b"/v1/stream/a", b""),
         ("GET", b"/v1/stream/a", EDGE_TOKEN[:-1]),
         ("GET", b"/v1/stream/a", EDGE_TOKEN.upper()),
-        ("GET", b"/v1/stream/a", sign(derive_key(b"other"), b"/v1/stream/a")),
+        ("GET", b"/v1/stream/a", sign_edge_token(derive_key(b"other"), b"/v1/stream/a")),
         ("POST", b"/v1/stream/a", EDGE_TOKEN),
         ("DELETE", b"/v1/stream/a", EDGE_TOKEN),
     ],
 )
 async def test_an_edge_token_for_another_request_is_refused(
-    method: str, path: bytes, shown: bytes
+    method: str, path: bytes, token: bytes
 ) -> None:
     inside = Inside()
-    headers = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-edge-token", shown)
+    headers = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-edge-token", token)
     guard = OriginGuard(inside, StaticOriginSecret("secret"))
     start, _ = await ask(guard, *headers, method=method, raw_path=path)
     assert start["status"] == 403
     assert dict(start["headers"])[b"cache-control"] == b"no-store"
-    assert inside.asked == []
+    assert inside.scopes == []
 
 
 async def test_an_edge_token_is_refused_without_the_secret() -> None:
@@ -160,7 +166,7 @@ async def test_an_edge_token_is_refused_without_the_secret() -> None:
         guard, (b"x-tailrace-edge-token", EDGE_TOKEN), method="GET", raw_path=b"/v1/stream/a"
     )
     assert start["status"] == 403
-    assert inside.asked == []
+    assert inside.scopes == []
 
 
 async def test_requests_get_503_while_the_secret_cannot_be_read() -> None:
@@ -168,13 +174,13 @@ async def test_requests_get_503_while_the_secret_cannot_be_read() -> None:
     start, _ = await ask(OriginGuard(inside, Unreadable()), (b"x-tailrace-origin", b"secret"))
     assert start["status"] == 503
     assert dict(start["headers"])[b"retry-after"] == b"1"
-    assert inside.asked == []
+    assert inside.scopes == []
 
 
 async def test_the_guard_forwards_lifespan_events() -> None:
     inside = Inside()
     await ask(OriginGuard(inside, StaticOriginSecret("secret")), kind="lifespan")
-    assert len(inside.asked) == 1
+    assert len(inside.scopes) == 1
 
 
 def test_a_function_without_a_secret_does_not_start() -> None:

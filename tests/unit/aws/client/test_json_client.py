@@ -29,7 +29,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tailrace.aws.client import pool
-from tailrace.aws.client.endpoint import Credentials, CredentialsUnavailable, ServiceAccess
 from tailrace.aws.client.failures import (
     CallFailed,
     ConditionFailed,
@@ -40,6 +39,7 @@ from tailrace.aws.client.failures import (
     Unavailable,
 )
 from tailrace.aws.client.json_client import OUTCOMES, WRITES, Call, JsonClient
+from tailrace.aws.client.service_access import AwsCredentials, CredentialsUnavailable, ServiceAccess
 from tailrace.errors import BadSetting
 from tests.unit.aws.client.stub import (
     CLOSE,
@@ -53,8 +53,8 @@ from tests.unit.aws.client.stub import (
 )
 from tests.unit.aws.client.test_sigv4 import boto_authorization
 
-KEYS = Credentials("AKIDEXAMPLE", "a-secret-key", None)
-SESSION_KEYS = Credentials("ASIAEXAMPLE", "another-secret-key", "a/session+token==")
+KEYS = AwsCredentials("AKIDEXAMPLE", "a-secret-key", None)
+SESSION_KEYS = AwsCredentials("ASIAEXAMPLE", "another-secret-key", "a/session+token==")
 REGION = "eu-west-1"
 
 KEY = {"s": {"S": "straße"}, "n": {"N": "7"}}
@@ -148,8 +148,8 @@ async def stub() -> AsyncIterator[Stub]:
         yield stub
 
 
-def access_to(url: str, keys: Credentials = KEYS, **changes: Any) -> ServiceAccess:
-    async def credentials() -> Credentials:
+def access_to(url: str, keys: AwsCredentials = KEYS, **changes: Any) -> ServiceAccess:
+    async def credentials() -> AwsCredentials:
         return keys
 
     access = ServiceAccess(url, REGION, 4, None, credentials, local=True)
@@ -193,7 +193,9 @@ def free_port() -> int:
 
 @pytest.mark.parametrize("keys", [KEYS, SESSION_KEYS], ids=["keys", "session"])
 @pytest.mark.parametrize("operation", REQUESTS)
-async def test_a_request_is_what_boto3_sends(operation: str, keys: Credentials, stub: Stub) -> None:
+async def test_a_request_equals_that_of_boto3(
+    operation: str, keys: AwsCredentials, stub: Stub
+) -> None:
     boto = boto3.client(
         "dynamodb",
         region_name=REGION,
@@ -490,16 +492,16 @@ async def test_the_number_of_attempts_is_the_configured_one(stub: Stub) -> None:
     assert len(stub.seen) == 1
 
 
-# Credentials
+# AwsCredentials
 
 
 class Rotating:
-    """Credentials that are new after each `renew`."""
+    """AwsCredentials that are new after each `renew`."""
 
     def __init__(self) -> None:
         self.renewed = 0
 
-    async def credentials(self) -> Credentials:
+    async def credentials(self) -> AwsCredentials:
         return KEYS._replace(access_key=f"KEY{self.renewed}")
 
     def renew(self) -> None:
@@ -526,7 +528,7 @@ async def test_expired_credentials_are_renewed_once(code: str, stub: Stub, pause
 async def test_credentials_that_cannot_be_had_are_tried_for_again(stub: Stub) -> None:
     failures = 2
 
-    async def credentials() -> Credentials:
+    async def credentials() -> AwsCredentials:
         nonlocal failures
         if failures:
             failures -= 1
@@ -571,7 +573,7 @@ async def test_no_secret_gets_into_a_message_or_a_log(
 # Connections
 
 
-async def test_a_connection_is_kept_for_the_next_call(stub: Stub, client: JsonClient) -> None:
+async def test_a_connection_is_reused_by_the_next_call(stub: Stub, client: JsonClient) -> None:
     for _ in range(5):
         await put(client)
     stub.script.append(failure("ConditionalCheckFailedException"))
@@ -581,7 +583,7 @@ async def test_a_connection_is_kept_for_the_next_call(stub: Stub, client: JsonCl
     assert stub.accepted == 1
 
 
-async def test_a_connection_that_the_server_ends_is_not_kept(
+async def test_a_connection_that_the_server_closes_is_not_reused(
     stub: Stub, client: JsonClient
 ) -> None:
     stub.script.append(answer(close=True))
@@ -670,7 +672,7 @@ async def test_the_replacement_is_a_new_connection_even_if_others_are_idle(stub:
     assert stub.most == 3
 
 
-async def test_a_partial_response_on_a_kept_connection_is_an_attempt(stub: Stub) -> None:
+async def test_a_partial_response_on_a_reused_connection_is_an_attempt(stub: Stub) -> None:
     async with connected(access_to(stub.url, attempts=1)) as client:
         await put(client)
         stub.script.append(answer(keep=10))
@@ -832,7 +834,7 @@ async def silent_server() -> AsyncIterator[str]:
     await asyncio.sleep(0.01)
 
 
-async def test_a_connection_that_is_not_made_in_time_leaves_nothing_unclear(
+async def test_a_connection_timeout_leaves_nothing_unclear(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "AWS_CONNECT_SECONDS", 0.05)
@@ -981,7 +983,7 @@ async def test_nothing_is_added_to_a_request_without_a_meter(
 
 
 @pytest.mark.parametrize("operation", [*REQUESTS, "TransactGetItems", "BatchGetItem"])
-async def test_units_are_counted_as_what_the_operation_consumes(operation: str, stub: Stub) -> None:
+async def test_units_are_those_that_the_operation_consumed(operation: str, stub: Stub) -> None:
     calls: list[Call] = []
     listed = operation.startswith(("Batch", "Transact"))
     one = {"TableName": "t", "CapacityUnits": 1.5}
@@ -997,7 +999,7 @@ async def test_units_are_counted_as_what_the_operation_consumes(operation: str, 
     assert call.seconds > 0
 
 
-async def test_the_requests_own_capacity_option_is_kept(stub: Stub) -> None:
+async def test_the_capacity_option_of_a_request_is_unchanged(stub: Stub) -> None:
     calls: list[Call] = []
     async with connected(access_to(stub.url), meter=calls.append) as client:
         await client.call("Query", {"ReturnConsumedCapacity": "NONE"})

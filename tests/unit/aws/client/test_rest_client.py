@@ -18,15 +18,15 @@ from devtools.local_aws.events import Request
 from devtools.local_aws.http_server import Api
 from devtools.local_aws.replies import Reply
 from devtools.local_aws.sigv4 import check_signature
-from tailrace.aws.client.endpoint import Credentials
+from tailrace.aws.client.service_access import AwsCredentials
 from tailrace.aws.client.sigv4 import RestSigner
-from tailrace.aws.runtime import invoke
-from tailrace.aws.runtime.invoke import LambdaInvoker
+from tailrace.aws.runtime import event_context
+from tailrace.aws.runtime.event_context import LambdaInvoker
 from tailrace.errors import StoreUnavailable
 from tailrace.settings import Settings
 
 NOW = 1_790_000_000
-KEYS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", None)
+KEYS = AwsCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", None)
 EVENT_TYPE = "x-amz-invocation-type:Event\r\n"
 
 
@@ -37,7 +37,7 @@ def head_of(request: bytes) -> tuple[str, dict[str, str]]:
 
 
 def boto_authorization(
-    request: bytes, body: bytes, keys: Credentials, service: str, region: str, now: float
+    request: bytes, body: bytes, keys: AwsCredentials, service: str, region: str, now: float
 ) -> Any:
     """The `Authorization` of botocore for a request with these very fields."""
     first, headers = head_of(request)
@@ -142,7 +142,7 @@ async def service(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lambda]:
         "AWS_ENDPOINT_URL": service.server.url,
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(invoke, "PAUSE", 0.001)
+    monkeypatch.setattr(event_context, "PAUSE", 0.001)
     yield service
     await service.server.close()
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.aws.client import sigv4
-from tailrace.aws.client.endpoint import Credentials
+from tailrace.aws.client.service_access import AwsCredentials
 from tailrace.aws.client.sigv4 import Signer
 
 NOW = 1_790_000_000
-KEYS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", None)
+KEYS = AwsCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", None)
 
 
 def head_of(request: bytes) -> dict[str, str]:
@@ -25,7 +25,7 @@ def head_of(request: bytes) -> dict[str, str]:
 
 
 def boto_authorization(
-    headers: dict[str, str], body: bytes, keys: Credentials, region: str, now: float
+    headers: dict[str, str], body: bytes, keys: AwsCredentials, region: str, now: float
 ) -> Any:
     """The `Authorization` of botocore for these very header fields and body."""
     unsigned = ("authorization", "content-length")
@@ -55,7 +55,7 @@ def boto_authorization(
 def test_the_signature_is_the_one_botocore_makes(
     host: str, region: str, operation: str, body: bytes, secret: str, token: str | None, now: int
 ) -> None:
-    keys = Credentials("AKIDEXAMPLE", secret, token)
+    keys = AwsCredentials("AKIDEXAMPLE", secret, token)
     request = Signer(host, region).request(operation, body, keys, now)
     headers = head_of(request)
     assert headers["authorization"] == boto_authorization(headers, body, keys, region, now)
@@ -86,15 +86,15 @@ def test_a_session_token_is_sent_and_signed() -> None:
 def test_the_signing_key_is_derived_once_per_day_and_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[bytes] = []
+    messages: list[bytes] = []
 
     def counted(key: bytes, message: bytes, algorithm: str) -> bytes:
-        made.append(message)
+        messages.append(message)
         return digest(key, message, algorithm)
 
     def keys_made() -> int:
-        count = made.count(b"aws4_request")
-        made.clear()
+        count = messages.count(b"aws4_request")
+        messages.clear()
         return count
 
     monkeypatch.setattr(sigv4, "digest", counted)

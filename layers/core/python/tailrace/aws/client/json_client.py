@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from tailrace.aws.client.endpoint import CredentialsUnavailable, ServiceAccess
 from tailrace.aws.client.failures import (
     CallFailed,
     ConditionFailed,
@@ -31,9 +30,11 @@ from tailrace.aws.client.failures import (
     TransactionCanceled,
     Unavailable,
 )
-from tailrace.aws.client.pool import Answer, ExchangeFailed, Pool
+from tailrace.aws.client.pool import ExchangeFailed, Pool, ServiceResponse
+from tailrace.aws.client.service_access import CredentialsUnavailable, ServiceAccess
 from tailrace.aws.client.sigv4 import DYNAMODB, RestSigner, Service, Signer
 from tailrace.errors import BadSetting
+from tailrace.limits import AWS_CONNECTIONS
 
 IDLE_SECONDS: Final = 10.0
 """How long a connection may be idle: if the server closed it meanwhile, the request would be sent
@@ -41,9 +42,7 @@ twice."""
 
 
 class RestClient:
-    def __init__(
-        self, access: ServiceAccess, service: str, connections: int, url: str | None = None
-    ) -> None:
+    def __init__(self, access: ServiceAccess, service: str, url: str | None = None) -> None:
         """`url`: overrides the service's endpoint. A local engine has one address for everything,
         and finds the resource by the Host header."""
         target = urlsplit(url or access.endpoint)
@@ -58,11 +57,13 @@ class RestClient:
             address.hostname,
             port,
             tls_context(access.ca_bundle) if secure else None,
-            connections,
+            AWS_CONNECTIONS,
             IDLE_SECONDS,
         )
 
-    async def send(self, method: str, path: str, body: bytes = b"", more: str = "") -> Answer:
+    async def send(
+        self, method: str, path: str, body: bytes = b"", more: str = ""
+    ) -> ServiceResponse:
         """Raises `ExchangeFailed` and `CredentialsUnavailable`."""
         credentials = await self._access.credentials()
         full_path = f"{self._base}{path}"
@@ -116,7 +117,7 @@ class JsonClient:
     def __init__(
         self,
         access: ServiceAccess,
-        connections: int,
+        connections: int = AWS_CONNECTIONS,
         meter: Callable[[Call], None] | None = None,
         service: Service = DYNAMODB,
     ) -> None:
@@ -264,7 +265,7 @@ def tls_context(ca_bundle: str | None) -> ssl.SSLContext:
         raise BadSetting(f"the CA bundle {ca_bundle!r} cannot be used: {error}") from error
 
 
-def _parse_content(response: Answer) -> dict[str, Any] | None:
+def _parse_content(response: ServiceResponse) -> dict[str, Any] | None:
     """Parse the response; None if it was damaged on the way or is not a JSON object."""
     checksum = response.checksum
     if checksum is not None and checksum != b"%d" % zlib.crc32(response.body):

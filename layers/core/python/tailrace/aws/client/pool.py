@@ -19,7 +19,7 @@ from tailrace.limits import AWS_CALL_SECONDS, AWS_CONNECT_SECONDS
 _CHECKSUM: Final = b"x-amz-crc32"
 
 
-class Answer(NamedTuple):
+class ServiceResponse(NamedTuple):
     status: int
     body: bytes
     checksum: bytes | None
@@ -40,7 +40,7 @@ class ClosedWithoutResponse(ExchangeFailed):
     """The server closed the connection without any byte of a response."""
 
 
-class Connection(asyncio.Protocol):
+class PooledConnection(asyncio.Protocol):
     def __init__(self) -> None:
         self.ready = False
         """Open, and without an exchange in progress."""
@@ -49,17 +49,17 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[ServiceResponse] | None = None
         self._received = False
         self._checksum: bytes | None = None
         self._body: list[bytes] = []
 
-    async def exchange(self, request: bytes) -> Answer:
+    async def exchange(self, request: bytes) -> ServiceResponse:
         if not self.ready or self._transport.is_closing():
             raise ClosedWithoutResponse("the connection was closed", sent=False)
         self.ready = False
         self._received = False
-        answer: asyncio.Future[Answer] = self._loop.create_future()
+        answer: asyncio.Future[ServiceResponse] = self._loop.create_future()
         self._answer = answer
         # `call_later` directly: `asyncio.timeout` costs several times as much.
         timer = self._loop.call_later(AWS_CALL_SECONDS, self._expire)
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
         self.ready = self._parser.should_keep_alive() and not self._transport.is_closing()
         body = b"".join(self._body)
         self._body.clear()
-        answer.set_result(Answer(self._parser.get_status_code(), body, self._checksum))
+        answer.set_result(ServiceResponse(self._parser.get_status_code(), body, self._checksum))
 
 
 class Pool:
@@ -150,10 +150,10 @@ class Pool:
         self._port = port
         self._tls = tls
         self._slots = asyncio.Semaphore(size)
-        self._idle: list[Connection] = []
-        self._open: set[Connection] = set()
+        self._idle: list[PooledConnection] = []
+        self._open: set[PooledConnection] = set()
 
-    async def exchange(self, request: bytes) -> Answer:
+    async def exchange(self, request: bytes) -> ServiceResponse:
         async with self._slots:
             idle = self._take_idle()
             if idle is None:
@@ -178,7 +178,7 @@ class Pool:
         if closing:
             await asyncio.wait(closing)
 
-    def _take_idle(self) -> Connection | None:
+    def _take_idle(self) -> PooledConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.ready and not self._is_stale(connection):
@@ -186,11 +186,11 @@ class Pool:
             connection.abort()
         return None
 
-    def _is_stale(self, connection: Connection) -> bool:
+    def _is_stale(self, connection: PooledConnection) -> bool:
         longest = self._idle_seconds
         return longest is not None and time.time() - connection.used > longest
 
-    async def _exchange_on(self, connection: Connection, request: bytes) -> Answer:
+    async def _exchange_on(self, connection: PooledConnection, request: bytes) -> ServiceResponse:
         try:
             return await connection.exchange(request)
         finally:
@@ -198,13 +198,13 @@ class Pool:
                 connection.used = time.time()
                 self._idle.append(connection)
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> PooledConnection:
         self._check_open()
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(AWS_CONNECT_SECONDS):
                 _, connection = await loop.create_connection(
-                    Connection, self._host, self._port, ssl=self._tls
+                    PooledConnection, self._host, self._port, ssl=self._tls
                 )
         except TimeoutError:
             raise ExchangeFailed(

@@ -7,7 +7,7 @@ from typing import Final
 
 from tailrace.aws.client.failures import CallFailed, Refused
 from tailrace.aws.client.json_client import JsonClient
-from tailrace.aws.client.lambda_credentials import find_service_access
+from tailrace.aws.client.service_access import find_service_access
 from tailrace.aws.client.sigv4 import SECRETS
 from tailrace.errors import StoreUnavailable
 from tailrace.settings import Settings

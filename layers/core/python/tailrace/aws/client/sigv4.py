@@ -12,7 +12,7 @@ from hmac import digest
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from tailrace.aws.client.endpoint import Credentials
+from tailrace.aws.client.service_access import AwsCredentials
 
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _SIGNED: Final = "content-type;host;x-amz-date;x-amz-target"
@@ -41,7 +41,7 @@ class _SigningKeys:
         self._key = b""
 
     def authorization(
-        self, timestamp: str, credentials: Credentials, signed: str, canonical: str
+        self, timestamp: str, credentials: AwsCredentials, signed: str, canonical: str
     ) -> str:
         """Return the `authorization` header for a canonical request."""
         day = timestamp[:8]
@@ -71,7 +71,9 @@ class Signer:
         self._service = service
         self._keys = _SigningKeys(region, service.name)
 
-    def request(self, operation: str, body: bytes, credentials: Credentials, now: float) -> bytes:
+    def request(
+        self, operation: str, body: bytes, credentials: AwsCredentials, now: float
+    ) -> bytes:
         """Return the request's head and body, signed at the time `now`."""
         timestamp = time.strftime(_TIMESTAMP_FORMAT, time.gmtime(now))
         token = credentials.token
@@ -104,7 +106,7 @@ class RestSigner:
         method: str,
         path: str,
         body: bytes,
-        credentials: Credentials,
+        credentials: AwsCredentials,
         now: float,
         more: str = "",
     ) -> bytes:

@@ -19,8 +19,8 @@ import orjson
 
 from tailrace.auth.authorizer import parse_public_streams
 from tailrace.auth.keys import Keys
-from tailrace.aws.edge.edge_token import derive_key
-from tailrace.log.path_patterns import Patterns
+from tailrace.aws.edge.origin_secret import derive_key
+from tailrace.log.paths import Patterns
 from tailrace.settings import Settings
 
 ACCESS: Final = "access"

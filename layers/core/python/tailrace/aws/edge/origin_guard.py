@@ -11,8 +11,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tailrace.aws.edge import edge_token
-from tailrace.aws.edge.origin_secret import ManagedOriginSecret, OriginSecret, StaticOriginSecret
+from tailrace.aws.edge.origin_secret import (
+    EDGE_TOKEN_HEADER,
+    ManagedOriginSecret,
+    OriginSecret,
+    StaticOriginSecret,
+)
 from tailrace.errors import BadSetting, NotThroughTheEdge, TailraceError
 from tailrace.settings import Settings
 from tailrace.web.asgi import App, Receive, Scope, Send
@@ -42,7 +46,7 @@ class OriginGuard:
             return
         headers = dict(scope["headers"])
         secret = headers.pop(SECRET_HEADER, b"").decode("latin-1")
-        token = headers.pop(edge_token.HEADER, None)
+        token = headers.pop(EDGE_TOKEN_HEADER, None)
         try:
             if not await self._secret.matches(secret):
                 raise NotThroughTheEdge("requests must come through CloudFront")

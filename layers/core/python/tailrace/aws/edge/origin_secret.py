@@ -1,20 +1,26 @@
-"""The origin secret, which CloudFront sends with every request.
+"""The origin secret, which CloudFront sends with every request, and the edge tokens made with it.
 
 During a rotation Secrets Manager has a current, a pending and a previous value. Which of them
 CloudFront sends depends on how far its new configuration has spread, so all are accepted. Between
 rotations this costs one call per hour and function environment.
+
+An edge token proves that the edge function has already authorized a read: it is an HMAC of the
+path, with a key derived from the origin secret. The functions accept tokens of every value of the
+secret that they accept, so the edge may lag behind a rotation.
 """
 
 from __future__ import annotations
 
+import hmac
 import time
 from collections.abc import Callable
-from hmac import compare_digest
 from typing import Final, Protocol
 
 from tailrace.aws.client.secrets import STAGES, get_secret
-from tailrace.aws.edge import edge_token
 from tailrace.settings import Settings
+
+EDGE_TOKEN_HEADER: Final = b"x-tailrace-edge-token"
+_PURPOSE: Final = b"tailrace-edge-token"
 
 KEEP_SECONDS: Final = 3600
 """How long values are cached: a retired one is refused after that."""
@@ -36,10 +42,10 @@ class StaticOriginSecret:
         self._value = value.encode()
 
     async def matches(self, value: str) -> bool:
-        return compare_digest(value.encode(), self._value)
+        return hmac.compare_digest(value.encode(), self._value)
 
     async def verify_edge_token(self, token: bytes, raw_path: bytes) -> bool:
-        return compare_digest(token, edge_token.sign(edge_token.derive_key(self._value), raw_path))
+        return hmac.compare_digest(token, sign_edge_token(derive_key(self._value), raw_path))
 
 
 class ManagedOriginSecret:
@@ -59,7 +65,7 @@ class ManagedOriginSecret:
 
     async def verify_edge_token(self, token: bytes, raw_path: bytes) -> bool:
         return await self._matches_any(
-            token, lambda value: edge_token.sign(edge_token.derive_key(value), raw_path)
+            token, lambda value: sign_edge_token(derive_key(value), raw_path)
         )
 
     async def _matches_any(self, candidate: bytes, derive: Callable[[bytes], bytes]) -> bool:
@@ -75,9 +81,18 @@ class ManagedOriginSecret:
 
     def _compare(self, candidate: bytes, derive: Callable[[bytes], bytes]) -> bool:
         # Compares with every value, so that the time taken reveals nothing about them.
-        return sum(compare_digest(candidate, derive(value)) for value in self._values) > 0
+        return sum(hmac.compare_digest(candidate, derive(value)) for value in self._values) > 0
 
     async def _refresh(self, stages: tuple[str, ...]) -> None:
         values = await get_secret(self._settings, self._settings.origin_secret, stages)
         self._values = [value.encode() for value in values if value is not None]
         self._stages, self._read_at = len(stages), self._now()
+
+
+def derive_key(origin_secret: bytes) -> str:
+    """Derive the key of edge tokens as text, since CloudFront's key-value store only holds text."""
+    return hmac.digest(origin_secret, _PURPOSE, "sha256").hex()
+
+
+def sign_edge_token(key: str, raw_path: bytes) -> bytes:
+    return hmac.digest(key.encode(), b"edge-token\n" + raw_path, "sha256").hex().encode()

@@ -19,13 +19,18 @@ class FunctionApplication:
     """An ASGI application; its lifespan opens and closes the store."""
 
     def __init__(self, name: str, **overrides: Any) -> None:
-        # The stack creates the table, the edge compresses, and the sweep is a job.
-        settings = load_settings(
-            store="dynamodb", check_table=False, compress_bytes=0, sweep_interval=0, **overrides
-        )
+        # The sweep is a job.
+        settings = load_settings(store="dynamodb", sweep_interval=0, **overrides)
         observer = Observer(name, settings)
-        store = DynamoStore(settings, meter=observer.record_call)
-        self._application = Application(settings, store, provider=create_policy_provider(settings))
+        # The stack has created the table.
+        store = DynamoStore(settings, meter=observer.record_call, check_table=False)
+        self._application = Application(
+            settings,
+            store,
+            provider=create_policy_provider(settings),
+            serves_many=False,
+            compresses=False,  # CloudFront does.
+        )
         guard = OriginGuard(self._application, create_origin_secret(settings))
         self._app = ObservedApp(guard, observer, store.outcomes)
         self._fresh = True

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from tailrace.auth.authorizer import Authorizer
-from tailrace.aws.client.endpoint import boto_client
+from tailrace.aws.client.service_access import boto_client
 from tailrace.aws.edge.key_document import build_entries
 from tailrace.aws.runtime.policy_provider import apply_access_secret
 from tailrace.configuration import load_settings

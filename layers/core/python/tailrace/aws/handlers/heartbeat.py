@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tailrace.aws.runtime.event_context import EventContext
-from tailrace.aws.runtime.invoke import LambdaInvoker
 from tailrace.protocols.action_cable.api_gateway.heartbeat import Heartbeat
 
 LAST_SECONDS: Final = 15.0
@@ -16,7 +15,6 @@ LAST_SECONDS: Final = 15.0
 class HeartbeatHandler:
     def __init__(self) -> None:
         self._context = context = EventContext("heartbeat")
-        self._functions = LambdaInvoker(context.settings)
         self._heartbeat = Heartbeat(
             context.store.table,
             context.broadcaster,
@@ -28,7 +26,6 @@ class HeartbeatHandler:
         self._context.run(self._run(context))
 
     def close(self) -> None:
-        self._context.run(self._functions.close())
         self._context.close()
 
     async def _run(self, context: Any) -> None:
@@ -38,5 +35,5 @@ class HeartbeatHandler:
             return left - LAST_SECONDS
 
         if await self._heartbeat.run(remaining):
-            await self._functions.invoke(context.invoked_function_arn, {})
+            await self._context.functions.invoke(context.invoked_function_arn, {})
         self._context.flush()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tailrace.aws.client.endpoint import boto_client
+from tailrace.aws.client.service_access import boto_client
 from tailrace.aws.edge.origin_guard import SECRET_HEADER
 from tailrace.aws.edge.origin_secret import REFRESH_SECONDS
 from tailrace.configuration import load_settings

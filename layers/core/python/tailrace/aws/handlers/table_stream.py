@@ -18,7 +18,7 @@ from aws_lambda_powertools.utilities.batch import (
 )
 from aws_lambda_powertools.utilities.data_classes.dynamo_db_stream_event import DynamoDBRecord
 
-from tailrace.aws.client.endpoint import boto_client
+from tailrace.aws.client.service_access import boto_client
 from tailrace.aws.runtime.event_context import EventContext
 from tailrace.aws.runtime.observability import Observer
 from tailrace.configuration import load_settings

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -19,7 +20,6 @@ from tailrace.auth.authorizer import Authorizer, StaticPolicy
 from tailrace.auth.origins import Origins
 from tailrace.aws.edge.origin_guard import SECRET_HEADER, VIEWER_HEADER, create_origin_secret
 from tailrace.aws.runtime.event_context import EventContext
-from tailrace.aws.runtime.invoke import LambdaInvoker
 from tailrace.aws.runtime.policy_provider import create_policy_provider
 from tailrace.errors import BadRequest, NotThroughTheEdge, TailraceError
 from tailrace.limits import CABLE_FRAME_BYTES, GATEWAY_ACCEPT_SECONDS, GATEWAY_PING_SECONDS
@@ -57,7 +57,6 @@ class WebSocketHandler:
         self._provider = create_policy_provider(settings) or StaticPolicy(Authorizer(settings))
         self._secret = create_origin_secret(settings)
         self._origins = Origins(settings.allowed_origins)
-        self._functions = LambdaInvoker(settings)
         self._lease = HeartbeatLease(context.store.table, self._clock)
 
     def __call__(self, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
@@ -68,7 +67,6 @@ class WebSocketHandler:
             self._context.flush(event=kind.lower())
 
     def close(self) -> None:
-        self._context.run(self._functions.close())
         self._context.close()
 
     async def _handle(self, kind: str, event: Mapping[str, Any], context: Any) -> dict[str, Any]:
@@ -103,12 +101,12 @@ class WebSocketHandler:
         if connect_request.reject_reason is None:
             await self._open(connection, request, connect_request)
             if protocol == frames.EXTENDED:
-                task["restore"] = handshake.session_to_restore(
-                    request, authorizer, connect_request.identity
-                )
+                sid = handshake.sid_to_restore(request)
+                identity = connect_request.identity
+                task["restore"] = handshake.session_to_restore(sid, authorizer, identity)
         else:
             task["reject_reason"] = connect_request.reject_reason
-        await self._functions.invoke(own_arn, task)
+        await self._context.functions.invoke(own_arn, task)
         return OK if protocol is None else {**OK, "headers": {"Sec-WebSocket-Protocol": protocol}}
 
     async def _upgrade_request(self, event: Mapping[str, Any]) -> Request:
@@ -151,12 +149,13 @@ class WebSocketHandler:
             await self._send_first(connection, frames.disconnect(reason, reconnect=False))
             await self._broadcaster.gateway_api.end(connection)
             return
-        frame = frames.welcome(connection)
-        if (session := task.get("restore")) is not None:
-            identifiers = await self._broadcaster.connections.restore(*session)
-            if identifiers is not None:
-                frame = await (await self._command_handler(connection)).resume(identifiers)
-        if not await self._send_first(connection, frame):
+        try:
+            welcomed = await self._begin(connection, task.get("restore"))
+        except Exception:
+            self._context.observer.log.exception("a welcome failed")
+            await self._reconnect(connection)
+            return
+        if not welcomed:
             await self._broadcaster.gateway_api.end(connection)
             await self._broadcaster.connections.disconnect(connection)
         else:
@@ -165,9 +164,20 @@ class WebSocketHandler:
             with contextlib.suppress(TailraceError):
                 await self._wake_heartbeat()
 
+    async def _begin(self, connection: str, earlier: tuple[str, str] | None) -> bool:
+        """Send the welcome, after resuming an earlier session of the client, if it names one.
+        Returns whether it was sent."""
+        send_first, identifiers = partial(self._send_first, connection), None
+        if earlier is not None:
+            identifiers = await self._broadcaster.connections.restore(*earlier)
+        if identifiers is None:
+            return await send_first(frames.welcome(connection))
+        handler = await self._command_handler(connection)
+        return await handler.resume(identifiers, send_first)
+
     async def _wake_heartbeat(self) -> None:
         if self._settings.heartbeat and not await self._lease.is_held():
-            await self._functions.invoke(self._settings.heartbeat, {TASK: "heartbeat"})
+            await self._context.functions.invoke(self._settings.heartbeat, {TASK: "heartbeat"})
 
     async def _send_first(self, connection: str, frame: str) -> bool:
         """Send the first frame as soon as API Gateway has accepted the connection."""
@@ -199,9 +209,12 @@ class WebSocketHandler:
                 handler = await self._command_handler(connection, request["requestTimeEpoch"])
                 await handler.receive(command)
         except Exception:
-            # The client reconnects, subscribes again, and asks for what it missed.
             self._context.observer.log.exception("a command failed")
-            await self._broadcaster.close(connection, "server_restart", reconnect=True)
+            await self._reconnect(connection)
+
+    async def _reconnect(self, connection: str) -> None:
+        """Make a client reconnect, subscribe again, and ask for what it missed."""
+        await self._broadcaster.close(connection, "server_restart", reconnect=True)
 
     async def _command_handler(self, connection: str, sent_at: int = 0) -> CommandHandler:
         channels = Channels(await self._provider.current(), self._settings)

@@ -22,7 +22,7 @@ from tailrace.aws.client.json_client import OUTCOMES, Call
 from tailrace.settings import Settings
 from tailrace.web.asgi import App, Message, Receive, Scope, Send
 from tailrace.web.messages import is_id
-from tailrace.web.paths import PREFIXES
+from tailrace.web.urls import StreamUrls
 
 COUNT: Final = "Count"
 
@@ -80,6 +80,7 @@ class Observer:
     """The logs and metrics of one function."""
 
     def __init__(self, function: str, settings: Settings) -> None:
+        self.urls: Final = StreamUrls(settings.ds_path)
         # All of Tailrace logs to the logger with this name.
         self.log = Logger(service="tailrace", level=settings.log_level.upper())
         service = os.environ.get("POWERTOOLS_SERVICE_NAME", "tailrace")
@@ -136,7 +137,7 @@ class ObservedApp:
                 status = message["status"]
             await send(message)
 
-        scope, keys = _identify(scope)
+        scope, keys = _identify(scope, self._observer.urls)
         mode = _live_mode(scope)
         observer = self._observer
         observer.log.thread_safe_append_keys(**keys)
@@ -167,7 +168,7 @@ class ObservedApp:
             self._observer.count(f"ds_{mode}_clients_num", self._active[mode])
 
 
-def _identify(scope: Scope) -> tuple[Scope, dict[str, str]]:
+def _identify(scope: Scope, urls: StreamUrls) -> tuple[Scope, dict[str, str]]:
     """Return the scope with a request id, Lambda's unless the client sent one, and the log keys."""
     context = scope.get("aws.context")
     keys = {"request_id": getattr(context, "aws_request_id", "")}
@@ -178,7 +179,7 @@ def _identify(scope: Scope) -> tuple[Scope, dict[str, str]]:
     elif client_id is not None and is_id(client_id):
         keys["client_request_id"] = client_id.decode()
     path: str = scope["path"]
-    for prefix in PREFIXES:
+    for prefix in urls.prefixes:
         if path.startswith(prefix):
             keys["stream"] = path[len(prefix) :]
     return scope, keys

@@ -7,13 +7,14 @@ import random
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Final
 from urllib.parse import quote
 
+from devtools.tokens import SECONDS, SECRET, by_hand, hex_mac
 from tailrace.auth.jws import sign_token
 from tailrace.auth.keys import Keys
 from tailrace.settings import Settings
-from tests.support.auth import SECONDS, SECRET, by_hand, hex_mac
 
 OTHER: Final = "another-secret-of-more-than-thirty-two-bytes"
 LONG: Final = "long-" * 25
@@ -45,6 +46,22 @@ PATHS: Final = [
 ]  # fmt: skip
 
 
+TOKEN: Final = "0042000000000007_0000000000000123"
+STARTS: Final = [
+    "", "offset=-1", "offset=%2D1", "offset=0", "offset=", "offset", "offset=now", "%6Fffset=n%6Fw",
+    f"offset={TOKEN}", "offset=7", "offset=-1&offset=-1", "offset=0&offset=now", "last=5",
+    "last=%35", "last=", "last=5&last=5", "since=0", "since=2030-01-31T12:00:00+01:00",
+    "since=2030-01-31T12%3A00%3A00%2B01:00", "since=today", "last=5&offset=-1", "since=0&last=5",
+]  # fmt: skip
+LIVES: Final = [
+    "", "live=", "live=false", "live=long-poll", "live=sse", "live=%73se", "live=ws",
+    "live=sse&live=false", "live=&live=long-poll",
+]  # fmt: skip
+CURSORS: Final = ["", "cursor=12", "cursor=%312", "cursor=x", "cursor=12&cursor=", "utm=1"]
+EVENT_IDS: Final = [None, TOKEN.replace("7", "9"), "now", ""]
+MOUNTS: Final = ["/v1/stream/", "/ds/"]
+
+
 @dataclass(slots=True)
 class Shown:
     """A request to read."""
@@ -64,6 +81,14 @@ class Shown:
             "query": "&".join(self.query),
             "headers": self.headers,
         }
+
+
+def reads() -> Iterator[Shown]:
+    """Every way to say where a read begins and how it goes on, without credentials."""
+    for mount, start, live, cursor, event_id in product(MOUNTS, STARTS, LIVES, CURSORS, EVENT_IDS):
+        headers = [] if event_id is None else [("last-event-id", event_id)]
+        query = [part for part in (cursor, live, start) if part]
+        yield Shown(0, "chat/room-1", prefix=mount, headers=headers, query=query)
 
 
 def requests(seed: int, count: int) -> list[Shown]:
@@ -131,8 +156,8 @@ def _any(chance: random.Random) -> Shown:
         chance.randrange(len(AUTHORIZERS)),
         chance.choice(PATHS) if chance.random() < 0.3 else chance.choice(PATHS[:8]),
         chance.choice(["GET", "GET", "GET", "HEAD"]),
-        chance.choice(["/v1/stream/", "/v1/stream/", "/ds/"]),
-        query=chance.choice([[], ["offset=-1"], ["offset=now", "live=long-poll"], ["a=1"]])[:],
+        chance.choice(MOUNTS),
+        query=[chance.choice(STARTS), chance.choice(LIVES), chance.choice(CURSORS)],
     )
     settings = AUTHORIZERS[shown.authorizer]
     keys = Keys.from_settings(settings)

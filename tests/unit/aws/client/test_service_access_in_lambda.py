@@ -1,12 +1,11 @@
-"""Inside a function, the way to AWS is found without botocore: it has to be the same way."""
+"""Inside a function, access to AWS is resolved without botocore, with the same outcome."""
 
 from __future__ import annotations
 
 import boto3
 import pytest
 
-from tailrace.aws.client.endpoint import resolve_service_access
-from tailrace.aws.client.lambda_credentials import lambda_service_access
+from tailrace.aws.client.service_access import lambda_service_access, resolve_service_access
 from tailrace.settings import Settings
 
 FUNCTION = {
@@ -26,16 +25,16 @@ def function(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("service", ["dynamodb", "secretsmanager"])
-async def test_it_finds_what_botocore_finds(service: str) -> None:
-    found, reference = (
+async def test_access_is_the_same_as_with_botocore(service: str) -> None:
+    access, reference = (
         lambda_service_access(Settings(), service),
         resolve_service_access(Settings(), service),
     )
-    assert found is not None
-    assert found[:4] == reference[:4]
-    assert found.region == FUNCTION["AWS_REGION"]
-    assert found.local is reference.local is False
-    assert await found.credentials() == await reference.credentials()
+    assert access is not None
+    assert access[:4] == reference[:4]
+    assert access.region == FUNCTION["AWS_REGION"]
+    assert access.local is reference.local is False
+    assert await access.credentials() == await reference.credentials()
 
 
 @pytest.mark.parametrize("service", ["dynamodb", "secretsmanager"])
@@ -45,11 +44,11 @@ def test_the_endpoint_of_every_region_is_botocores(
     session = boto3.Session()
     for region in session.get_available_regions("dynamodb"):
         monkeypatch.setenv("AWS_REGION", region)
-        found = lambda_service_access(Settings(), service)
-        assert found is not None, region
+        access = lambda_service_access(Settings(), service)
+        assert access is not None, region
         reference = session.client(service, region_name=region)
         try:
-            assert found.endpoint == reference.meta.endpoint_url
+            assert access.endpoint == reference.meta.endpoint_url
         finally:
             reference.close()
 
@@ -71,11 +70,11 @@ async def test_it_heeds_the_variables_that_botocore_heeds(
 ) -> None:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    found, reference = lambda_service_access(Settings()), resolve_service_access(Settings())
-    assert found is not None
-    assert found[:4] == reference[:4]
-    assert found.local is reference.local
-    keys, expected = await found.credentials(), await reference.credentials()
+    access, reference = lambda_service_access(Settings()), resolve_service_access(Settings())
+    assert access is not None
+    assert access[:4] == reference[:4]
+    assert access.local is reference.local
+    keys, expected = await access.credentials(), await reference.credentials()
     assert (keys[:2], keys.token or None) == (expected[:2], expected.token or None)
 
 

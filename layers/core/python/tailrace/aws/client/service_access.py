@@ -1,7 +1,8 @@
-"""Endpoint, region, credentials and retries of AWS services, resolved by botocore.
+"""Endpoint, region, credentials and retries of AWS services.
 
-boto3 and botocore are imported only when they are needed: in a cold start the import takes longer
-than everything else before the first call.
+A Lambda function has them all in its environment; everywhere else botocore resolves them. boto3 and
+botocore are imported only when they are needed: in a cold start the import takes longer than
+everything else before the first call.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from tailrace.errors import BadSetting
-from tailrace.limits import AWS_CALL_ATTEMPTS, AWS_CONNECT_SECONDS
+from tailrace.limits import AWS_CALL_ATTEMPTS, AWS_CONNECT_SECONDS, AWS_CONNECTIONS
 from tailrace.settings import Settings
 
 LOCAL_REGION: Final = "us-east-1"
@@ -34,11 +36,24 @@ _NO_CREDENTIALS: Final = (
 )
 
 
+_ORDINARY_REGION: Final = re.compile(r"(?:af|ap|ca|eu|il|me|mx|sa|us)-[a-z]+-[0-9]+")
+"""The regions whose endpoints end in amazonaws.com."""
+
+_UNUSUAL: Final = (
+    "AWS_PROFILE",
+    "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_USE_FIPS_ENDPOINT",
+    "AWS_USE_DUALSTACK_ENDPOINT",
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+)
+
+
 class CredentialsUnavailable(Exception):
     """Temporary credentials expired and could not be refreshed."""
 
 
-class Credentials(NamedTuple):
+class AwsCredentials(NamedTuple):
     access_key: str
     secret_key: str
     token: str | None
@@ -54,12 +69,60 @@ class ServiceAccess(NamedTuple):
     attempts: int
     """Maximum attempts per call, including the first."""
     ca_bundle: str | None
-    credentials: Callable[[], Awaitable[Credentials]]
+    credentials: Callable[[], Awaitable[AwsCredentials]]
     """Returns cached credentials, or refreshes them in a thread."""
     local: bool
     """Whether the endpoint is on this machine."""
     renew: Callable[[], None] = _nothing
     """Call it after credentials were refused as expired: `credentials` then refreshes them."""
+
+
+async def find_service_access(settings: Settings, service: str = "dynamodb") -> ServiceAccess:
+    """Find a service's endpoint and credentials, inside a function or elsewhere."""
+    access = lambda_service_access(settings, service)
+    if access is not None:
+        return access
+    # Importing botocore, and finding credentials, would block the event loop.
+    return await asyncio.to_thread(resolve_service_access, settings, service)
+
+
+def lambda_service_access(settings: Settings, service: str = "dynamodb") -> ServiceAccess | None:
+    """None outside of Lambda, or if the configuration is unusual."""
+    env = os.environ
+    region = env.get("AWS_REGION", "")
+    keys = env.get("AWS_ACCESS_KEY_ID"), env.get("AWS_SECRET_ACCESS_KEY")
+    attempts = env.get("AWS_MAX_ATTEMPTS") or str(AWS_CALL_ATTEMPTS)
+    if (
+        "AWS_LAMBDA_RUNTIME_API" not in env
+        # A function restored from a snapshot has to fetch its keys.
+        or not all(keys)
+        or any(env.get(variable) for variable in _UNUSUAL)
+        or not _ORDINARY_REGION.fullmatch(region)
+        or not attempts.isdecimal()
+    ):
+        return None
+    endpoint = (
+        env.get(f"AWS_ENDPOINT_URL_{service.upper()}")
+        or settings.endpoint_url
+        or env.get("AWS_ENDPOINT_URL")
+        or f"https://{service}.{region}.amazonaws.com"
+    )
+    access_key, secret_key = keys
+    assert access_key is not None
+    assert secret_key is not None
+    credentials = AwsCredentials(access_key, secret_key, env.get("AWS_SESSION_TOKEN"))
+
+    async def current() -> AwsCredentials:
+        return credentials
+
+    return ServiceAccess(
+        endpoint=endpoint.rstrip("/"),
+        region=region,
+        attempts=max(1, int(attempts)),
+        ca_bundle=env.get("AWS_CA_BUNDLE"),
+        credentials=current,
+        local=is_loopback(endpoint),
+    )
 
 
 def resolve_service_access(settings: Settings, service: str = "dynamodb") -> ServiceAccess:
@@ -90,7 +153,7 @@ def boto_client(service: str, settings: Settings) -> Any:
         connect_timeout=AWS_CONNECT_SECONDS,
         read_timeout=READ_SECONDS,
         retries={"mode": "standard", "total_max_attempts": config.attempts},
-        max_pool_connections=settings.connections,
+        max_pool_connections=AWS_CONNECTIONS,
         s3={"addressing_style": "path"} if config.local else None,
     )
     return boto3.Session(botocore_session=config.session).client(
@@ -220,14 +283,14 @@ class _CredentialsSource:
     def renew(self) -> None:
         self._expired = True
 
-    async def current(self) -> Credentials:
+    async def current(self) -> AwsCredentials:
         try:
             if self._expired:
                 self._expired = False
                 self._credentials = await asyncio.to_thread(self._load) or self._credentials
             credentials = self._credentials
             if credentials is None:
-                return Credentials(LOCAL_KEY, LOCAL_KEY, None)
+                return AwsCredentials(LOCAL_KEY, LOCAL_KEY, None)
             refresh_needed = getattr(credentials, "refresh_needed", None)
             if refresh_needed is not None and refresh_needed():
                 frozen = await asyncio.to_thread(credentials.get_frozen_credentials)
@@ -235,4 +298,4 @@ class _CredentialsSource:
                 frozen = credentials.get_frozen_credentials()
         except Exception as error:
             raise CredentialsUnavailable(f"no credentials: {type(error).__name__}") from error
-        return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
+        return AwsCredentials(frozen.access_key, frozen.secret_key, frozen.token)

@@ -17,16 +17,16 @@ import botocore.session
 import pytest
 from botocore.credentials import RefreshableCredentials
 
-from tailrace.aws.client import endpoint
-from tailrace.aws.client.endpoint import (
+from tailrace.aws.client import service_access
+from tailrace.aws.client.service_access import (
     READ_SECONDS,
-    Credentials,
+    AwsCredentials,
     CredentialsUnavailable,
     boto_client,
     resolve_service_access,
 )
 from tailrace.errors import BadSetting
-from tailrace.limits import AWS_CALL_ATTEMPTS, AWS_CONNECT_SECONDS
+from tailrace.limits import AWS_CALL_ATTEMPTS, AWS_CONNECT_SECONDS, AWS_CONNECTIONS
 from tailrace.settings import Settings
 
 LOCAL = "http://127.0.0.1:8706"
@@ -62,25 +62,25 @@ def files(monkeypatch: Env, tmp_path: Path) -> Files:
         if name.startswith("AWS_"):
             monkeypatch.delenv(name)
     files = Files(tmp_path)
-    given(monkeypatch, AWS_EC2_METADATA_DISABLED="true", **files.env)
+    set_env(monkeypatch, AWS_EC2_METADATA_DISABLED="true", **files.env)
     return files
 
 
-def given(monkeypatch: Env, **variables: str) -> None:
+def set_env(monkeypatch: Env, **variables: str) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
 def cloud(monkeypatch: Env) -> None:
-    given(monkeypatch, **CLOUD)
+    set_env(monkeypatch, **CLOUD)
 
 
 @pytest.fixture
 def clients() -> Iterator[list[Any]]:
-    made: list[Any] = []
-    yield made
-    for client in made:
+    created: list[Any] = []
+    yield created
+    for client in created:
         client.close()
 
 
@@ -89,10 +89,10 @@ def clients() -> Iterator[list[Any]]:
 
 @pytest.mark.usefixtures("cloud")
 def test_the_endpoint_of_the_region_is_the_last_resort() -> None:
-    found = resolve_service_access(Settings())
-    assert found.endpoint == "https://dynamodb.eu-west-1.amazonaws.com"
-    assert found.region == "eu-west-1"
-    assert not found.local
+    access = resolve_service_access(Settings())
+    assert access.endpoint == "https://dynamodb.eu-west-1.amazonaws.com"
+    assert access.region == "eu-west-1"
+    assert not access.local
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_the_endpoint_of_the_region_is_the_last_resort() -> None:
 def test_the_endpoint_of_a_region_is_botocores(
     switch: str, region: str, monkeypatch: Env, clients: list[Any]
 ) -> None:
-    given(monkeypatch, **{**CLOUD, "AWS_DEFAULT_REGION": region})
+    set_env(monkeypatch, **{**CLOUD, "AWS_DEFAULT_REGION": region})
     if switch:
-        given(monkeypatch, **{switch: "true"})
+        set_env(monkeypatch, **{switch: "true"})
     clients.append(botocore.session.Session().create_client("dynamodb"))
     assert resolve_service_access(Settings()).endpoint == clients[0].meta.endpoint_url
 
@@ -146,17 +146,17 @@ def test_a_configured_endpoint_is_found_as_botocore_finds_it(
     clients: list[Any],
 ) -> None:
     files.config(config)
-    given(monkeypatch, **env)
+    set_env(monkeypatch, **env)
     clients.append(boto3.Session().client("dynamodb"))
     assert resolve_service_access(Settings()).endpoint == expected == clients[0].meta.endpoint_url
 
 
 @pytest.mark.usefixtures("cloud")
-def test_the_setting_wins_over_what_botocore_finds(monkeypatch: Env, files: Files) -> None:
+def test_the_setting_overrides_botocore(monkeypatch: Env, files: Files) -> None:
     files.config(SERVICES)
-    given(monkeypatch, **GLOBAL)
+    set_env(monkeypatch, **GLOBAL)
     assert resolve_service_access(Settings(endpoint_url=ELSEWHERE)).endpoint == ELSEWHERE
-    given(monkeypatch, **IGNORED)
+    set_env(monkeypatch, **IGNORED)
     assert resolve_service_access(Settings(endpoint_url=ELSEWHERE)).endpoint == ELSEWHERE
 
 
@@ -164,7 +164,7 @@ def test_the_setting_wins_over_what_botocore_finds(monkeypatch: Env, files: File
 def test_the_variable_of_the_service_wins_over_the_setting(
     monkeypatch: Env, clients: list[Any]
 ) -> None:
-    given(monkeypatch, **SPECIFIC, AWS_ENDPOINT_URL_S3="http://127.0.0.1:9000")
+    set_env(monkeypatch, **SPECIFIC, AWS_ENDPOINT_URL_S3="http://127.0.0.1:9000")
     settings = Settings(endpoint_url=ELSEWHERE)
     assert resolve_service_access(settings).endpoint == "http://d:4"
     clients += [boto_client("s3", settings), boto_client("sts", settings)]
@@ -212,12 +212,12 @@ def test_an_endpoint_is_local_when_its_host_is_loopback(endpoint: str, local: bo
 
 
 def test_a_region_comes_from_the_environment_or_the_profile(monkeypatch: Env, files: Files) -> None:
-    given(monkeypatch, **KEYS)
+    set_env(monkeypatch, **KEYS)
     files.config("[default]\nregion = eu-west-3\n[profile other]\nregion = eu-west-2\n")
     assert resolve_service_access(Settings()).region == "eu-west-3"
-    given(monkeypatch, AWS_PROFILE="other")
+    set_env(monkeypatch, AWS_PROFILE="other")
     assert resolve_service_access(Settings()).region == "eu-west-2"
-    given(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
+    set_env(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
     assert resolve_service_access(Settings()).region == "eu-west-1"
     assert resolve_service_access(Settings(endpoint_url=LOCAL)).region == "eu-west-1"
 
@@ -237,14 +237,14 @@ def test_a_local_endpoint_needs_no_region() -> None:
 def test_the_region_has_two_variables(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], region: str
 ) -> None:
-    given(monkeypatch, **KEYS, **variables)
+    set_env(monkeypatch, **KEYS, **variables)
     assert resolve_service_access(Settings()).region == region
     assert boto_client("s3", Settings()).meta.region_name == region
 
 
 @pytest.mark.parametrize("endpoint", ["", ELSEWHERE])
 def test_a_missing_region_is_named_with_its_remedy(endpoint: str, monkeypatch: Env) -> None:
-    given(monkeypatch, **KEYS)
+    set_env(monkeypatch, **KEYS)
     for find in (resolve_service_access, s3):
         with pytest.raises(BadSetting, match=r"region.*AWS_DEFAULT_REGION.*profile"):
             find(Settings(endpoint_url=endpoint))
@@ -254,20 +254,20 @@ def s3(settings: Settings) -> Any:
     return boto_client("s3", settings)
 
 
-# Credentials
+# AwsCredentials
 
 
 async def test_a_local_endpoint_needs_no_credentials() -> None:
-    found = resolve_service_access(Settings(endpoint_url=LOCAL))
-    assert await found.credentials() == Credentials("local", "local", None)
-    found.renew()
-    assert await found.credentials() == Credentials("local", "local", None)
+    access = resolve_service_access(Settings(endpoint_url=LOCAL))
+    assert await access.credentials() == AwsCredentials("local", "local", None)
+    access.renew()
+    assert await access.credentials() == AwsCredentials("local", "local", None)
 
 
 async def test_a_local_endpoint_uses_the_credentials_there_are(monkeypatch: Env) -> None:
-    given(monkeypatch, **KEYS, AWS_SESSION_TOKEN="tok")
-    found = resolve_service_access(Settings(endpoint_url=LOCAL))
-    assert await found.credentials() == Credentials("AKIDEXAMPLE", "a-secret-key", "tok")
+    set_env(monkeypatch, **KEYS, AWS_SESSION_TOKEN="tok")
+    access = resolve_service_access(Settings(endpoint_url=LOCAL))
+    assert await access.credentials() == AwsCredentials("AKIDEXAMPLE", "a-secret-key", "tok")
 
 
 def test_a_local_endpoint_does_not_ask_for_the_role_of_the_machine(monkeypatch: Env) -> None:
@@ -282,37 +282,39 @@ def test_a_local_endpoint_does_not_ask_for_the_role_of_the_machine(monkeypatch: 
 
 
 async def test_credentials_come_from_the_profile(monkeypatch: Env, files: Files) -> None:
-    given(monkeypatch, AWS_DEFAULT_REGION="eu-west-1", AWS_PROFILE="other")
+    set_env(monkeypatch, AWS_DEFAULT_REGION="eu-west-1", AWS_PROFILE="other")
     files.credentials("[other]\naws_access_key_id = one\naws_secret_access_key = two\n")
-    assert await resolve_service_access(Settings()).credentials() == Credentials("one", "two", None)
+    assert await resolve_service_access(Settings()).credentials() == AwsCredentials(
+        "one", "two", None
+    )
 
 
 @pytest.mark.parametrize("endpoint", ["", ELSEWHERE])
 def test_missing_credentials_are_named_with_their_remedy(endpoint: str, monkeypatch: Env) -> None:
-    given(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
+    set_env(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
     for find in (resolve_service_access, s3):
         with pytest.raises(BadSetting, match=r"credentials.*AWS_ACCESS_KEY_ID.*AWS_PROFILE"):
             find(Settings(endpoint_url=endpoint))
 
 
 def test_an_unusable_aws_configuration_is_a_bad_setting(monkeypatch: Env) -> None:
-    given(monkeypatch, **CLOUD, AWS_PROFILE="nobody")
+    set_env(monkeypatch, **CLOUD, AWS_PROFILE="nobody")
     with pytest.raises(BadSetting, match="nobody"):
         resolve_service_access(Settings())
 
 
 async def test_refused_credentials_are_looked_for_again(monkeypatch: Env, files: Files) -> None:
-    given(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
+    set_env(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
     text = "[default]\naws_access_key_id = {}\naws_secret_access_key = s\n"
     files.credentials(text.format("old"))
-    found = resolve_service_access(Settings())
+    access = resolve_service_access(Settings())
     files.credentials(text.format("new"))
-    assert (await found.credentials()).access_key == "old"
-    found.renew()
-    assert (await found.credentials()).access_key == "new"
+    assert (await access.credentials()).access_key == "old"
+    access.renew()
+    assert (await access.credentials()).access_key == "new"
     files.credentials("")
-    found.renew()
-    assert (await found.credentials()).access_key == "new"
+    access.renew()
+    assert (await access.credentials()).access_key == "new"
 
 
 class Role:
@@ -344,16 +346,16 @@ class Role:
 
 async def test_credentials_that_last_are_not_refreshed(monkeypatch: Env) -> None:
     role = Role(3600)
-    found = with_role(role, monkeypatch)
-    assert await found.credentials() == Credentials("key0", "s", "t")
+    access = with_role(role, monkeypatch)
+    assert await access.credentials() == AwsCredentials("key0", "s", "t")
     assert role.threads == []
 
 
 async def test_credentials_are_refreshed_in_a_thread(monkeypatch: Env) -> None:
     role = Role(30)
-    found = with_role(role, monkeypatch)
-    assert await found.credentials() == Credentials("key1", "s", "t")
-    assert await found.credentials() == Credentials("key1", "s", "t")
+    access = with_role(role, monkeypatch)
+    assert await access.credentials() == AwsCredentials("key1", "s", "t")
+    assert await access.credentials() == AwsCredentials("key1", "s", "t")
     (thread,) = role.threads
     assert thread is not threading.main_thread()
 
@@ -362,18 +364,18 @@ async def test_a_failed_refresh_is_reported_without_details(
     monkeypatch: Env, caplog: pytest.LogCaptureFixture
 ) -> None:
     role = Role(30)
-    found = with_role(role, monkeypatch)
+    access = with_role(role, monkeypatch)
     role.fails = True
     with pytest.raises(CredentialsUnavailable) as caught:
-        await found.credentials()
+        await access.credentials()
     assert str(caught.value) == "no credentials: OSError"
     role.fails = False
     caplog.clear()
-    assert (await found.credentials()).access_key == "key2"
+    assert (await access.credentials()).access_key == "key2"
 
 
-def with_role(role: Role, monkeypatch: Env) -> endpoint.ServiceAccess:
-    given(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
+def with_role(role: Role, monkeypatch: Env) -> service_access.ServiceAccess:
+    set_env(monkeypatch, AWS_DEFAULT_REGION="eu-west-1")
     monkeypatch.setattr(
         "botocore.credentials.CredentialResolver.load_credentials", lambda _: role.held
     )
@@ -386,17 +388,17 @@ def with_role(role: Role, monkeypatch: Env) -> endpoint.ServiceAccess:
 def test_attempts_come_from_the_environment_or_the_profile(
     monkeypatch: Env, files: Files, clients: list[Any]
 ) -> None:
-    given(monkeypatch, **CLOUD)
+    set_env(monkeypatch, **CLOUD)
     assert resolve_service_access(Settings()).attempts == AWS_CALL_ATTEMPTS == 4
     files.config("[default]\nmax_attempts = 7\n")
     assert resolve_service_access(Settings()).attempts == 7
-    given(monkeypatch, AWS_MAX_ATTEMPTS="2")
+    set_env(monkeypatch, AWS_MAX_ATTEMPTS="2")
     assert resolve_service_access(Settings()).attempts == 2
     clients.append(boto_client("s3", Settings()))
     assert clients[0].meta.config.retries == {"mode": "standard", "total_max_attempts": 2}
-    given(monkeypatch, AWS_MAX_ATTEMPTS="0")
+    set_env(monkeypatch, AWS_MAX_ATTEMPTS="0")
     assert resolve_service_access(Settings()).attempts == 1
-    given(monkeypatch, AWS_MAX_ATTEMPTS="some")
+    set_env(monkeypatch, AWS_MAX_ATTEMPTS="some")
     with pytest.raises(BadSetting, match="AWS_MAX_ATTEMPTS"):
         resolve_service_access(Settings())
 
@@ -404,11 +406,11 @@ def test_attempts_come_from_the_environment_or_the_profile(
 def test_a_ca_bundle_comes_from_the_environment_or_the_profile(
     monkeypatch: Env, files: Files
 ) -> None:
-    given(monkeypatch, **CLOUD)
+    set_env(monkeypatch, **CLOUD)
     assert resolve_service_access(Settings()).ca_bundle is None
     files.config("[default]\nca_bundle = /etc/profile.pem\n")
     assert resolve_service_access(Settings()).ca_bundle == "/etc/profile.pem"
-    given(monkeypatch, AWS_CA_BUNDLE="/etc/env.pem")
+    set_env(monkeypatch, AWS_CA_BUNDLE="/etc/env.pem")
     assert resolve_service_access(Settings()).ca_bundle == "/etc/env.pem"
 
 
@@ -431,11 +433,11 @@ def test_a_local_boto3_client_needs_nothing_and_names_buckets_in_the_path(
 def test_a_boto3_client_is_bounded_and_signs_as_the_chain_says(
     monkeypatch: Env, clients: list[Any]
 ) -> None:
-    given(monkeypatch, **CLOUD)
-    clients.append(boto_client("s3", Settings(connections=7)))
+    set_env(monkeypatch, **CLOUD)
+    clients.append(boto_client("s3", Settings()))
     config = clients[0].meta.config
     assert (config.connect_timeout, config.read_timeout) == (AWS_CONNECT_SECONDS, READ_SECONDS)
-    assert config.max_pool_connections == 7
+    assert config.max_pool_connections == AWS_CONNECTIONS
     assert config.retries == {"mode": "standard", "total_max_attempts": 4}
     url = clients[0].generate_presigned_url("get_object", {"Bucket": "bucket", "Key": "k"})
     assert url.startswith("https://bucket.s3.")
@@ -444,7 +446,7 @@ def test_a_boto3_client_is_bounded_and_signs_as_the_chain_says(
 
 def test_botocore_is_not_imported_before_it_is_needed() -> None:
     program = (
-        "import sys, tailrace.aws.client.json_client, tailrace.aws.client.endpoint\n"
+        "import sys, tailrace.aws.client.json_client, tailrace.aws.client.service_access\n"
         "sys.exit('botocore' in sys.modules or 'boto3' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

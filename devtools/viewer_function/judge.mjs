@@ -3,8 +3,8 @@
 // Prints, for each case, the pass that it was given and what of its credentials is left, or null.
 import { readFileSync } from "node:fs"
 
-import { fromRequest, toEvent } from "../../../devtools/local_aws/viewer_event.mjs"
-import { loadFunction } from "../../../devtools/local_aws/viewer_runtime.mjs"
+import { fromRequest, toEvent } from "../local_aws/viewer_event.mjs"
+import { loadFunction } from "../local_aws/viewer_runtime.mjs"
 
 const { code, now, stores, cases } = JSON.parse(readFileSync(process.argv[2], "utf8"))
 const functions = stores.map((store) => loadFunction(code, { origins: ["http", "live"], store: () => store, now: () => now }))
