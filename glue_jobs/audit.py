@@ -117,14 +117,14 @@ def run(job: Job) -> Report:
         looked = _count_items(job, names, scanned)
         snapshot = take_snapshot(names, scanned, objects)
         if job.arguments.checksums:
-            slots = verify_objects(snapshot.manifests, job.remote).persist()
+            slots = verify_objects(snapshot.manifests, job.settings).persist()
             snapshot = snapshot._replace(archived_slots=slots)
         held += [snapshot.streams, snapshot.chains, snapshot.archived_slots]
         suspects = _suspects(job, snapshot, held)
         if suspects is None:
             return _report(looked, {}, [])
         job.progress.step("rechecking")
-        found = recheck_suspects(_add_current_names(job, suspects, held), job.remote).persist()
+        found = recheck_suspects(_add_current_names(job, suspects, held), job.settings).persist()
         held.append(found)
         counts = {row["check"]: row["count"] for row in found.groupBy("check").count().collect()}
         return _report(looked, counts, _first_problems(found))

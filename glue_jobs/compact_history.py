@@ -108,8 +108,8 @@ def plan_archive(job: Job, names: Names, export: str | None) -> DataFrame:
     rules = Rules.of(job.settings, job.now)
     entries = names.join_to(items.entries(items.read_items(job, export)), "mode", "archived")
     cells = assign_cells(select_unarchived(entries), rules.grid)
-    segments = build_segments(cells, job.remote, rules)
-    return commit_segments(names.join_to(segments, "path", "config"), job.remote)
+    segments = build_segments(cells, job.settings, rules)
+    return commit_segments(names.join_to(segments, "path", "config"), job.settings)
 
 
 def execute(job: Job, names: Names, commits: DataFrame) -> Summary:
@@ -130,7 +130,7 @@ def execute(job: Job, names: Names, commits: DataFrame) -> Summary:
     if counts.segments:
         job.progress.step("merging")
         grown = commits.where(done).groupBy("chain").agg(F.min("first").alias("first"))
-        merged = _sum(merge_segments(grown, job.remote, job.now))
+        merged = _sum(merge_segments(grown, job.settings, job.now))
     job.progress.step("trimming")
     return Summary(
         streams=counts.streams,
@@ -141,7 +141,7 @@ def execute(job: Job, names: Names, commits: DataFrame) -> Summary:
         refused=[(row.path, row.first, row.stop, row.reason) for row in rows],
         waiting=sum(row.stop - row.first for row in rows),
         merged=merged,
-        trimmed=_sum(trim_entries(names.frame, job.remote, job.now)),
+        trimmed=_sum(trim_entries(names.frame, job.settings, job.now)),
     )
 
 

@@ -28,7 +28,7 @@ from glue_jobs.exporting.plans import plan_parts, record_progress
 from glue_jobs.exporting.summary import Refused, Summary
 from glue_jobs.shared import items
 from glue_jobs.shared.job import Job, finish, start_job, switch
-from tailrace.aws.client.endpoint import boto_client
+from tailrace.aws.client.service_access import boto_client
 from tailrace.errors import BadSetting
 from tailrace.store.dynamodb.provision import LOCAL_BUCKET
 
@@ -81,7 +81,7 @@ class _Export(NamedTuple):
         self._clean()
         names = items.read_names(self.job)
         self.job.progress.step("planning")
-        rows = plan_parts(names.frame, self.job.remote, plan.run, plan.buckets).persist()
+        rows = plan_parts(names.frame, self.job.settings, plan.run, plan.buckets).persist()
         try:
             parts = rows.where("part IS NOT NULL").collect()
             held = Refused.among(rows)
@@ -111,7 +111,7 @@ class _Export(NamedTuple):
                 for row in partitions
             )
         self.job.progress.step("recording how far streams are exported")
-        record_progress(self.job.spark, plan, self.job.remote).count()
+        record_progress(self.job.spark, plan, self.job.settings).count()
         self.lease.write(plan._replace(state="done", parts=()))
         self._clean()
         return done._replace(
@@ -123,7 +123,7 @@ class _Export(NamedTuple):
     def _write(self, plan: Plan, done: Summary) -> tuple[Sequence[Any], Summary]:
         """Write the files; return the partitions that have some, and the counts."""
         self.job.progress.step("writing files")
-        files = write_files(self.job.spark, plan, self.job.remote).persist()
+        files = write_files(self.job.spark, plan, self.job.settings).persist()
         try:
             rows = files.groupBy("day", "bucket").agg(
                 F.count("*").alias("files"),

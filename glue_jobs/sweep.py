@@ -118,7 +118,7 @@ def run(job: Job) -> Summary:
         left = 0
         if not dry:
             job.progress.step("removing what is due")
-            left = asyncio.run(_remove_due(job.remote, job.now))
+            left = asyncio.run(_remove_due(job.settings, job.now))
         job.progress.step("searching" if dry else "removing")
         chains = orphans.chains(scanned).persist()
         needed = orphans.needed(before.frame, after.frame).persist()
@@ -132,7 +132,7 @@ def run(job: Job) -> Summary:
 
 def _findings(job: Job, data: SweepData, *, dry: bool) -> DataFrame:
     """Return everything to remove. Unless the run is dry, evaluating the frame removes it."""
-    settings, now = job.remote, job.now
+    settings, now = job.settings, job.now
     # Compaction commits no older objects, and trimmed data stays for the grace period.
     cutoff = now - (UNCOMMITTED_SEGMENT_SECONDS + settings.trim_grace) * 1000
     objects, before, scanned, after, chains, needed = data
@@ -158,7 +158,7 @@ async def _remove_due(settings: Settings, now: int) -> int:
     def clock() -> int:
         return system_clock() + ahead
 
-    backend = await connect(settings)
+    backend = await connect(settings, check_table=False)
     store = DynamoStore(settings, clock, backend)
     await store.open()
     try:

@@ -42,6 +42,7 @@ class Run(NamedTuple):
     """One size: seconds of each way to treat the data, and what compaction has made of it."""
 
     size: Size
+    appends: int
     bytes: int
     compact: float
     from_export: float
@@ -109,7 +110,8 @@ def _run(spark: SparkSession, made: Made, out: Path) -> tuple[Run, Settings]:
     _say(f"compaction: {compact:.1f} s; {summary}")
     shutil.rmtree(out)
     run = Run(
-        made.size, made.bytes, compact, from_export, from_parquet, summary, peak.megabytes
+        made.size, made.appends, made.bytes, compact, from_export, from_parquet, summary,
+        peak.megabytes,
     )  # fmt: skip
     return run, settings
 

@@ -1,4 +1,6 @@
-"""A table as DynamoDB would export it: many streams, some of them much longer than others."""
+"""A table as DynamoDB would export it: many streams, some of them much longer than others.
+
+In every fourth stream several appends share a slot."""
 
 from __future__ import annotations
 
@@ -14,12 +16,14 @@ from typing import Any, NamedTuple
 import orjson
 
 from tailrace.log.content import length
-from tailrace.log.state import Config, Entry, State, Stream
+from tailrace.log.state import Config, Entry, Part, State, Stream
 from tailrace.store.dynamodb.layout import entry_item, name_item
 
 FILES = 16
 BEGUN = 1_790_000_000_000
 KINDS = ("application/json", "text/plain", "application/octet-stream")
+TOGETHER = 10
+"""Appends that share a slot, at most."""
 
 
 class Size(NamedTuple):
@@ -30,6 +34,7 @@ class Size(NamedTuple):
 class Made(NamedTuple):
     size: Size
     folder: Path
+    appends: int
     bytes: int
     """Of the bodies."""
     names: Sequence[dict[str, Any]]
@@ -43,7 +48,7 @@ def make(size: Size, folder: Path) -> Made:
     whole = sum(1 / k for k in range(1, size.streams + 1))
     data = folder / "AWSDynamoDB" / "01-bench" / "data"
     data.mkdir(parents=True)
-    names, lasts, total = [], [], 0
+    names, lasts, appends, total = [], [], 0, 0
     left = size.entries
     with ExitStack() as stack:
         files = [
@@ -59,27 +64,34 @@ def make(size: Size, folder: Path) -> Made:
             file = files[zlib.crc32(stream.path.encode()) % FILES]
             file.write(_line(name))
             item: dict[str, Any] = {}
-            for entry in itertools.islice(_entries(rng, stream), count):
+            together = TOGETHER if k % 4 == 1 else 1
+            for entry in itertools.islice(_entries(rng, stream, together), count):
                 item = entry_item(stream.id, entry, f"{rng.getrandbits(64):016x}", None)
                 file.write(_line(item))
+                appends += len(entry.parts) or 1
                 total += len(entry.body or b"")
             if item:
                 lasts.append(item)
-    return Made(size, folder, total, names, lasts)
+    return Made(size, folder, appends, total, names, lasts)
 
 
-def _entries(rng: random.Random, stream: Stream) -> Iterator[Entry]:
+def _entries(rng: random.Random, stream: Stream, together: int) -> Iterator[Entry]:
     state = stream.config.initial_state()
     mode = stream.config.mode
     while True:
-        noise = rng.randbytes(rng.randint(20, 180)).hex()
-        body = b'{"at":%d,"of":"%b"}' % (state.slot, noise.encode())
-        n = state.slot
+        bodies = [_body(rng, state.slot) for _ in range(rng.randint(1, together))]
+        parts = [Part(len(body), length(mode, body)) for body in bodies]
+        n, body = state.slot, b"".join(bodies)
         state = State(
-            n + 1, state.offset + length(mode, body), state.size + len(body),
+            n + 1, state.offset + sum(part.step for part in parts), state.size + len(body),
             state.written_at + rng.randint(0, 500),
         )  # fmt: skip
-        yield Entry(n, body, state)
+        yield Entry(n, body, state, parts=parts if len(parts) > 1 else ())
+
+
+def _body(rng: random.Random, slot: int) -> bytes:
+    noise = rng.randbytes(rng.randint(20, 180)).hex()
+    return b'{"at":%d,"of":"%b"}' % (slot, noise.encode())
 
 
 def _line(item: dict[str, Any]) -> bytes:

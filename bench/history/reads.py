@@ -38,7 +38,7 @@ async def reads(settings: Settings, made: Made) -> Reads:
         streams = Streams(store, settings)
         await streams.create(HOT, Create(content_type=KINDS[1]))
         for _ in range(ENTRIES):
-            await streams.append(HOT, Append(b"x" * (made.bytes // made.size.entries), KINDS[1]))
+            await streams.append(HOT, Append(b"x" * (made.bytes // made.appends), KINDS[1]))
         slots = (await streams.find(COLD)).committed.tail
         hot = await _median(streams, HOT, ENTRIES // 2)
         first = []

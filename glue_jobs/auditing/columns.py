@@ -18,7 +18,8 @@ def moved(offset: Column, size: Column) -> Column:
     """Whether an entry that begins at `offset` and `size` does not end where its body implies."""
     step = F.col("offset") - offset
     wrong = F.when(many(), step < 1).otherwise(step != length())
-    return (F.col("size") != size + length()) | wrong
+    differs = step != F.coalesce("steps", step)
+    return (F.col("size") != size + length()) | wrong | differs
 
 
 def many() -> Column:

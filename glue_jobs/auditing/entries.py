@@ -40,6 +40,7 @@ def suspect_slots(snapshot: Snapshot) -> DataFrame:
         "before.end IS NOT NULL AND NOT gone",
         "at < before.at",
         f"n != before.n + 1 AND {hole}",
+        "torn OR (uneven AND mode != 'json')",
     )
     # A chain has one slot that none is before, or there is a hole where two blocks meet.
     begins = F.expr("n IS NOT NULL AND before IS NULL")
@@ -102,7 +103,21 @@ async def slot_problem(probe: StoreProbe) -> Problem | None:
     if not (entry.has_data or state.closed or state.deleted):
         what = "it has no data, and neither closes nor deletes the stream"
         return Problem(probe.n, what, RESTORE)
+    torn = _appends_wrong(entry, name.stream.config.mode)
+    if torn is not None:
+        return Problem(probe.n, torn, RESTORE)
     return None if before is None else _follows_wrong(entry, before, name)
+
+
+def _appends_wrong(entry: Stored, mode: Mode) -> str | None:
+    parts = entry.parts
+    length = sum(part.length for part in parts)
+    if parts and length != entry.length:
+        return f"its appends have {length} bytes, but its body has {entry.length}"
+    for number, (size, step, *_) in enumerate(parts, 1):
+        if min(size, step) < 1 or (mode is not Mode.JSON and size != step):
+            return f"append {number} of it has {size} bytes, but moves the offset by {step}"
+    return None
 
 
 def _follows_wrong(entry: Stored, before: Stored, name: Name) -> Problem | None:
@@ -130,10 +145,12 @@ def ends_wrong(entry: Stored, offset: int | None, size: int, mode: Mode) -> str 
         return f"the size after it is {entry.size}, not {size + length}"
     if offset is None:
         return None
-    if mode is Mode.JSON and length:
+    step = sum(part.step for part in entry.parts)
+    if mode is Mode.JSON and length and not step:
         right, expected = entry.offset > offset, f"more than {offset}"
     else:
-        right, expected = entry.offset == offset + length, f"{offset + length}"
+        end = offset + (step or length)
+        right, expected = entry.offset == end, f"{end}"
     return None if right else f"the offset after it is {entry.offset}, not {expected}"
 
 

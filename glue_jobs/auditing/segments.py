@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,6 +14,7 @@ from glue_jobs.auditing.problems import BACKUP, POINTERS, RESTORE, Problem
 from glue_jobs.auditing.snapshot import Snapshot
 from glue_jobs.auditing.store_probe import TRIES, StoreProbe
 from glue_jobs.auditing.verify_objects import open_segment, segment_slots
+from glue_jobs.shared.metadata import body_checksum
 from glue_jobs.shared.workers import Row
 from tailrace.log.content import Mode
 from tailrace.segments.format import BadSegment
@@ -34,13 +34,15 @@ def suspect_manifests(snapshot: Snapshot) -> DataFrame:
         snapshot.manifests.withColumn("following", F.lead("first").over(window))
         .withColumn("before", F.lag(F.struct("stop", "offset", "size")).over(window))
         .withColumn("step", F.expr(f"offset - {_start('offset')}"))
+        .withColumn("commas", F.expr("data_bytes - (size - begin)"))
         .withColumn("many", F.col("mode") == "json")
     )
     wrong = placed.where(
         any_of(
             *(f"{column} IS NULL" for column in MANIFEST),
             "stop <= first",
-            "data_bytes != size - begin + if(many, stop - first - 1, 0)",
+            # A comma is between two appends, and they are as many as messages at most.
+            "if(many, commas < stop - first - 1 OR commas >= step, commas != 0)",
             "before IS NULL AND (first < base OR first > greatest(base, earliest))",
             "first != before.stop",
             f"begin != {_start('size')}",
@@ -75,7 +77,7 @@ def suspect_seams(snapshot: Snapshot) -> DataFrame:
     )
     overlap = snapshot.entries.where("n >= earliest AND (n <= archived OR n = base)")
     met = overlap.join(marks, on=["chain", "n"])
-    step = F.when(many(), F.lit(1)).otherwise(length())
+    step = F.coalesce("steps", F.when(many(), F.lit(1)).otherwise(length()))
     begin = F.coalesce("from_offset", F.col("offset") - step)
     ends = F.expr("to_offset != offset OR to_size != size")
     apart = met.where(ends | moved(begin, F.col("from_size")))
@@ -138,15 +140,15 @@ def _sums_wrong(manifest: Manifest, start: Sequence[int] | None, mode: Mode) -> 
     """`start`: offset and size where it has to begin, if they are known."""
     count, data = manifest.stop - manifest.first, manifest.size - manifest.begin
     of = f"a segment of {count} slots and {data} bytes"
-    json = mode is Mode.JSON
-    if count < 1 or manifest.data_bytes != data + (count - 1 if json else 0):
+    json, commas = mode is Mode.JSON, manifest.data_bytes - data
+    if count < 1 or (commas < count - 1 if json else commas):
         return f"{of} stores {manifest.data_bytes} bytes"
     if start is None:
         return None
     if manifest.begin != start[1]:
         return f"{of} begins at size {manifest.begin}, not {start[1]}"
     step = manifest.offset - start[0]
-    right = step >= count if json else step == data
+    right = step > commas if json else step == data
     return None if right else f"{of} moves the offset by {step}"
 
 
@@ -174,7 +176,7 @@ async def _differs(probe: StoreProbe, entry: Stored, manifest: Manifest, mode: M
         return what
     hot = {"offset": entry.offset, "size": entry.size, "at": entry.state.written_at}
     if entry.object_key is None:
-        hot["checksum"] = zlib.crc32(entry.body)
+        hot["checksum"] = body_checksum(entry.body, entry.parts)
     cold: Row = {"offset": manifest.offset, "size": manifest.size}
     if entry.slot < manifest.stop - 1 or all(hot[each] == value for each, value in cold.items()):
         segment = await probe.object(manifest.key)

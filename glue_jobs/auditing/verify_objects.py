@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice, pairwise, repeat
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from glue_jobs.shared.metadata import checksum
 from glue_jobs.shared.workers import Backend, Row, map_rows
 from tailrace.errors import StoreUnavailable
 from tailrace.log.content import Mode
@@ -81,15 +81,20 @@ def open_segment(segment: bytes, manifest: Manifest, mode: Mode) -> Parts:
 
 def segment_slots(parts: Parts, first: int) -> Iterator[Row]:
     """Yield the slots of a segment from `first` on."""
-    columns = zip(
-        range(parts.first, parts.stop),
-        list(accumulate(parts.steps, initial=parts.offset))[1:],
-        list(accumulate(parts.lengths, initial=parts.size))[1:],
-        accumulate(parts.pauses),
-        parts.bodies(),
-        strict=True,
+    offsets = list(accumulate(parts.steps, initial=parts.offset))
+    sizes = list(accumulate(parts.lengths, initial=parts.size))
+    bodies = parts.bodies()
+    begins = accumulate(parts.counts or repeat(1, len(parts.pauses)), initial=0)
+    slots = zip(
+        range(parts.first, parts.stop), pairwise(begins), accumulate(parts.pauses), strict=True
     )
-    for n, offset, size, at, body in columns:
+    for n, (begin, end), at in slots:
+        held = list(islice(bodies, end - begin))
         if n >= first:
-            checksum = zlib.crc32(body)
-            yield {"n": n, "offset": offset, "size": size, "at": at, "checksum": checksum}
+            yield {
+                "n": n,
+                "offset": offsets[end],
+                "size": sizes[end],
+                "at": at,
+                "checksum": checksum(held, parts.steps[begin:end]),
+            }

@@ -15,18 +15,21 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from glue_jobs.shared.workers import Backend, Row, map_partitions
+from tailrace.errors import DamagedData
 from tailrace.limits import SEGMENT_SLOTS
 from tailrace.log.content import Mode, length
+from tailrace.log.slots import split
+from tailrace.log.state import Part
 from tailrace.segments.format import Authors, BadSegment, Parts
 from tailrace.segments.merge import Grid
 from tailrace.settings import Settings
-from tailrace.store.codec import state_of
+from tailrace.store.codec import parts_of, state_of
+from tailrace.store.dynamodb.bodies import read_body
 from tailrace.store.dynamodb.segments import upload
 
 UPLOADS: Final = 8
@@ -45,6 +48,7 @@ CELLS: Final = (
     .add("body", T.BinaryType())
     .add("key", T.StringType())
     .add("rest", T.StringType())
+    .add("parts", T.StringType())
 )
 """An entry and its cell."""
 
@@ -158,7 +162,7 @@ async def _build_segment(backend: Backend, cell: pa.Table, rules: Rules) -> Part
     try:
         bodies = await _bodies(backend, cell)
         return _parts(chain, mode, n, sizes, cell, bodies)
-    except BadSegment as error:
+    except (BadSegment, DamagedData) as error:
         return {"chain": chain, "first": first, "stop": int(n[-1]) + 1, "refused": str(error)}
 
 
@@ -168,48 +172,73 @@ async def _bodies(backend: Backend, cell: pa.Table) -> list[bytes]:
     keys = cell.column("key")
     for at in range(0, len(large), UPLOADS):
         places = large[at : at + UPLOADS]
-        fetched = await asyncio.gather(*(backend.bucket.get(keys[i].as_py()) for i in places))
+        fetched = await asyncio.gather(
+            *(read_body(backend.bucket, keys[i].as_py()) for i in places)
+        )
         for i, body in zip(places, fetched, strict=True):
             bodies[i] = body
     return [body for body in bodies if body is not None]
 
 
 def _parts(
-    chain: str, mode: Mode, n: Any, sizes: Any, cell: pa.Table, bodies: Sequence[bytes]
+    chain: str, mode: Mode, n: Any, sizes: Any, cell: pa.Table, bodies: list[bytes]
 ) -> Parts:
-    """Build the parts of a segment; raise BadSegment if its entries are not consecutive."""
-    lengths = np.fromiter(map(len, bodies), np.int64, len(bodies))
+    """Build the parts of a segment from its entries and their bodies, which it may change; raise
+    BadSegment if they are not consecutive, or do not consist of their appends."""
+    slot_lengths = np.fromiter(map(len, bodies), np.int64, len(bodies))
     offsets, times = cell.column("offset").to_numpy(), cell.column("at").to_numpy()
-    offset = int(offsets[0]) - length(mode, bodies[0])
-    size = int(sizes[0]) - int(lengths[0])
-    steps = np.diff(offsets, prepend=offset)
+    offset = int(offsets[0]) - _first_step(mode, cell, bodies[0])
+    size = int(sizes[0]) - int(slot_lengths[0])
+    slot_steps = np.diff(offsets, prepend=offset)
     pauses = np.diff(times, prepend=0)
     follows = (
         (np.diff(n, prepend=n[0] - 1) == 1)
-        & (np.diff(sizes, prepend=size) == lengths)
-        & (steps >= 0)
+        & (np.diff(sizes, prepend=size) == slot_lengths)
+        & (slot_steps >= 0)
         & (pauses >= 0)
     )
     if not follows.all():
         slot = int(n[np.flatnonzero(~follows)[0]])
         raise BadSegment(f"slot {slot} of {chain} does not follow the one before it")
+    lengths, steps, counts, authors = array("Q"), array("Q"), array("Q"), Authors()
+    for i, appends in enumerate(_appends(cell, slot_lengths, slot_steps)):
+        if _total(appends) != (slot_lengths[i], slot_steps[i]):
+            raise BadSegment(f"slot {n[i]} of {chain} does not consist of its appends")
+        counts.append(len(appends))
+        for part in appends:
+            lengths.append(part.length)
+            steps.append(part.step)
+            authors.add(part.author)
+        if mode is Mode.JSON and len(appends) > 1:
+            bodies[i] = b",".join(split(bodies[i], appends))
     data = (b"," if mode is Mode.JSON else b"").join(bodies)
     return Parts(
-        int(chain, 16), mode, int(n[0]), offset, size, _column(lengths), _column(steps),
-        _column(pauses), *_authors(cell).columns(), data,
+        int(chain, 16), mode, int(n[0]), offset, size, lengths, steps,
+        array("Q", pauses.astype(np.uint64).tobytes()), *authors.columns(), data, counts,
     )  # fmt: skip
 
 
-def _authors(cell: pa.Table) -> Authors:
-    authors, rest = Authors(), cell.column("rest")
-    if pc.any(pc.match_substring(rest, '"w":1')).as_py():
-        for text in rest.to_pylist():
-            authors.add(None if text is None else state_of(0, 0, 0, 0, text.encode()).author)
-    return authors
+def _first_step(mode: Mode, cell: pa.Table, body: bytes) -> int:
+    """By how much the first entry of a cell advances the offset."""
+    parts = cell.column("parts")[0].as_py()
+    return length(mode, body) if parts is None else _total(parts_of(parts.encode()))[1]
 
 
-def _column(numbers: Any) -> array[int]:
-    return array("Q", numbers.astype(np.uint64).tobytes())
+def _appends(cell: pa.Table, lengths: Any, steps: Any) -> Iterator[Sequence[Part]]:
+    """Yield the appends of each entry of a cell."""
+    texts = (cell.column(name).to_pylist() for name in ("parts", "rest"))
+    for parts, rest, size, step in zip(*texts, lengths.tolist(), steps.tolist(), strict=True):
+        if parts is not None:
+            yield parts_of(parts.encode())
+        else:
+            produced = rest is not None and '"w":1' in rest
+            author = state_of(0, 0, 0, 0, rest.encode()).author if produced else None
+            yield [Part(size, step, author)]
+
+
+def _total(appends: Sequence[Part]) -> tuple[int, int]:
+    """Return length and step of all appends together."""
+    return sum(part.length for part in appends), sum(part.step for part in appends)
 
 
 async def _upload(backend: Backend, parts: Parts, now: int) -> Row:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
@@ -35,8 +34,8 @@ class Column(NamedTuple):
 COLUMNS: Final = (
     Column("stream", pa.string(), "string", "path of the stream"),
     Column("incarnation", pa.string(), "string", "which stream of that path, 16 hex digits"),
-    Column("slot", pa.int64(), "bigint", "the append it came with, counted from 0"),
-    Column("message", pa.int32(), "int", "its place in the append, counted from 0"),
+    Column("slot", pa.int64(), "bigint", "the slot it is in, counted from 0"),
+    Column("message", pa.int32(), "int", "its place in the slot, counted from 0"),
     Column("offset_before", pa.int64(), "bigint", "offset of the stream before it"),
     Column("offset", pa.int64(), "bigint", "offset of the stream after it"),
     Column("time", pa.timestamp("ms", "UTC"), "timestamp", "when it was appended, UTC"),
@@ -62,21 +61,27 @@ def messages(
     parts: Parts, stream: str, content_type: str, first: int, stop: int
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield the messages of the slots from `first` up to `stop`, in order, as (day, rows)."""
-    begin, end = max(first, parts.first) - parts.first, min(stop, parts.stop) - parts.first
-    steps = _numbers(parts.steps)
+    steps, times = _numbers(parts.steps), np.cumsum(_numbers(parts.pauses))
     ones = np.ones_like(steps)
-    # The messages of each slot, and by how much each of them advances the offset.
+    # The messages of each append, and by how much each of them advances the offset.
     counts, lengths = (steps, ones) if parts.mode is Mode.JSON else (ones, steps)
-    offsets, times = parts.offset + np.cumsum(steps) - steps, np.cumsum(_numbers(parts.pauses))
+    offsets = parts.offset + np.cumsum(steps) - steps
+    # The slot of each append, and how many messages of the slot are before it.
+    appends = _numbers(parts.counts) if parts.counts else np.ones_like(times)
+    slots, starts = np.repeat(np.arange(len(appends)), appends), np.cumsum(appends) - appends
+    earlier = np.cumsum(counts) - counts
+    earlier -= earlier[starts][slots]
+    begin, end = np.searchsorted(slots, (first - parts.first, stop - parts.first))
     bodies = islice(parts.bodies(), begin, end)
     laps = np.cumsum(counts[begin:end]) // ROWS
     for one, two in pairwise([begin, *(np.flatnonzero(np.diff(laps)) + begin + 1), end]):
         some = counts[one:two]
-        split = _split(parts, one, islice(bodies, two - one), some)
+        split = _split(parts, slots[one:two], islice(bodies, two - one), some)
         places = np.repeat(np.arange(one, two), some)
         numbers = np.arange(len(places)) - np.repeat(np.cumsum(some) - some, some)
         before = offsets[places] + numbers
-        days = times[places] // DAY
+        at = times[slots[places]]
+        days = at // DAY
         cuts = {0, len(places), *range(0, len(places), ROWS), *(np.flatnonzero(np.diff(days)) + 1)}
         for low, high in pairwise(sorted(cuts)):
             place = places[low:high]
@@ -86,11 +91,11 @@ def messages(
                     [
                         pa.repeat(stream, high - low),
                         pa.repeat(f"{parts.chain:016x}", high - low),
-                        pa.array(parts.first + place),
-                        pa.array(numbers[low:high], pa.int32()),
+                        pa.array(parts.first + slots[place]),
+                        pa.array(earlier[place] + numbers[low:high], pa.int32()),
                         pa.array(before[low:high]),
                         pa.array(before[low:high] + lengths[place]),
-                        pa.array(times[place]).cast(pa.timestamp("ms", "UTC")),
+                        pa.array(at[low:high]).cast(pa.timestamp("ms", "UTC")),
                         pa.repeat(content_type, high - low),
                         *_producers(parts, place),
                         *_bodies(parts.mode, split[low:high]),
@@ -101,18 +106,20 @@ def messages(
 
 
 def _split(
-    parts: Parts, place: int, bodies: Iterator[bytes], counts: Sequence[int]
+    parts: Parts, slots: Iterable[int], bodies: Iterator[bytes], counts: Iterable[int]
 ) -> Sequence[bytes]:
-    """Split bodies into messages; `place`: the index of the first body in the segment."""
+    """Split bodies into messages; `slots`: the place of each body's slot in the segment."""
     if parts.mode is not Mode.JSON:
         return list(bodies)
     split: list[bytes] = []
-    for i, (body, count) in enumerate(zip(bodies, counts, strict=True)):
+    for slot, body, count in zip(slots, bodies, counts, strict=True):
         # Most bodies are one message, and parsing them would take most of the time.
         some = [body.strip(_SPACE)] if count == 1 else json_mode.split(body)
         if len(some) != count:
-            slot = parts.first + place + i
-            raise BadSegment(f"slot {slot} has {len(some)} messages, but its offset says {count}")
+            raise BadSegment(
+                f"an append of slot {parts.first + slot} has {len(some)} messages, but its offset"
+                f" says {count}"
+            )
         split += some
     return split
 
@@ -152,8 +159,8 @@ def _text(body: bytes) -> str | None:
         return None
 
 
-def _numbers(column: array[int]) -> Any:
-    return np.frombuffer(column, np.uint64).astype(np.int64)
+def _numbers(column: Sequence[int]) -> Any:
+    return np.asarray(column, np.uint64).astype(np.int64)
 
 
 def _day(days: int) -> str:

@@ -24,7 +24,7 @@ from tailrace.limits import NAME_SHARDS
 from tailrace.store.dynamodb.layout import id_text, name_of, name_partitions
 
 ATTRIBUTES: Final[Mapping[str, str]] = (
-    dict.fromkeys("pscrkgf", "S") | dict.fromkeys("aozld", "N") | {"b": "B"}
+    dict.fromkeys("pscrkgfm", "S") | dict.fromkeys("aozld", "N") | {"b": "B"}
 )
 """Every attribute of entries but `t`, which only its writer needs, and its type in DynamoDB."""
 
@@ -78,7 +78,7 @@ def read_names(job: Job) -> Names:
     job.progress.step("reading names")
     parts = min(NAME_SHARDS, PARTS_PER_CORE * job.spark.sparkContext.defaultParallelism)
     shards = job.spark.range(NAME_SHARDS, numPartitions=parts)
-    frame = map_rows(shards, job.remote, NAMES, _names, at_once=NAME_SHARDS).persist()
+    frame = map_rows(shards, job.settings, NAMES, _names, at_once=NAME_SHARDS).persist()
     return Names(frame, frame.count() <= FEW_NAMES)
 
 
@@ -88,7 +88,7 @@ def read_items(job: Job, export: str | None = None) -> DataFrame:
         return read_export(job.spark, export)
     parts = PARTS_PER_CORE * job.spark.sparkContext.defaultParallelism
     frame = job.spark.range(parts, numPartitions=parts).withColumn("parts", F.lit(parts))
-    return map_partitions(frame, job.remote, ITEMS, _scan)
+    return map_partitions(frame, job.settings, ITEMS, _scan)
 
 
 def read_export(spark: SparkSession, path: str) -> DataFrame:
@@ -122,6 +122,7 @@ def entries(items: DataFrame) -> DataFrame:
         F.col("b").alias("body"),
         F.col("k").alias("key"),
         F.col("r").alias("rest"),
+        F.col("m").alias("parts"),
     )
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from pyspark import SparkContext
@@ -68,11 +68,6 @@ class Job:
     on_glue: bool
     now: int
     """Start time in milliseconds, the reference of grace periods and ages."""
-
-    @property
-    def remote(self) -> Settings:
-        """The settings for Spark's workers, which need not check the table again."""
-        return replace(self.settings, check_table=False)
 
     def publish(self, counts: Mapping[str, float]) -> None:
         """Publish the metrics of this run, if it runs on Glue."""

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from glue_jobs.shared.items import PARTS_PER_CORE
 from glue_jobs.shared.job import Job
 from glue_jobs.shared.workers import Backend, Row, map_partitions
-from tailrace.aws.client.endpoint import boto_client
+from tailrace.aws.client.service_access import boto_client
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.provision import LOCAL_BUCKET
 
@@ -37,7 +37,7 @@ def list_objects(job: Job) -> DataFrame:
     prefixes = job.spark.createDataFrame(
         [(f"{folder}/{digit}",) for folder in FOLDERS for digit in DIGITS], "prefix string"
     ).repartition(PARTS_PER_CORE * job.spark.sparkContext.defaultParallelism)
-    settings = job.remote
+    settings = job.settings
 
     async def read(_: Backend, batches: Iterator[pa.RecordBatch]) -> AsyncIterator[Sequence[Row]]:
         for batch in batches:

@@ -37,7 +37,7 @@ class Backend(NamedTuple):
 
 
 async def connect_backend(settings: Settings) -> Backend:
-    connection = await connect(settings)
+    connection = await connect(settings, check_table=False)
     assert connection.bucket is not None, "the driver has checked it"
     return Backend(Table(connection.client, settings.table), connection.bucket)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, Self
 
 import boto3
@@ -18,14 +20,15 @@ from devtools.dynamodb_simulator.table import MemoryTable
 from devtools.processes import fresh_name
 from glue_jobs import compact_history
 from glue_jobs.shared.job import start_job
+from glue_jobs.shared.workers import Row
 from tailrace.clock import system_clock
 from tailrace.log.append import Append
-from tailrace.log.content import join_bodies
+from tailrace.log.content import Mode, join_bodies
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.state import Producer
 from tailrace.segments.reader import Manifest
 from tailrace.settings import Settings
-from tailrace.store.dynamodb.layout import manifest_of
+from tailrace.store.dynamodb.layout import Stored, manifest_of
 from tailrace.store.dynamodb.provision import Backend
 from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.streams import Streams
@@ -64,6 +67,10 @@ class Lab:
     store: DynamoStore
     streams: Streams
     memory: Memory | None = None
+    places: defaultdict[str, list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Slot and offset after each append of a stream that was filled, as its writer was told."""
 
     @classmethod
     @asynccontextmanager
@@ -91,13 +98,22 @@ class Lab:
 
     # Streams
 
-    async def fill(self, path: str, kind: str, entries: int, *, by: str | None = None) -> None:
-        """Bodies of several lengths: some have objects of their own, some pass a chunk."""
+    async def fill(
+        self, path: str, kind: str, count: int, *, by: str | None = None, together: int = 1
+    ) -> None:
+        """Append bodies of several lengths: some have objects of their own, some pass a chunk.
+
+        `together`: how many are sent at once, and share a slot unless they are large. `by`: their
+        producers, one for each of these."""
         await self.streams.create(path, Create(content_type=kind))
-        for i in range(entries):
-            body = b'"%b"' % (b"%d" % (i % 10) * (3, 200, 1500, 20)[i % 4])
-            producer = Producer(by, 0, i) if by else None
-            await self.streams.append(path, Append(body, kind, producer=producer))
+        for first in range(0, count, together):
+            appended = await asyncio.gather(
+                *(
+                    self.streams.append(path, _append(i, kind, by, i - first, first // together))
+                    for i in range(first, min(first + together, count))
+                )
+            )
+            self.places[path] += [(each.slot, each.offset) for each in appended]
 
     async def append(self, path: str, body: bytes) -> None:
         kind = (await self.streams.find(path)).stream.config.content_type
@@ -107,13 +123,16 @@ class Lab:
         await self.streams.create(path, Create(fork=ForkFrom(source, slot, sub_offset)))
 
     async def everything(self, path: str) -> list[bytes]:
-        """The first chunk that a new client gets, from each slot on."""
+        """The first chunk that a new client gets, from each slot and each place within one on."""
         async with _opened(self.settings, self.memory) as store:
             streams = Streams(store, self.settings)
             tail = await streams.find(path)
+            slots = [(n, 0) for n in range(tail.committed.tail + 1)]
+            places = pairwise([(0, 0), *self.places[path]])
+            inside = [place for before, place in places if before[0] == place[0]]
             seen = []
-            for n in range(tail.committed.tail + 1):
-                view = await streams.view(path, n)
+            for n, after in [*slots, *inside]:
+                view = await streams.view(path, n, after)
                 body = join_bodies(tail.stream.config.mode, view.bodies)
                 about = view.end, view.next_offset.encode(), view.up_to_date, view.closed
                 seen.append(b"%d %d %b %d %d %b" % (n, *about, body))
@@ -155,6 +174,29 @@ class Lab:
         """Runs the job, as it would be `later` milliseconds from now."""
         argv = [*self.flags, *(flags or TINY), "--now", str(system_clock() + later)]
         return await asyncio.to_thread(compact, argv)
+
+
+def _append(i: int, kind: str, by: str | None, place: int, seq: int) -> Append:
+    body = b'"%b"' % (b"%d" % (i % 10) * (3, 200, 1500, 20)[i % 4])
+    return Append(body, kind, producer=Producer(f"{by}{place}", 0, seq) if by else None)
+
+
+def cell_row(chain: int, mode: Mode, entry: Stored) -> Row:
+    """An entry as compaction reads it from the table, but for its cell."""
+    return {
+        "cell": 0,
+        "chain": f"{chain:016x}",
+        "mode": mode.value,
+        "n": entry.slot,
+        "offset": entry.offset,
+        "size": entry.size,
+        "length": entry.length,
+        "at": entry.state.written_at,
+        "body": None if entry.object_key else entry.body,
+        "key": entry.object_key,
+        "rest": entry.item["r"]["S"] if "r" in entry.item else None,
+        "parts": entry.item["m"]["S"] if "m" in entry.item else None,
+    }
 
 
 def compact(argv: Sequence[str]) -> compact_history.Summary:

@@ -24,6 +24,7 @@ from tailrace.log.create import Create
 from tailrace.log.retention import Keep
 from tailrace.store.dynamodb import actions, layout, retention
 from tailrace.store.dynamodb.layout import binary, number, text
+from tests.integration.glue.earlier import store_earlier
 from tests.integration.glue.lab import BYTES, DAY, JSON, TEXT, Lab
 from tests.support import archiving
 from tests.support.archiving import Most
@@ -54,9 +55,7 @@ class Site:
     async def both(self, kind: str = TEXT) -> Site:
         """Slots 0 to 7 in two segments, and still in the table."""
         await self.hot(kind)
-        stream = (await self.lab.streams.find(self.path)).stream
-        while await archiving.archive(self.table, self.lab.bucket, stream, Most(4), system_clock()):
-            pass
+        await self._archive()
         return self
 
     async def cold(self, kind: str = TEXT) -> Site:
@@ -76,11 +75,31 @@ class Site:
     async def messages(self) -> Site:
         return await self.hot(JSON)
 
+    async def shared(self, kind: str = TEXT) -> Site:
+        """Ten slots, each of which two appends share."""
+        await self.lab.streams.create(self.path, Create(content_type=kind))
+        for i in range(10):
+            pair = [Append(b"%04d" % (1000 + i), kind), Append(b"5", kind)]
+            await asyncio.gather(*(self.lab.streams.append(self.path, each) for each in pair))
+        self.chain = (await self.lab.streams.find(self.path)).stream.id
+        return self
+
+    async def shared_messages(self) -> Site:
+        """Such slots of JSON, of which 0 to 7 are in two segments, and still in the table."""
+        await self.shared(JSON)
+        await self._archive()
+        return self
+
     async def large(self) -> Site:
         """An entry whose body is an object."""
         await self.hot()
         await self.lab.streams.append(self.path, Append(b"x" * 2000, TEXT))
         return self
+
+    async def _archive(self) -> None:
+        stream = (await self.lab.streams.find(self.path)).stream
+        while await archiving.archive(self.table, self.lab.bucket, stream, Most(4), system_clock()):
+            pass
 
     # Breaking
 
@@ -188,6 +207,26 @@ async def an_offset_does_not_fit_the_body(site: Site) -> None:
 @fault(Site.messages, ("slots", 9, "the offset after it is 9, not more than 9"))
 async def messages_do_not_move_the_offset(site: Site) -> None:
     await site.shift(site.slot(9), "o", -1)
+
+
+@fault(Site.shared, ("slots", 9, "its appends have 6 bytes, but its body has 5"))
+async def appends_are_longer_than_their_body(site: Site) -> None:
+    await site.change(site.slot(9), m=text("[[4,4],[2,1]]"))
+
+
+@fault(Site.shared, ("slots", 3, "append 1 of it has 4 bytes, but moves the offset by 3"))
+async def an_append_does_not_move_the_offset_by_its_length(site: Site) -> None:
+    await site.change(site.slot(3), m=text("[[4,3],[1,2]]"))
+
+
+@fault(Site.shared, ("slots", 3, "append 2 of it has 0 bytes, but moves the offset by 0"))
+async def an_append_is_empty(site: Site) -> None:
+    await site.change(site.slot(3), m=text("[[5,5],[0,0]]"))
+
+
+@fault(Site.shared_messages, ("slots", 9, "the offset after it is 20, not 21"))
+async def appends_have_more_messages_than_the_offset_says(site: Site) -> None:
+    await site.change(site.slot(9), m=text("[[4,1],[1,2]]"))
 
 
 @fault(Site.hot, ("slots", 9, "ms older than slot 8"))
@@ -303,6 +342,21 @@ async def what_follows_a_segment_begins_elsewhere(site: Site) -> None:
 @fault(Site.both, ("seams", 5, "its checksum is"))
 async def a_body_is_another_in_its_segment(site: Site) -> None:
     await site.change(site.slot(5), b=binary(b"abcd"))
+
+
+@fault(Site.shared_messages, ("seams", 5, "its checksum is"))
+async def appends_begin_elsewhere_in_their_segment(site: Site) -> None:
+    await site.change(site.slot(5), m=text("[[1,1],[4,1]]"))
+
+
+@fault(
+    Site.shared_messages,
+    ("manifests", 0, "a segment of 4 slots and 20 bytes moves the offset by 8"),
+    ("objects", 0, "bytes, not"),
+    ("segments", 0, "the length of its data is 27, but 28 in its manifest"),
+)
+async def a_manifest_has_more_bytes_than_its_messages_need(site: Site) -> None:
+    await site.shift(layout.segment_key(site.chain, 0), "data_bytes", 1)
 
 
 @fault(Site.large, ("objects", 10, "is not there"))
@@ -424,7 +478,9 @@ async def _audited(spark: SparkSession) -> Audited:
         for name, each in FAULTS.items():
             await each.plant(sites[name])
         before = await lab.items(), lab.objects()
-        code, output = await run(lab, "--json", "true")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(audit, "MAX_SHOWN", len(FAULTS) * 3)
+            code, output = await run(lab, "--json", "true")
         changed = (await lab.items(), lab.objects()) != before
         return Audited(code, orjson.loads(output), sites, changed)
 
@@ -432,7 +488,7 @@ async def _audited(spark: SparkSession) -> Audited:
 async def healthy(lab: Lab) -> None:
     """Streams of all kinds that nothing is wrong with."""
     for path, kind in {"json": JSON, "text": TEXT, "bytes": BYTES}.items():
-        await lab.fill(path, kind, 9, by="writer")
+        await lab.fill(path, kind, 18, by="writer", together=3)
         stream = (await lab.streams.find(path)).stream
         assert await archiving.archive(
             lab.store._table, lab.bucket, stream, Most(4), system_clock()
@@ -448,6 +504,7 @@ async def healthy(lab: Lab) -> None:
     await apply_retention(lab)
     await lab.fill("deleted", TEXT, 5)
     await lab.streams.delete("deleted")
+    await store_earlier(lab.store._table, lab.bucket, "earlier")
 
 
 async def apply_retention(lab: Lab) -> None:

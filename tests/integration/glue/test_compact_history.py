@@ -16,14 +16,16 @@ from pyspark.sql import functions as F
 
 from glue_jobs.compaction.build_segments import assign_cells
 from tailrace.log.append import Append
+from tailrace.segments.format import unpack
 from tailrace.segments.merge import Grid
+from tests.integration.glue.earlier import store_earlier
 from tests.integration.glue.lab import BYTES, DAY, JSON, TEXT, Lab
 
 
 async def test_every_read_is_the_same_after_compaction_merging_and_trimming(lab: Lab) -> None:
     kinds = {"json": JSON, "text": TEXT, "bytes": BYTES}
     for path, kind in kinds.items():
-        await lab.fill(path, kind, 13, by="writer" if kind == TEXT else None)
+        await lab.fill(path, kind, 22, by="writer" if kind == TEXT else None, together=3)
     await lab.fork("fork", "text", 7)
     await lab.streams.append("fork", Append(b"own", TEXT))
     await lab.fork("within", "bytes", 5, 2)
@@ -34,12 +36,17 @@ async def test_every_read_is_the_same_after_compaction_merging_and_trimming(lab:
     await lab.streams.append("closed", Append(b"", close=True))
     await lab.streams.delete("deleted")
     await lab.fill("holed", TEXT, 9)
-    paths = (*kinds, "fork", "within", "closed", "grown", "holed")
+    await store_earlier(lab.store._table, lab.bucket, "earlier")
+    for _ in range(3):
+        bodies = [Append(b'"%b"' % (b"x" * 300), JSON)] * 3
+        await asyncio.gather(*(lab.streams.append("earlier", each) for each in bodies))
+    paths = (*kinds, "fork", "within", "closed", "grown", "holed", "earlier")
+    assert max([len(await lab.hot(path)) for path in kinds]) < 22, "appends share slots"
     before = {path: await lab.everything(path) for path in paths}
     hole = await dig(lab, "holed", 2)
 
     done = await lab.compact()
-    assert (done.streams, done.lost, done.merged, done.trimmed) == (6, 0, 0, 0)
+    assert (done.streams, done.lost, done.merged, done.trimmed) == (7, 0, 2, 0)
     # A hole is refused, and nothing of the stream is lost.
     assert {row[0] for row in done.refused} == {"holed"}
     assert any("does not follow" in row[3] for row in done.refused)
@@ -53,6 +60,11 @@ async def test_every_read_is_the_same_after_compaction_merging_and_trimming(lab:
         )
     reads = {path: await lab.everything(path) for path in paths if path != "holed"}
     assert reads == {path: before[path] for path in reads}
+    # Entries that list no appends, and segments of version 1 and 2, became one segment.
+    (whole,) = await lab.manifests("earlier")
+    assert (whole.first, whole.level) == (0, 1)
+    counts = unpack(await lab.bucket.get(whole.key)).counts
+    assert (sum(counts), max(counts[:7]), max(counts)) == (7 + 9, 1, 3)
 
     await lab.store._table.put_new(hole)
     for i in range(4):
@@ -139,7 +151,7 @@ def test_a_stream_with_most_of_the_data_is_spread(spark: SparkSession) -> None:
     rows += [(f"small{i}", 0, 100, 100) for i in range(100)]
     schema = "chain string, n long, size long, length long"
     frame = spark.createDataFrame(rows, schema)
-    empty = dict.fromkeys(("mode", "body", "key", "rest"), F.lit(None).cast("string"))
+    empty = dict.fromkeys(("mode", "body", "key", "rest", "parts"), F.lit(None).cast("string"))
     entries = frame.withColumns({**empty, "offset": F.col("size"), "at": F.lit(0)})
     cells = assign_cells(entries, Grid(1 << 30, 100))
     spread = cells.where("chain = 'big'").groupBy("cell").agg(F.count("*").alias("rows")).collect()

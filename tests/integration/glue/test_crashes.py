@@ -22,7 +22,7 @@ from tailrace.clock import system_clock
 from tailrace.segments.merge import Grid
 from tailrace.store.dynamodb.layout import entry_of, name_of
 from tailrace.store.dynamodb.table import Table
-from tests.integration.glue.lab import DAY, JSON, Lab, Memory
+from tests.integration.glue.lab import DAY, JSON, Lab, Memory, cell_row
 
 T = TypeVar("T")
 
@@ -111,17 +111,8 @@ def _waiting(held: Sequence[Row], chain: str, name: Row) -> list[Row]:
     entries = [entry_of(item) for item in held if item["p"]["S"] == f"C{chain}"]
     return [
         {
+            **cell_row(named.stream.id, named.stream.config.mode, entry),
             "cell": hash((chain, GRID.cell(entry.slot, entry.size - entry.length))),
-            "chain": chain,
-            "mode": named.stream.config.mode.value,
-            "n": entry.slot,
-            "offset": entry.offset,
-            "size": entry.size,
-            "length": entry.length,
-            "at": int(entry.item["a"]["N"]),
-            "body": None if entry.object_key else entry.body,
-            "key": entry.object_key,
-            "rest": entry.item["r"]["S"] if "r" in entry.item else None,
         }
         for entry in sorted(entries)
         if entry.has_data and entry.slot >= named.archived

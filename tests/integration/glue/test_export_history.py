@@ -34,6 +34,7 @@ from tailrace.segments.merge import Grid
 from tailrace.settings import Settings
 from tailrace.store.dynamodb import actions, layout, trimming
 from tailrace.streams import Streams
+from tests.integration.glue.earlier import ARCHIVED, BEGUN, store_earlier
 from tests.integration.glue.lab import BYTES, DAY, JSON, TEXT, Lab
 from tests.support import archiving
 from tests.support.archiving import ENDLESS, Most
@@ -66,6 +67,10 @@ class Shop:
 
     async def create(self, path: str, kind: str, fork: ForkFrom | None = None) -> None:
         await self.streams.create(path, Create(content_type=kind, fork=fork))
+        await self.add(path, kind)
+
+    async def add(self, path: str, kind: str) -> None:
+        """Expect what a stream that exists will have."""
         self._kinds[path] = (await self.streams.find(path)).stream.id, kind
         self.written[path] = []
 
@@ -77,14 +82,25 @@ class Shop:
         await self.streams.append(path, Append(body, kind, producer=by))
         self.wrote(path, before.slot, before.offset, body, messages, by)
 
+    async def append_together(self, path: str, *appends: tuple[bytes, Producer | None]) -> None:
+        """Append what shares a slot, each one message."""
+        kind, before = self._kinds[path][1], (await self.streams.find(path)).state
+        bodies = (Append(body, kind, producer=by) for body, by in appends)
+        await asyncio.gather(*(self.streams.append(path, body) for body in bodies))
+        offset = before.offset
+        for i, (body, by) in enumerate(appends):
+            self.wrote(path, before.slot, offset, body, by=by, first=i)
+            offset += 1 if kind == JSON else len(body)
+
     def wrote(
         self, path: str, slot: int, offset: int, body: bytes, messages: Sequence[bytes] = (),
-        by: Producer | None = None,
+        by: Producer | None = None, first: int = 0,
     ) -> None:  # fmt: skip
+        """`first`: how many messages of the slot are before these."""
         chain, kind = self._kinds[path]
         at = datetime.fromtimestamp(self.now / 1000, UTC)
         about = at.replace(tzinfo=None), kind, *(by or (None, None, None))
-        for i, message in enumerate(messages or [body]):
+        for i, message in enumerate(messages or [body], first):
             step = 1 if kind == JSON else len(message)
             binary = kind == BYTES or b"\xff" in message
             bodies = (None, message) if binary else (message.decode(), None)
@@ -190,26 +206,44 @@ async def fill(shop: Shop) -> None:
         )
         await shop.append("text", b"caf\xff" if i % 2 else "café".encode())
         await shop.append("bytes", bytes(range(i * 10)) + b"\0")
+        for path in ("json/ä", "text", "bytes"):
+            authors = Producer("x", 0, i), None, Producer("y", 3, i)
+            await shop.append_together(
+                path, *((b"%d" % (10**k), by) for k, by in enumerate(authors))
+            )
+
+
+async def add_earlier(shop: Shop) -> None:
+    await store_earlier(shop.lab.store._table, shop.lab.bucket, "earlier")
+    await shop.add("earlier", JSON)
+    now, offset = shop.now, 0
+    for slot, (after, messages) in enumerate(ARCHIVED):
+        shop.now = BEGUN + after
+        by = None if slot else Producer("till-7", 3, 41)
+        shop.wrote("earlier", slot, offset, b"", messages, by)
+        offset += len(messages)
+    shop.now = now
 
 
 async def test_every_message_is_exported_once_and_as_it_was_written(
     shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await fill(shop)
-    await shop.create("fork", JSON, ForkFrom("json/ä", 2, 2))
+    await add_earlier(shop)
+    await shop.create("fork", JSON, ForkFrom("json/ä", 3, 2))
     # What it takes of an append of its source is its own; what is before that is not.
-    first = [row[-3].encode() for row in shop.written["json/ä"] if row[2] == 2][:2]
-    shop.wrote("fork", 2, 4, b"", first)
+    first = [row[-3].encode() for row in shop.written["json/ä"] if row[2] == 3][:2]
+    shop.wrote("fork", 3, 7, b"", first)
     for i in range(4):
         await shop.append("fork", b"%d" % i)
     expected = await shop.expected()
-    assert {row[0] for row in expected} == {"json/ä", "text", "bytes", "fork"}
+    assert {row[0] for row in expected} == {"json/ä", "text", "bytes", "fork", "earlier"}
 
     done = await asyncio.to_thread(shop.export)
     seen = shop.frame(tmp_path)
     rows = seen.select(*(column.name for column in COLUMNS), "day").collect()
     assert sorted(tuple(map(_plain, row)) for row in rows) == expected
-    assert (done.messages, done.streams) == (len(expected), 4)
+    assert (done.messages, done.streams) == (len(expected), 5)
     assert (done.gone, done.held, done.damaged) == (0, NONE, NONE)
     kept = {(str(row[-1]), str(crc32(row[1].encode()) % 3)) for row in expected}
     assert {(day, bucket) for (day, bucket, _), _ in shop.partitions()} == kept

@@ -22,13 +22,19 @@ MIDNIGHT = 1_790_035_200_000
 
 
 def segment(
-    mode: Mode, *entries: tuple[int, bytes, int], start: int = 10, by: Producer | None = None
+    mode: Mode,
+    *appends: tuple[int, bytes, int],
+    start: int = 10,
+    by: Producer | None = None,
+    shared: int = 1,
 ) -> Parts:
-    """Entries with their times, and by how much they move the offset; the first is in slot 5."""
+    """Appends with their times, and by how much they move the offset; the first is in slot 5.
+
+    `shared`: how many are in each slot."""
     records, offset, size = [], start, 100
-    for i, (at, body, step) in enumerate(entries):
+    for i, (at, body, step) in enumerate(appends):
         offset, size = offset + step, size + len(body)
-        records.append(Record(5 + i, offset, size, at, body, by if i % 2 else None))
+        records.append(Record(5 + i // shared, offset, size, at, body, by if i % 2 else None))
     return unpack(seal(7, mode, (start, 100), records))
 
 
@@ -84,6 +90,25 @@ def test_time_and_producer_are_those_of_the_append() -> None:
     ]
 
 
+def test_messages_of_appends_that_share_a_slot_are_counted_on() -> None:
+    bodies = [(MIDNIGHT, b"1,2", 2), (MIDNIGHT, b"3", 1), (MIDNIGHT + 1, b"4", 1)]
+    parts = segment(Mode.JSON, *bodies, by=Producer("p", 4, 9), shared=2)
+    place = "slot", "message", "offset", "text", "producer_seq"
+    assert [row[1:] for row in rows(parts, place)] == [
+        (5, 0, 11, "1", None),
+        (5, 1, 12, "2", None),
+        (5, 2, 13, "3", 9),
+        (6, 0, 14, "4", None),
+    ]
+    assert [row[1:] for row in rows(parts, ("message", "text"), 6)] == [(0, "4")]
+    texts = segment(Mode.TEXT, *bodies, shared=2)
+    assert [row[1:] for row in rows(texts, ("slot", "message", "offset"))] == [
+        (5, 0, 12),
+        (5, 1, 13),
+        (6, 0, 14),
+    ]
+
+
 def test_only_the_slots_that_are_wanted_come() -> None:
     parts = segment(Mode.JSON, *((MIDNIGHT, b"%d,%d" % (i, -i), 2) for i in range(6)))
     assert [row[1:] for row in rows(parts, ("slot", "offset_before", "text"), 7, 9)] == [
@@ -112,7 +137,7 @@ def test_the_batch_size_does_not_change_the_rows(
 
 def test_a_body_that_is_not_what_its_offset_says_is_refused() -> None:
     parts = segment(Mode.JSON, (MIDNIGHT, b"1,2", 2), (MIDNIGHT, b"1,2", 3))
-    with pytest.raises(BadSegment, match="slot 6 has 2 messages, but its offset says 3"):
+    with pytest.raises(BadSegment, match="append of slot 6 has 2 messages, but its offset says 3"):
         rows(parts, ())
 
 

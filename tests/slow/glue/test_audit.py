@@ -49,15 +49,15 @@ async def test_a_store_in_use_gives_no_false_alarm(
         code, output = await run(lab)
         end.set()
     assert (code, output.endswith("0 problems, 0 warnings\n")) == (0, True), output
-    assert "looking again" in capfd.readouterr().err, "nothing has happened meanwhile"
+    assert "rechecking" in capfd.readouterr().err, "nothing has happened meanwhile"
 
 
 async def write(lab: Lab, path: str, end: asyncio.Event) -> None:
     i = 0
     while not end.is_set():
         i += 1
-        body = b"%d" % i * (1000 if i % 10 == 0 else 1)
-        await lab.streams.append(path, Append(body, TEXT))
+        bodies = [b"%d" % i * (1000 if i % 10 == 0 else 1), b"%d" % i * 3]
+        await asyncio.gather(*(lab.streams.append(path, Append(body, TEXT)) for body in bodies))
         await asyncio.sleep(0.01)
 
 

@@ -84,7 +84,7 @@ async def test_a_second_run_exits_or_takes_over_an_expired_lease_without_harm(
         nonlocal silence
         files = write_files(spark, plan, settings).collect()
         if len(turns) == 1:
-            with pytest.raises(ExportUnderWay, match=f"is under way, run {plan.run}: wait"):
+            with pytest.raises(ExportUnderWay, match=f"is running, run {plan.run}: wait"):
                 shop.export()
             # It falls silent. One takes over, and then one more runs, before it goes on.
             turns[0]._released.set()
