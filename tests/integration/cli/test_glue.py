@@ -60,7 +60,7 @@ def aws_env(aws: Engine, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def deploy(aws_env: dict[str, str]) -> Iterator[Deploy]:  # noqa: ARG001
     """Deploy a job with a script, or one that does nothing, and return its stage."""
     client, s3 = boto3.client("glue"), boto3.client("s3")
-    made: list[str] = []
+    created: list[str] = []
 
     def deploy(name: str, script: str | None = None) -> str:
         stage = fresh_name("x").replace("-", "")
@@ -70,9 +70,9 @@ def deploy(aws_env: dict[str, str]) -> Iterator[Deploy]:  # noqa: ARG001
             s3.create_bucket(Bucket=stage)
             s3.put_object(Bucket=stage, Key="job.py", Body=script.encode())
             kind, where = "pythonshell", f"s3://{stage}/job.py"
-        made.append(f"tailrace-{stage}-{name}")
+        created.append(f"tailrace-{stage}-{name}")
         client.create_job(
-            Name=made[-1],
+            Name=created[-1],
             Role="role",
             Command={"Name": kind, "ScriptLocation": where},
             DefaultArguments={"--table": "deployed", "--dry-run": "true"},
@@ -80,7 +80,7 @@ def deploy(aws_env: dict[str, str]) -> Iterator[Deploy]:  # noqa: ARG001
         return stage
 
     yield deploy
-    for job in made:
+    for job in created:
         client.delete_job(JobName=job)
 
 
@@ -95,21 +95,21 @@ def runs(job: str) -> list[dict[str, Any]]:
 
 
 def test_help_lists_the_jobs_with_their_descriptions() -> None:
-    shown = " ".join(glue("--help").stdout.split())
+    help_text = " ".join(glue("--help").stdout.split())
     for job, about in JOBS.items():
         module = __import__(f"glue_jobs.{job.replace('-', '_')}", fromlist=["x"])
         assert (job, about) == (module.NAME, module.ABOUT)
-        assert f"{job} {about}" in shown
+        assert f"{job} {about}" in help_text
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_job_has_help_without_spark_and_its_own_with_it(
     job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = glue(job, "--help")
-    assert shown.exit_code == 0
-    assert f"tailrace glue {job} --local --help" in " ".join(shown.stdout.split())
-    assert ("--apply" in shown.stdout) == (job == "sweep")
+    done = glue(job, "--help")
+    assert done.exit_code == 0
+    assert f"tailrace glue {job} --local --help" in " ".join(done.stdout.split())
+    assert ("--apply" in done.stdout) == (job == "sweep")
     with pytest.raises(SystemExit) as ended:
         main(["glue", job, "--local", "--help"], prog_name="tailrace")
     assert ended.value.code == 0

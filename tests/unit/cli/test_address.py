@@ -37,6 +37,7 @@ def test_the_server_may_have_a_path_and_a_final_slash() -> None:
         ("a%2525", "a%25"),
         ("a%2Fb", f"{SERVER}/v1/stream/a%2Fb"),
         ("%41", f"{SERVER}/v1/stream/%41"),
+        ("a%09b", f"{SERVER}/v1/stream/a%09b"),
     ],
 )
 def test_listed_path_gets_a_name_that_locates_it(path: str, name: str) -> None:
@@ -46,7 +47,7 @@ def test_listed_path_gets_a_name_that_locates_it(path: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://h/v1/stream/a%2Fb%20c", "https://u:p@h:1/x?token=1"])
-def test_a_full_url_is_left_as_it_is(url: str) -> None:
+def test_a_full_url_is_unchanged(url: str) -> None:
     assert locate(url, SERVER).url == url
 
 

@@ -128,7 +128,7 @@ def test_retries_can_be_limited(wire: Wire, run: Run, waits: list[float]) -> Non
     assert (result.exit_code, len(bodies(wire)), waits) == (1, 1, [])
 
 
-def test_failure_reports_what_was_appended(wire: Wire, run: Run) -> None:
+def test_a_failure_reports_the_amount_appended_before(wire: Wire, run: Run) -> None:
     wire.will(200, **JSON).will(200).will(409, Stream_Closed="true", Stream_Next_Offset="9")
     result = run("append", "s", "--lines", "--batch-lines", "2", stdin=b"1\n2\n3\n")
     assert result.exit_code == 4

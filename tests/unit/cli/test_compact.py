@@ -53,7 +53,7 @@ def compact(data: Path, *args: str) -> Result:
     )
 
 
-def test_a_summary_says_what_was_moved(data: Path) -> None:
+def test_the_summary_has_the_number_of_moved_entries(data: Path) -> None:
     result = compact(data)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "moved 8 entries (4,060 bytes) of 2 streams into 4 segments\n"

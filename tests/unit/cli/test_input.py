@@ -38,7 +38,7 @@ def test_a_line_is_passed_on_while_the_pipe_stays_open(
     assert list(received) == []
 
 
-def test_known_end_of_input_marks_the_last_batch(
+def test_the_end_of_input_marks_the_last_batch(
     pipe: tuple[io.BufferedReader, int],
 ) -> None:
     source, writing = pipe

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from devtools.processes import ROOT
 from tailrace import __version__
 from tailrace.cli import COMMANDS, main
-from tailrace.cli.failures import Exit
+from tailrace.cli.exit_codes import Exit
 
 PAGE = ROOT / "docs" / "cli.md"
 

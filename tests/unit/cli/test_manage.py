@@ -70,14 +70,24 @@ def test_ttl_and_expires_at_exclude_each_other(wire: Wire, run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["info", "head"])
 def test_info_shows_the_metadata(wire: Wire, run: Run, name: str) -> None:
-    wire.will(200, Content_Type="text/plain", Stream_Next_Offset="7", Stream_TTL="60")
+    written = "2030-01-01T00:00:00Z"
+    wire.will(
+        200,
+        Content_Type="text/plain",
+        Stream_Earliest_Offset="3",
+        Stream_Next_Offset="7",
+        Stream_Last_Written_At=written,
+        Stream_TTL="60",
+    )
     assert run(name, "s").stdout == (
-        "stream        s\n"
-        f"url           {wire.url}/v1/stream/s\n"
-        "content type  text/plain\n"
-        "next offset   7\n"
-        "state         open\n"
-        "expires       after 60 s without use\n"
+        "stream           s\n"
+        f"url              {wire.url}/v1/stream/s\n"
+        "content type     text/plain\n"
+        "earliest offset  3\n"
+        "next offset      7\n"
+        f"last written     {written}\n"
+        "state            open\n"
+        "expires          after 60 s without use\n"
     )
 
 
@@ -85,6 +95,7 @@ def test_info_as_json(wire: Wire, run: Run) -> None:
     wire.will(200, Content_Type="text/plain", Stream_Next_Offset="7", Stream_Closed="true")
     output = json.loads(run("info", "s", "--json").stdout)
     assert (output["next_offset"], output["closed"], output["ttl"]) == ("7", True, None)
+    assert output["last_written_at"] is None
 
 
 def test_close_sends_no_body(wire: Wire, run: Run) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.cli.reading import take_last_lines
+from tailrace.cli.commands.read import take_last_lines
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Run, Wire
@@ -108,11 +108,48 @@ def test_tail_of_a_closed_stream_ends_at_once(wire: Wire, run: Run) -> None:
 
 
 def test_tail_prints_the_last_messages_first(wire: Wire, run: Run) -> None:
-    wire.will(200, b"[1,2,3]", Stream_Next_Offset="3", **JSON)
+    wire.will(200, b"[3]", Stream_Next_Offset="3", **JSON)
     wire.will(200, b"[4]", Stream_Next_Offset="4", **END, **JSON)
     wire.will(204, Stream_Next_Offset="4", **CLOSED)
     assert run("tail", "s", "-n", "2").stdout == "3\n4\n"
-    assert queries(wire)[0] == "offset=-1"
+    assert queries(wire)[:2] == ["last=2", "offset=3"]
+
+
+def test_tail_looks_for_lines_in_twice_as_many_bytes_each_time(wire: Wire, run: Run) -> None:
+    lines = [b"%05d " % n + b"x" * 9_993 + b"\n" for n in range(9)]
+    text = b"".join(lines)
+    for size in (3, 16384, 32768):
+        wire.will(200, text[-size:], Stream_Next_Offset="1", **END, **TEXT)
+    wire.will(204, **CLOSED)
+    assert run("tail", "s", "-n", "3").stdout_bytes == b"".join(lines[-3:])
+    assert queries(wire)[:3] == ["last=3", "last=16384", "last=32768"]
+
+
+def test_tail_prints_all_of_a_text_with_fewer_lines(wire: Wire, run: Run) -> None:
+    wire.will(200, b"a\nb\n", **CLOSED, **TEXT).will(200, b"a\nb\n", **CLOSED, **TEXT)
+    assert run("tail", "s", "-n", "4").stdout == "a\nb\n"
+    assert queries(wire) == ["last=4", "last=16384"]
+
+
+@pytest.mark.parametrize("command", ["read", "tail"])
+def test_since_is_a_time_or_a_duration(
+    wire: Wire, run: Run, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.cli.options.time.time", lambda: 1_900_000_000.0)
+    for since in ("2030-03-24T12:00:00+01:00", "90s", "2h"):
+        wire.will(200, b"[1]", Stream_Next_Offset="1", **CLOSED, **JSON)
+        assert run(command, "s", "--since", since).stdout == "1\n"
+    assert queries(wire) == [
+        "since=2030-03-24T12%3A00%3A00%2B01%3A00",
+        "since=1899999910000",
+        "since=1899992800000",
+    ]
+
+
+def test_starts_exclude_each_other(wire: Wire, run: Run) -> None:
+    assert run("tail", "s", "-n", "1", "--since", "1h").exit_code == 2
+    assert run("read", "s", "--offset", "-1", "--since", "1h").exit_code == 2
+    assert wire.requests == []
 
 
 @pytest.mark.parametrize(

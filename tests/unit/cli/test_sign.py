@@ -184,7 +184,7 @@ def test_there_is_no_option_for_a_secret() -> None:
         assert "s3Krit" not in result.output
 
 
-def test_signing_imports_only_what_it_needs() -> None:
+def test_signing_imports_no_server_or_client() -> None:
     script = (
         "import sys\n"
         "from tailrace.cli import main\n"

@@ -17,27 +17,27 @@ from typing import Any, Final
 import click
 
 from tailrace import __version__
-from tailrace.cli.failures import Exit, Failure, report
+from tailrace.cli.exit_codes import Exit, Failure, report
 from tailrace.cli.options import release_stdout
 
 COMMANDS: Final = {
     "serve": "serve:serve",
-    "create": "commands.manage:create",
-    "append": "commands.append:append",
-    "read": "commands.read:read",
-    "tail": "commands.read:tail",
-    "info": "commands.manage:info",
-    "head": "commands.manage:info",
-    "ls": "commands.ls:ls",
-    "fork": "commands.manage:fork",
-    "close": "commands.manage:close",
-    "rm": "commands.manage:rm",
-    "sign": "commands.sign:sign",
-    "token": "commands.sign:token",
-    "compact": "commands.compact:compact",
-    "glue": "commands.glue:glue",
+    "create": "manage:create",
+    "append": "append:append",
+    "read": "read:read",
+    "tail": "read:tail",
+    "info": "manage:info",
+    "head": "manage:info",
+    "ls": "manage:ls",
+    "fork": "manage:fork",
+    "close": "manage:close",
+    "rm": "manage:rm",
+    "sign": "sign:sign",
+    "token": "sign:token",
+    "compact": "compact:compact",
+    "glue": "glue:glue",
 }
-"""The location of each command: a module below `tailrace.cli`, and a name in it."""
+"""The location of each command: a module of `tailrace.cli.commands`, and a name in it."""
 
 
 class Tailrace(click.Group):
@@ -54,7 +54,7 @@ class Tailrace(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
-        command = getattr(import_module(f"{__name__}.{module}"), name)
+        command = getattr(import_module(f"{__name__}.commands.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 

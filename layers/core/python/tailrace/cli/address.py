@@ -42,11 +42,12 @@ def locate(argument: str, server: str) -> StreamAddress:
 
 
 def address_of(path: str, server: str, name: str = "") -> StreamAddress:
-    """The address of the stream at an encoded path, with a name that `locate` resolves to it."""
+    """The address of the stream at an encoded path, with a name that `locate` resolves to it: the
+    path as people write it, or the URL if that cannot be printed or names another stream."""
     url = server.rstrip("/") + STREAMS + path
     if not name:
         name = unquote(path, errors="surrogateescape")
-        name = name if encode_path(name) == path else url
+        name = name if encode_path(name) == path and name.isprintable() else url
     return StreamAddress(name, url)
 
 

@@ -16,7 +16,7 @@ import httpx
 
 from tailrace import __version__
 from tailrace.cli.address import StreamAddress, locate, parse_origin
-from tailrace.cli.failures import BY_STATUS, Exit, Failure
+from tailrace.cli.exit_codes import BY_STATUS, Exit, Failure
 
 RETRIED_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
 INITIAL_WAIT: Final = 0.1

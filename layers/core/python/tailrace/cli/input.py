@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from tailrace.cli.failures import Exit, Failure
+from tailrace.cli.exit_codes import Exit, Failure
 from tailrace.errors import InvalidJson
 from tailrace.log.content import Mode
 from tailrace.log.json_mode import flatten

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
@@ -99,6 +100,18 @@ class Duration(click.ParamType[int]):
         if match is None:
             self.fail(f"{value!r} is not a duration such as 90, 15m, 12h or 7d.", param, ctx)
         return int(match[1]) * _SECONDS[match[2]]
+
+
+class Instant(click.ParamType[str]):
+    """A time that the server understands, or a duration before now: 90s, 15m, 12h, 7d."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:  # noqa: ARG002
+        match = re.fullmatch(r"([0-9]+)([smhd])", str(value))
+        if match is None:
+            return str(value)
+        return str(round((time.time() - int(match[1]) * _SECONDS[match[2]]) * 1000))
 
 
 def client_command(

@@ -1,1 +1,1 @@
-"""The commands, except `serve`."""
+"""The commands; the modules beside this package are shared by them."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from tailrace.cli.failures import Exit, Failure
+from tailrace.cli.exit_codes import Exit, Failure
 from tailrace.cli.options import HeaderText, Output, client_command, format_count
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from tailrace.cli.failures import Exit, Failure
+from tailrace.cli.exit_codes import Exit, Failure
 from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting, TailraceError
 
@@ -161,7 +161,7 @@ def _parse_flags(flags: Sequence[str], ctx: click.Context) -> dict[str, str]:
 def _run_on_glue(service: str, name: str, arguments: Mapping[str, str]) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from tailrace.aws.client.endpoint import boto_client
+    from tailrace.aws.client.service_access import boto_client
 
     job, job_arguments = f"{service}-{name}", dict(arguments)
     # --region is where to look for the job, not an argument of the deployed job.

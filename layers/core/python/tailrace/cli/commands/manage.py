@@ -1,18 +1,30 @@
-"""`tailrace create`, `info`, `fork`, `close` and `rm`: commands for a whole stream."""
+"""`tailrace create`, `info`, `ls`, `fork`, `close` and `rm`: commands for whole streams."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from tailrace.cli.options import Duration, HeaderText, Output, client_command, format_table
+from tailrace.cli.address import LISTING, StreamAddress, address_of, encode_path
+from tailrace.cli.exit_codes import Exit, Failure
+from tailrace.cli.options import (
+    Duration,
+    HeaderText,
+    Output,
+    client_command,
+    format_table,
+    to_json_line,
+)
 
 if TYPE_CHECKING:
     import httpx
 
-    from tailrace.cli.address import StreamAddress
     from tailrace.cli.client import CommandClient
+
+PAGE: Final = 1000
+HEADINGS: Final = ("STREAM", "TYPE", "NEXT OFFSET", "STATE", "CREATED", "EXPIRES")
 
 
 @click.command()
@@ -112,21 +124,43 @@ def fork(
 def info(client: CommandClient, out: Output, stream: str) -> None:
     """Show the metadata of STREAM.
 
-    Its content type, next offset, state and expiry.
+    Its content type, offsets, state, last append and expiry.
     """
     target = client.locate(stream)
     response = client.send("HEAD", target, action=f"show '{target.name}'")
-    fields = parse_metadata(target, response)
+    fields = {
+        **parse_metadata(target, response),
+        "earliest_offset": response.headers.get("Stream-Earliest-Offset"),
+        "last_written_at": response.headers.get("Stream-Last-Written-At"),
+    }
     ttl, expires_at = fields["ttl"], fields["expires_at"]
     rows = [
         ("stream", target.name),
         ("url", target.url),
         ("content type", str(fields["content_type"])),
+        ("earliest offset", str(fields["earliest_offset"])),
         ("next offset", str(fields["next_offset"])),
+        ("last written", str(fields["last_written_at"])),
         ("state", "closed" if fields["closed"] else "open"),
         ("expires", format_expiry(ttl, expires_at)),
     ]
     out.result(format_table(rows), **fields)
+
+
+@click.command()
+@click.argument("prefix", default="")
+@client_command
+def ls(client: CommandClient, out: Output, prefix: str) -> None:
+    """List the streams whose path begins with PREFIX."""
+    if out.as_json:
+        for stream in list_streams(client, prefix):
+            out.line(to_json_line(stream))
+        return
+    rows = [_row(stream) for stream in list_streams(client, prefix)]
+    if rows:
+        out.line(format_table([HEADINGS, *rows]))
+    else:
+        out.note(f"no streams below '{prefix}'" if prefix else "no streams")
 
 
 @click.command()
@@ -161,6 +195,27 @@ def rm(client: CommandClient, out: Output, stream: str) -> None:
     out.result(f"deleted {target.name}", stream=target.name, url=target.url, deleted=True)
 
 
+def list_streams(client: CommandClient, prefix: str) -> Iterator[dict[str, Any]]:
+    """List the streams page by page, each with the name that other commands accept."""
+    listing = StreamAddress("", client.server.rstrip("/") + LISTING)
+    params = {"limit": str(PAGE), "prefix": encode_path(prefix.lstrip("/"))}
+    while True:
+        response = client.send("GET", listing, action="list the streams", params=params)
+        try:
+            page = response.json()
+            for item in page["streams"]:
+                address = address_of(item["path"], client.server)
+                yield {"stream": address.name, "url": address.url, **item}
+            following = page["next"]
+        except (ValueError, LookupError, TypeError):
+            raise Failure(
+                f"{listing.url} did not return a list of streams; check --url", Exit.UNEXPECTED
+            ) from None
+        if following is None or following == params.get("after"):
+            return
+        params["after"] = following
+
+
 def parse_metadata(target: StreamAddress, response: httpx.Response) -> dict[str, object]:
     headers = response.headers
     ttl = headers.get("Stream-TTL", "")
@@ -191,4 +246,15 @@ def _report_created(out: Output, target: StreamAddress, response: httpx.Response
         else f"{target.name} already exists with the same settings",
         created=new,
         **fields,
+    )
+
+
+def _row(stream: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        stream["stream"],
+        str(stream.get("content_type")),
+        str(stream.get("next_offset")),
+        "closed" if stream.get("closed") else "open",
+        str(stream.get("created_at") or "-"),
+        format_expiry(stream.get("ttl"), stream.get("expires_at")),
     )

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
-from tailrace.cli.failures import Exit, Failure
+from tailrace.cli.exit_codes import Exit, Failure
 from tailrace.cli.options import Duration, Output
 from tailrace.configuration import load_settings
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from tailrace.cli.failures import Exit, Failure
+from tailrace.cli.exit_codes import Exit, Failure
 from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting, TailraceError
 from tailrace.settings import Settings, variable
