@@ -23,7 +23,7 @@ SETUP := @$(LOCK) env MAKEFLAGS= $(MAKE) --silent --jobs=8 --file=scripts/setup.
 .DEFAULT_GOAL := help
 .PHONY: help setup serve unit test test-slow test-under-load test-dynamodb test-dynamodb-local test-glue6 coverage mutants \
 	lint format lock openapi viewer package templates built aws-local deploy-local bench bench-dynamodb bench-coldstart bench-history bench-cable \
-	bench-aviso bench-collapsing soak demo clean
+	bench-aviso bench-collapsing soak chaos demo clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -128,6 +128,9 @@ bench-collapsing: setup ## Count the origin requests of an audience of long-poll
 
 soak: setup ## Load the server for long and watch memory and correctness
 	@$(RUN) bench.soak $(ARGS)
+
+chaos: setup ## Harm the server while it works, and check every answer: ARGS="--seconds 60 --seed 7 --only kill,fuzz"
+	@$(RUN) devtools.chaos $(ARGS)
 
 demo: setup ## Draw docs/demo.svg from a real run
 	@.venv/bin/python scripts/demo.py

@@ -98,16 +98,6 @@ class Server(Process):
         super().kill()
         shutil.rmtree(self._home, ignore_errors=True)
 
-    def rss_kb(self) -> int:
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        if found is None:
-            raise RuntimeError(f"{self.kind.name} is not running any more")
-        return int(found[1])
-
-    def open_files(self) -> int:
-        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
-
     def _is_ready(self) -> bool:
         ready = READY.search(self.printed())
         if ready is not None:

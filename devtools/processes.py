@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import random
+import re
 import resource
 import secrets
 import signal
@@ -110,6 +112,17 @@ class Process:
             process.kill()
             process.wait()
 
+    def rss_kb(self) -> int:
+        """The memory of the process, from /proc."""
+        return self._memory_kb("VmRSS")
+
+    def peak_kb(self) -> int:
+        """The most memory that this run of the program has had."""
+        return self._memory_kb("VmHWM")
+
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
     def output(self) -> str:
         """The last output of the program, including earlier runs."""
         return self.log.read_bytes()[-SHOWN_BYTES:].decode(errors="replace")
@@ -131,6 +144,12 @@ class Process:
         if error is not None:
             print(self.output())
 
+    def _memory_kb(self, field: str) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(rf"{field}:\s+(\d+) kB", status)
+        assert found is not None, f"{self.name} is not running any more"
+        return int(found[1])
+
     @property
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, f"{self.name} is not running"
@@ -149,6 +168,15 @@ def free_ports(count: int) -> list[int]:
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
         ]
         return [each.getsockname()[1] for each in sockets]
+
+
+def lasting_port() -> int:
+    """Find a free loopback port that no outgoing connection takes while its server is stopped."""
+    outgoing, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    while True:
+        port = random.randrange(int(outgoing) // 2, int(outgoing))
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def accepts(port: int) -> bool:

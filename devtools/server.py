@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -19,12 +19,18 @@ READY = re.compile(r"ready on (http://127\.0\.0\.1:(\d+))")
 class Server(Process):
     """A server process on loopback; its data directory is kept when it stops.
 
-    `settings` are environment variables, such as `{"TAILRACE_LONG_POLL_TIMEOUT": "2"}`.
+    `settings` are environment variables, such as `{"TAILRACE_LONG_POLL_TIMEOUT": "2"}`; `program`
+    runs Tailrace's command line.
     """
 
     env: dict[str, str]
 
-    def __init__(self, data: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        settings: Mapping[str, str] | None = None,
+        program: Sequence[str] = ("-m", "tailrace"),
+    ) -> None:
         super().__init__(
             "the server",
             [],
@@ -35,6 +41,7 @@ class Server(Process):
         )
         self.data = data
         self.port = 0
+        self._program = [sys.executable, *program, "serve"]
 
     @property
     def url(self) -> str:
@@ -42,8 +49,7 @@ class Server(Process):
 
     def start(self) -> Self:
         """Start the server, on the same port as before, and wait until it responds."""
-        program = [sys.executable, "-m", "tailrace", "serve"]
-        self.command = [*program, "--port", str(self.port), "--data", str(self.data)]
+        self.command = [*self._program, "--port", str(self.port), "--data", str(self.data)]
         return super().start()
 
     def restart(self) -> Self:

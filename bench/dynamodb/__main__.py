@@ -21,7 +21,7 @@ from bench.dynamodb.report import Report, markdown
 from bench.report import machine
 from devtools.engines.ministack import PYTHON, Ministack
 from devtools.processes import ROOT, fresh_name, stop_cleanly_when_terminated
-from tailrace.aws.client.endpoint import resolve_service_access
+from tailrace.aws.client.service_access import resolve_service_access
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
 

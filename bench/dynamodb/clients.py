@@ -15,8 +15,8 @@ import uvloop
 
 from bench.dynamodb.lab import SMALL, entry_item
 from devtools.processes import ROOT
-from tailrace.aws.client.endpoint import boto_client, resolve_service_access
 from tailrace.aws.client.json_client import JsonClient
+from tailrace.aws.client.service_access import boto_client, resolve_service_access
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.table import ABSENT, Table
 
@@ -85,7 +85,7 @@ def _boto3(settings: Settings, calls: int, at_once: int) -> float:
 
 def _ours(settings: Settings, calls: int, at_once: int, loop: Loop) -> float:
     async def run() -> float:
-        client = JsonClient(resolve_service_access(settings), settings.connections)
+        client = JsonClient(resolve_service_access(settings))
         table, item = Table(client, settings.table), entry_item(SMALL)
 
         async def some(number: int) -> None:

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from bench.dynamodb.ledger import Ledger, Objects
 from devtools.engines.ministack import Engine, Ministack
-from tailrace.aws.client.endpoint import boto_client
+from tailrace.aws.client.service_access import boto_client
 from tailrace.clock import system_clock
 from tailrace.log.append import Append, decide
 from tailrace.log.create import Create

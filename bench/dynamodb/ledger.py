@@ -138,15 +138,6 @@ class Objects:
             self._bucket.close()
 
 
-def round_trips(calls: Sequence[Made]) -> int:
-    """The most calls of which each began after the one before had ended."""
-    count, free = 0, 0.0
-    for call in sorted(calls, key=lambda call: call.end):
-        if call.begin >= free:
-            count, free = count + 1, call.end
-    return count
-
-
 def shape(calls: Sequence[Made]) -> str:
     """Which calls were made: `+` at the same time, `→` one after the other."""
     levels: list[tuple[Made, int]] = []

@@ -10,6 +10,7 @@ from bench.dynamodb.operations import OPERATIONS
 from bench.dynamodb.races import other_races, slot_races
 from bench.dynamodb.results import Measured, Run
 from bench.dynamodb.waiting import idle, wake
+from tailrace.limits import POLL_MILLISECONDS
 from tailrace.store.dynamodb.polling import SHARE
 
 
@@ -60,7 +61,7 @@ async def measure(site: Site, scale: Scale) -> Run:
 
 
 async def _woken(lab: Lab, waits: int) -> list[Measured]:
-    fastest, slowest = lab.settings.poll_fastest, lab.settings.poll_slowest
+    fastest, slowest = POLL_MILLISECONDS / 1000, lab.settings.poll_slowest
     found = []
     for silence, rounds in ((fastest / SHARE / 2, waits), (slowest / SHARE, 1)):
         say(f"waiting readers after {silence:g} s of silence")

@@ -1,4 +1,4 @@
-"""The words of the page; `report` fills in the figures."""
+"""The text of the page; `report` fills in the figures."""
 
 from __future__ import annotations
 
@@ -12,89 +12,92 @@ PAGE: Final = """\
 What the DynamoDB store does for each operation: the calls it makes, the units they consume, how
 long that takes, and what it costs at list prices. Calls, units and dollars of an operation are the
 same on AWS. Milliseconds and appends per second are those of the engine below, on this machine:
-they compare one thing with another, and say nothing about how fast DynamoDB is.
+they allow comparisons, and say nothing about how fast DynamoDB is.
 
 {facts}
 
 ## Operations
 
-Through `Streams`, in one process, over connections that are open. The process knows the stream,
-because it has used it within the last minute; where it says “cold” it has never seen it.
+Through `Streams`, in one process, over open connections. The process has used the stream within the
+last minute; if the operation is “cold”, it has never used it.
 
 {operations}
 
 - **calls**: `+` at the same time, `→` one after the other.{shares}
 - **round trips**: calls that were made one after the other.
 - **write units**, **read units**: what AWS bills for one operation. Write units are as the engine
-  reported them: a transaction counts double, and the write to the index of what expires counts.
-  Read units are reckoned from the size of what was read, in steps of 4 KB, and halved for the
-  looks of a waiting reader, which are eventually consistent: ministack reports the same whatever
-  the size.
-- **p50**, **p99**: over **n** runs; where these are few, p99 is about the slowest. ministack's
-  queries take the longer the more entries a stream has (here mostly 100), which AWS's do not.
+  reported them: a transaction counts double, and so does a write to the index `due`. Read units are
+  computed from the size of the items, in steps of 4 KB, and halved for the polls of a waiting
+  reader, which are eventually consistent: ministack reports the same for every size.
+- **p50**, **p99**: over **n** runs; of few runs, p99 is about the slowest. ministack's queries take
+  longer the more entries a stream has (here mostly 100), which AWS's do not.
 
 An entry has about {overhead} bytes beside its body, so a body of up to about {one_unit} bytes costs
 one write unit. “With a producer, again” repeats a request that was acknowledged before: nothing is
-written, but what the answer is based on has to be true, so the store is asked. The 1 MiB are
-entries of 10 KB; that is about as much as DynamoDB puts into one page, so it may take one query
-more, and smaller entries take more of them. Deleting does not include what the sweep does a day
-later: it removes each entry, at one write unit per KB.
+written, but the response must be based on current data, so the tail is read. The 1 MiB are entries
+of 10 KB; that is about as much as DynamoDB returns in one page, so it may take a second query, and
+smaller entries take more. Deleting does not include the sweep a day later, which removes each entry
+at one write unit per KB.
 
 ## Waiting
 
-A waiting reader is told of an append that another process made by looking at the next slot: first
-every {fastest:g} s, then after a tenth of the silence so far, at last every {slowest:g} s. All who
-wait for a stream in one process share these looks. In the table above, time runs from sending the
-append until the reader has it, and the calls are those of the reader in that time.
+A process notices the appends of other processes by polling the next slot: first every
+{fastest:g} s, then after a tenth of the silence so far, finally every {slowest:g} s. All readers
+that wait for a stream in one process share these polls. In the table above, the time is from
+sending the append until the reader has it, and the calls are those of the reader in that time.
 
 {idle}
 
-The first row was measured for {watched:.0f} s, the rest of its minute is reckoned from the last
-seconds. The last row comes on top: without data a long-poll ends after {long_poll:g} s, and each
-reads the tail before it waits and after. A cache in front lets readers share that, too.
+The first row was measured for {watched:.0f} s; the rest of its minute is extrapolated from the last
+seconds. The last row is in addition: without data a long-poll ends after {long_poll:g} s, and each
+reads the tail before and after it waits. With a cache in front, readers share that, too.
 
 ## Many writers on one stream
 
-Plain appends of 100 B. Processes share nothing but the table (here they are {writers} stores, each
-with its own memory and connections, on one event loop). In one process the writers of a stream take
-turns. Each writes again as soon as it can, {appends} appends in all, so that the growing item below
-is filled and emptied once; {rounds} times near, once far away.
+Plain appends of 100 B. Processes share nothing but the table (here they are {processes} stores,
+each with its own memory and connections, on one event loop). Each writer writes again as soon as it
+can: about {appends} appends in all, so that the growing item below is filled and emptied once, or
+{crowded} where a process has several writers; {rounds} times near, once far away. A slot chain that
+several processes write to is one of several with some fifty slots: ministack's queries take longer
+the more entries a stream has.
 
 {races}
 
-- **away**: how much longer each call takes than it does here, on average. Far away, as AWS is, more
-  writers are on their way at the same time, so more of them lose.
-- **attempts**: writes per append, those that found the slot taken included.
-- **write units**, **read units**: per append, lost attempts included. AWS bills a write whose
+- **away**: the latency added to each call, on average. Far away, as AWS is, more writes are in
+  flight at the same time, so more of them lose.
+- **attempts**: writes per append, including those that found the slot taken. The appends of one
+  process that wait for the same write share a slot, so there are fewer writes than appends.
+- **write units**, **read units**: per append, including lost attempts. AWS bills a write whose
   condition fails, and a canceled transaction, like one that succeeds; local engines report nothing
-  for it, so it is added here. Who loses twice in a row reads the tail anew.
-- **round trips**: per append, those of lost attempts and of reads included.
-- **p99**: of one append, from asking for it to its acknowledgement, pauses after losing included.
-  Who has won knows the tail first and mostly wins again, so the writers write in runs, one after
-  the other: few attempts, but long waits. The store leaves a gap after some appends in a row, so
-  that others get in; the other designs here do not.
-- **refused**: appends in all that lost {attempts} times and got 503; they were asked for again.
+  for them, so they are added here. A writer that loses twice in a row reads the tail again.
+- **p99**: of one append, from the call to its acknowledgement, including pauses after lost
+  attempts. The winner of a slot knows the tail first and would win the next one, too. So in the
+  store a process gives way after an append, for as many slots as others have filled since its last
+  one; the other designs here do not, so that each writer writes many entries in a row: few
+  attempts, but long waits.
+- **refused**: appends in all that lost {attempts} times and got 503; they were repeated.
 
 ## Other designs
 
 The same appends on the same engine through the same client, with the same back-off:
 
 - **{slots}**: one conditional PutItem fills the next slot. This is the real store, with its rules.
-- **{transaction}**: TransactWriteItems moves a head item on, if it is where the
-  writer thinks it is, and puts the entry.
-- **{tip}**: UpdateItem adds the body to a list in one item, if that is as the writer knows
-  it; at 32 KiB a transaction moves the list to an item of its own.
-  DynamoDB bills the size of the whole item for each update.
+- **{transaction}**: TransactWriteItems advances a head item, on the condition
+  that it has not changed, and puts the entry.
+- **{tip}**: UpdateItem adds the body to a list in one item, on the condition that it has not
+  changed; at 32 KiB a transaction moves the list to an item of its own. DynamoDB bills the size of
+  the whole item for each update.
 
-The others are as lean as they can be and do nothing else: no producers, no closing, no rules. One
-append needs one round trip in each of them; what differs is what it costs, and what losing costs.
+The others are as lean as possible and do nothing else: no producers, no closing, no rules. An
+append needs one round trip in each of them; they differ in the cost of an append and of a lost
+attempt.
 
 {designs}
 
 ## The client
 
-CPU time per PutItem of an entry of 100 B in the process that calls, user and system, against a stub
-in another process; 16 at a time are threads for boto3 and tasks for Tailrace's. TLS comes on top.
+CPU time per PutItem of an entry of 100 B in the calling process, user and system, against a stub in
+another process; 16 at a time are threads for boto3 and tasks for Tailrace's. TLS is not included.
 
 {clients}
 
@@ -102,8 +105,8 @@ in another process; 16 at a time are threads for boto3 and tasks for Tailrace's.
 
 Dollars for a million of each, from the units above, at the list prices of {where_and_when}, on
 demand: per million ${write_price:g} for write units, ${read_price:g} for read units,
-${put_price:.2f} for S3 PUTs and ${get_price:.2f} for S3 GETs. Storage, transfer and what runs the
-code come on top.{away}
+${put_price:.2f} for S3 PUTs and ${get_price:.2f} for S3 GETs. Storage, transfer and the processes
+that call are not included.{away}
 
 {cost}
 """

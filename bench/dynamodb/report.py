@@ -11,18 +11,19 @@ from bench.dynamodb.lab import SMALL, entry_item
 from bench.dynamodb.operations import APPEND, READ_TAIL
 from bench.dynamodb.page import PAGE
 from bench.dynamodb.races import (
-    APPENDS,
+    APART,
+    CROWDS,
     DISTANCE,
+    EMPTIED,
     ONE_ITEM,
     SLOTS,
-    TOGETHER,
     TRANSACTION,
-    WRITERS,
     Race,
 )
 from bench.dynamodb.results import Measured, Run
 from bench.dynamodb.units import WRITE_BYTES, item_bytes
 from bench.report import ABSENT, figure, times
+from tailrace.limits import POLL_MILLISECONDS
 from tailrace.settings import Settings
 from tailrace.streams import ATTEMPTS
 
@@ -50,19 +51,20 @@ def markdown(report: Report) -> str:
         shares=SHARES if any(each.share < 1 for each in run.operations) else "",
         overhead=overhead,
         one_unit=WRITE_BYTES - overhead,
-        fastest=settings.poll_fastest,
+        fastest=POLL_MILLISECONDS / 1000,
         slowest=settings.poll_slowest,
         idle=_idle(run, settings),
         watched=run.idle.seconds,
         long_poll=settings.long_poll_timeout,
-        writers=WRITERS,
+        processes=APART.processes,
         attempts=ATTEMPTS,
         races=_races(report.runs, lambda each: each.slots),
         slots=SLOTS,
         transaction=TRANSACTION,
         tip=ONE_ITEM,
         rounds=report.rounds,
-        appends=APPENDS,
+        appends=EMPTIED,
+        crowded=_crowded(),
         designs=_races(report.runs, _all_designs),
         clients=_clients(report.costs),
         where_and_when=prices.WHERE_AND_WHEN,
@@ -128,15 +130,15 @@ def _idle(run: Run, settings: Settings) -> str:
 
 
 def _races(runs: Sequence[Run], races: Callable[[Run], Sequence[Race]]) -> str:
-    header = ["design", "writers", "away", "write units", "read units", "attempts", "round trips"]
+    header = ["design", "writers", "away", "write units", "read units", "attempts"]
     return _table(
         [*header, "appends/s", "p99 ms", "refused"],
         (
             [
                 f"{race.design}{_on(run, runs)}",
-                race.writers,
+                str(race.crowd),
                 f"{DISTANCE * 1000:g} ms" if race.far else ABSENT,
-                *map(figure, (race.write, race.read, race.attempts, race.round_trips)),
+                *map(figure, (race.write, race.read, race.attempts)),
                 figure(race.per_second),
                 figure(race.p99),
                 str(race.refused),
@@ -149,9 +151,15 @@ def _races(runs: Sequence[Run], races: Callable[[Run], Sequence[Race]]) -> str:
 
 
 def _all_designs(run: Run) -> list[Race]:
-    """Near ones first; writers who take turns are a matter of the store, not of the design."""
-    wanted = [race for race in (*run.slots, *run.others) if race.writers != TOGETHER]
-    return sorted(wanted, key=lambda race: (race.far, race.writers))
+    """Near ones first; only the store has several writers in a process share its writes."""
+    wanted = [race for race in (*run.slots, *run.others) if race.crowd.writers == 1]
+    return sorted(wanted, key=lambda race: (race.far, race.crowd.processes))
+
+
+def _crowded() -> str:
+    """How many appends several writers in a process make."""
+    crowds = [f"{crowd.appends * crowd.logs:,}" for crowd in CROWDS if crowd.writers > 1]
+    return " and ".join(crowds)
 
 
 def _clients(costs: Sequence[Cost]) -> str:
@@ -177,7 +185,7 @@ def _cost(run: Run) -> str:
         for each in run.operations
     ]
     rows += [
-        (f"{APPEND}: {race.design}, {race.writers}", prices.dynamodb(race.write, race.read), 0.0)
+        (f"{APPEND}: {race.design}, {race.crowd}", prices.dynamodb(race.write, race.read), 0.0)
         for race in _all_designs(run)
         if race.far == _far(run)
     ]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from bench.dynamodb.lab import SMALL, Lab, append
 from bench.dynamodb.ledger import Sample, traced
+from tailrace.limits import POLL_MILLISECONDS
 from tailrace.store.dynamodb.polling import SHARE
 from tailrace.streams import Streams
 
@@ -40,7 +41,7 @@ async def wake(lab: Lab, silence: float, at_once: int, rounds: int) -> list[Samp
 
 
 async def idle(lab: Lab, slow_seconds: float) -> Idle:
-    """Watched until the slowest pace is reached and for some time after; the rest is reckoned."""
+    """Watch until polls are slowest and for some time after; the rest is extrapolated."""
     slowest_after = lab.settings.poll_slowest / SHARE
     seconds = min(slowest_after + slow_seconds, MINUTE)
     view = await lab.streams.view(await lab.stream(entries=1), 1)
@@ -58,8 +59,8 @@ async def _woken(lab: Lab, writer: Streams, path: str, silence: float) -> Sample
     view = await lab.streams.view(path, 1)
     with traced() as calls:
         waiting = asyncio.create_task(lab.streams.follow(view.tail, view.end, PATIENCE))
-    # At any moment between two looks.
-    pause = max(lab.settings.poll_fastest, silence * SHARE)
+    # At any moment between two polls.
+    pause = max(POLL_MILLISECONDS / 1000, silence * SHARE)
     await asyncio.sleep(silence + random.uniform(0, pause))
     begin = time.perf_counter()
     await writer.append(path, append(SMALL))

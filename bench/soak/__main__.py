@@ -15,11 +15,11 @@ import uvloop
 
 from bench.servers import Server, kinds
 from bench.soak.churn import churn
-from bench.soak.health import SPARE_FILES, Health, Memory, files_settle
 from bench.soak.readers import follow
 from bench.soak.world import Ledger, World
 from bench.soak.writers import write
 from bench.streams import BINARY, streams_at
+from devtools.health import SPARE_FILES, Health, Memory, files_settle
 from devtools.load.client import Address
 from devtools.processes import ROOT, allow_many_connections, stop_cleanly_when_terminated
 

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 
-from bench.soak.readers import SseTail
 from bench.soak.world import World
 from bench.streams import Streams, message, read, streams_at
 from devtools.load.client import WrongAnswer
+from devtools.load.sse import SseTail
 
 TTL_SECONDS = 2
 AFTER_EXPIRY_SECONDS = TTL_SECONDS + 0.6

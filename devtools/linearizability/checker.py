@@ -6,6 +6,9 @@ the functions in `STREAM_RULES` and `CONTENT_RULES`: the definition of correctne
 
 Every append has a body of its own in angle brackets, such as `b"<w3.17>"` in a text stream, so
 that content can be taken apart into appends. The same body sent again is a retry of its append.
+
+The offset of a token says how much data lies before. Its slot has to be the same in all tokens of a
+place, and to grow with the offset: appends that share a slot have the same one.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import pairwise
 from operator import attrgetter
 from typing import Final as Constant
 from typing import NamedTuple, TypeVar
 
 from tailrace.errors import ProducerFenced, ProducerGap, StreamClosed, StreamGone, StreamNotFound
-from tailrace.log.offsets import parse, token
+from tailrace.log.offsets import parse
 from tailrace.log.state import Producer
 
 SHOWN: Constant = 12
@@ -204,12 +208,11 @@ class Life:
         self.closes: list[Close | Append] = []
         self.sent = defaultdict[bytes, Sent](Sent)
         self.content: list[bytes] = BODY.findall(final.content) if final else []
-        """The body in each slot."""
-        self.slots = {body: slot for slot, body in reversed([*enumerate(self.content)])}
-        """The first slot of each body."""
-        ends = itertools.accumulate(map(len, self.content), initial=0)
-        self.offsets = [token(slot, end) for slot, end in enumerate(ends)]
-        """Where each slot begins, and where the last one ends."""
+        """The body of each append."""
+        self.places = {body: place for place, body in reversed([*enumerate(self.content)])}
+        """The first place of each body."""
+        self.offsets = [*itertools.accumulate(map(len, self.content), initial=0)]
+        """Where each append begins, and where the last one ends."""
 
     @cached_property
     def may_begin(self) -> float:
@@ -306,34 +309,58 @@ def content_is_made_of_what_was_sent(life: Life, final: Final) -> Iterator[str]:
     torn = BODY.sub(b"", final.content)
     if torn:
         yield f"- {life.name} holds a part of an append: {_short(torn)}"
-    if final.next_offset != life.offsets[-1]:
+    if offset_of(final.next_offset) != life.offsets[-1]:
         yield f"- {life.name} ends at {life.offsets[-1]}, but says {final.next_offset}"
-    for slot, body in enumerate(life.content):
+    for place, body in enumerate(life.content):
         if body not in life.sent:
-            yield f"- slot {slot} of {life.name} holds what nobody sent to it: {_short(body)}"
+            yield f"- append {place} of {life.name} holds what nobody sent to it: {_short(body)}"
         elif all(map(_rejected, life.sent[body].attempts)):
-            yield _violation(f"rejected, but stored in slot {slot}", *life.sent[body].attempts)
+            yield _violation(f"rejected, but stored as append {place}", *life.sent[body].attempts)
 
 
 def nothing_is_stored_twice(life: Life, _: Final) -> Iterator[str]:
-    for slot, body in enumerate(life.content):
-        first = life.slots[body]
-        if first != slot and body in life.sent:
-            yield _violation(f"stored in slots {first} and {slot}", *life.sent[body].attempts)
+    for place, body in enumerate(life.content):
+        first = life.places[body]
+        if first != place and body in life.sent:
+            yield _violation(f"stored as appends {first} and {place}", *life.sent[body].attempts)
 
 
 def what_is_acknowledged_is_stored(life: Life, _: Final) -> Iterator[str]:
     for body, sent in life.sent.items():
-        if sent.acknowledged and body not in life.slots:
+        if sent.acknowledged and body not in life.places:
             yield _violation(f"acknowledged, but not in {life.name}", sent.acknowledged)
 
 
 def an_acknowledgement_says_where_the_append_ends(life: Life, _: Final) -> Iterator[str]:
     """Of a duplicate: where the stream ended then, not before the append."""
     for append in life.attempts:
-        if append.body in life.slots and not _place_agrees(life, append):
-            end = life.offsets[life.slots[append.body] + 1]
+        if append.body in life.places and not _place_agrees(life, append):
+            end = life.offsets[life.places[append.body] + 1]
             yield _violation(f"the append ends at {end}", append)
+
+
+def an_offset_has_one_token(life: Life, final: Final) -> Iterator[str]:
+    """A reader that goes on at another slot than the next data is in would miss it."""
+    tokens: dict[int, str] = {offset_of(final.next_offset): final.next_offset}
+    for event in (*life.attempts, *life.closes, *life.reads):
+        said = _token_of(event)
+        if said is not None and tokens.setdefault(offset_of(said), said) != said:
+            yield _violation(f"another token of that place is {tokens[offset_of(said)]}", event)
+    ordered = [tokens[offset] for offset in sorted(tokens)]
+    for before, after in pairwise(ordered):
+        if before > after:
+            yield f"- {life.name} has {before} before {after}"
+
+
+def _token_of(event: Append | Close | Read) -> str | None:
+    match event:
+        case Read(next_offset=said):
+            return said
+        case Append(outcome=Acknowledged(said) | Duplicate(said)):
+            return said
+        case Close(outcome=Acknowledged(said) | Duplicate(said)):
+            return said
+    return None
 
 
 def producers_are_in_sequence(life: Life, _: Final) -> Iterator[str]:
@@ -363,15 +390,18 @@ def order_respects_time(life: Life, _: Final) -> Iterator[str]:
 
 
 def a_read_is_a_piece_of_the_content(life: Life, _: Final) -> Iterator[str]:
-    known = set(life.offsets)
     for read in life.reads:
-        start, seen = parse(read.start), b"".join(read.bodies)
-        end = start + len(BODY.findall(seen))
-        if seen != b"".join(life.content[start:end]):
+        start, end = offset_of(read.start), offset_of(read.next_offset)
+        seen = b"".join(read.bodies)
+        first = bisect_left(life.offsets, start)
+        last = first + len(BODY.findall(seen))
+        if life.offsets[first : first + 1] != [start] and seen:
+            yield _violation("began inside of an append", read)
+        elif seen != b"".join(life.content[first:last]):
             yield _violation(f"saw what is not there in {life.name}", read)
-        elif seen and read.next_offset != life.offsets[end]:
-            yield _violation(f"what was seen ends at {life.offsets[end]}", read)
-        elif not seen and (read.next_offset not in known or parse(read.next_offset) > start):
+        elif seen and end != life.offsets[last]:
+            yield _violation(f"what was seen ends at {life.offsets[last]}", read)
+        elif not seen and (end not in life.offsets or end > start):
             yield _violation("went on without having seen anything", read)
         elif not seen and not read.up_to_date:
             yield _violation("saw nothing, but was told that there is more", read)
@@ -382,26 +412,29 @@ def a_read_up_to_date_lacks_nothing(life: Life, _: Final) -> Iterator[str]:
     acknowledged = [sent.acknowledged for sent in life.stored if sent.acknowledged]
     known = sorted(
         [
-            *(_Known(done.returned, life.slots[done.body] + 1, done) for done in acknowledged),
-            *(_Known(read.returned, parse(read.next_offset), read) for read in life.reads),
+            *(
+                _Known(done.returned, life.offsets[life.places[done.body] + 1], done)
+                for done in acknowledged
+            ),
+            *(_Known(read.returned, offset_of(read.next_offset), read) for read in life.reads),
         ],
         key=attrgetter("since"),
     )
     furthest = [*itertools.accumulate(known, _further)]
     for read in filter(attrgetter("up_to_date"), life.reads):
         before = bisect_left(known, read.invoked, key=attrgetter("since"))
-        if before and furthest[before - 1].slot > parse(read.next_offset):
+        if before and furthest[before - 1].offset > offset_of(read.next_offset):
             yield _violation("up to date, but lacks what was known", read, furthest[before - 1].by)
 
 
 class _Known(NamedTuple):
     since: float
-    slot: int
+    offset: int
     by: Event
 
 
 def _further(a: _Known, b: _Known) -> _Known:
-    return b if b.slot > a.slot else a
+    return b if b.offset > a.offset else a
 
 
 def nothing_follows_a_close(life: Life, final: Final) -> Iterator[str]:
@@ -409,7 +442,7 @@ def nothing_follows_a_close(life: Life, final: Final) -> Iterator[str]:
         yield f"- {life.name} is closed, but nobody closed it"
     for close in filter(_done, life.closes):
         match close.outcome:
-            case Acknowledged(said) | Duplicate(said) if said != life.offsets[-1]:
+            case Acknowledged(said) | Duplicate(said) if offset_of(said) != life.offsets[-1]:
                 yield _violation(f"closed, but {life.name} ends at {life.offsets[-1]}", close)
         if not final.closed:
             yield _violation(f"acknowledged, but {life.name} is open", close)
@@ -422,7 +455,8 @@ def readers_agree_on_the_close(life: Life, final: Final) -> Iterator[str]:
     for read in life.reads:
         if read.closed and not final.closed:
             yield _violation(f"said closed, but {life.name} is open", read)
-        if read.closed and (read.next_offset != life.offsets[-1] or not read.up_to_date):
+        at_end = offset_of(read.next_offset) == life.offsets[-1]
+        if read.closed and not (at_end and read.up_to_date):
             yield _violation(f"said closed, but {life.name} ends at {life.offsets[-1]}", read)
         if read.closed and read.returned < life.may_close:
             yield _violation("said closed before anybody closed", read)
@@ -463,6 +497,7 @@ CONTENT_RULES: Constant[tuple[Callable[[Life, Final], Iterator[str]], ...]] = (
     nothing_is_stored_twice,
     what_is_acknowledged_is_stored,
     an_acknowledgement_says_where_the_append_ends,
+    an_offset_has_one_token,
     producers_are_in_sequence,
     order_respects_time,
     a_read_is_a_piece_of_the_content,
@@ -471,6 +506,11 @@ CONTENT_RULES: Constant[tuple[Callable[[Life, Final], Iterator[str]], ...]] = (
     readers_agree_on_the_close,
     rejections_have_a_reason,
 )
+
+
+def offset_of(token: str) -> int:
+    """Return how much data lies before the place of a token."""
+    return parse(token).offset
 
 
 # Which events belong to which incarnation
@@ -531,7 +571,7 @@ def _most_likely(lives: list[Life], event: Append | Close) -> list[Life]:
         return lives
     if isinstance(event, Close):
         return []
-    holding = [life for life in lives if event.body in life.slots]
+    holding = [life for life in lives if event.body in life.places]
     # A retry may have been stored again, in the next incarnation: the offset tells them apart.
     agreeing = [life for life in holding if _place_agrees(life, event)]
     unread = [life for life in lives if life.final is None]
@@ -539,13 +579,12 @@ def _most_likely(lives: list[Life], event: Append | Close) -> list[Life]:
 
 
 def _place_agrees(life: Life, append: Append) -> bool:
-    end = life.slots[append.body] + 1
+    end = life.offsets[life.places[append.body] + 1]
     match append.outcome:
         case Acknowledged(said):
-            return said == life.offsets[end]
+            return offset_of(said) == end
         case Duplicate(said):
-            slot = parse(said)
-            return slot >= end and life.offsets[slot : slot + 1] == [said]
+            return offset_of(said) >= end and offset_of(said) in life.offsets
         case _:
             return True
 

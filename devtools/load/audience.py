@@ -270,7 +270,8 @@ def page(results: Sequence[Result]) -> str:
 
 All clients that wait at the tail of a stream request the same URL: the stream's path, the offset
 and the cursor. CloudFront forwards the first request and gives the others the same response, so one
-Lambda environment waits per stream, not per client.
+Lambda environment waits per stream, not per client. Only a first poll by `last` or `since` is
+not shared; its response has the offset from which the next ones are.
 
 This is the whole path on one machine: clients on keep-alive connections, the viewer-request
 function, a cache in CloudFront's place, the function URL, the packaged function, DynamoDB on

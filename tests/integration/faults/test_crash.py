@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from devtools.server import Server
+from tailrace.log.offsets import parse
 from tests.conftest import on_dynamodb
 from tests.support.events import EventStream
 from tests.support.wire import (
@@ -49,6 +50,8 @@ STREAMS = (*BYTES_STREAMS, JSON_STREAM)
 SECONDS = 120.0
 """A safety net for every wait."""
 MOST_KILLS = 60
+RESUMED = 10
+"""Acknowledged offsets of each stream from which it is read."""
 
 Broken = (Hangup, ConnectionError, TimeoutError, OSError)
 
@@ -214,8 +217,8 @@ def events(port: int, stream: str) -> Callable[[str], Iterator[tuple[bytes, str]
     return steps
 
 
-def whole(wire: Connection, stream: str) -> bytes:
-    data, offset = b"", START
+def whole(wire: Connection, stream: str, offset: str = START) -> bytes:
+    data = b""
     while True:
         answer = wire.ask("GET", target(stream, offset=offset))
         data += inner(answer.body) if stream == JSON_STREAM else answer.body
@@ -375,7 +378,7 @@ def survive(server: Server, kills: int) -> None:
                 orders[mine[mark].writer].append(mine[mark].seq)
             for writer, order in orders.items():
                 assert order == list(range(len(order))), f"writer {writer} is out of order"
-            assert_positions(stream, data, marks, mine, acknowledged)
+            assert_positions(wire, stream, data, marks, mine, acknowledged)
             reader = readers[stream]
             assert data.startswith(reader.seen), f"{reader.name} saw what is not there"
             large += sum(len(mine[mark].body) > INLINE_BYTES for mark in marks)
@@ -420,26 +423,31 @@ def is_marked(file: Path) -> bool:
 
 
 def assert_positions(
+    wire: Connection,
     stream: str,
     data: bytes,
     marks: list[str],
     mine: dict[str, Batch],
     acknowledged: dict[Batch, Answer],
 ) -> None:
-    """Every acknowledgement names the place where its append ends."""
+    """Every acknowledgement names the offset where its append ends."""
     offset = 0
-    for slot, mark in enumerate(marks, 1):
+    places: list[tuple[str, int]] = []
+    for mark in marks:
         batch = mine[mark]
         offset += len(batch.messages) if stream == JSON_STREAM else len(batch.body)
         answer = acknowledged.get(batch)
         if answer is None:
             continue
-        place = f"{slot:016d}_{offset:016d}"
         if answer.status == 200:
-            assert answer.offset == place
+            assert parse(answer.offset).offset == offset
             assert answer.headers["producer-seq"] == str(batch.seq)
+            places.append((answer.offset, offset))
         else:
-            assert answer.offset >= place
+            assert parse(answer.offset).offset >= offset
             assert int(answer.headers["producer-seq"]) >= batch.seq
+    assert places == sorted(places)
     if stream != JSON_STREAM:
         assert offset == len(data)
+        for place, begin in random.Random(SEED).sample(places, min(len(places), RESUMED)):
+            assert whole(wire, stream, place) == data[begin:]

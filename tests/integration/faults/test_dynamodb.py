@@ -28,6 +28,7 @@ from devtools.linearizability.checker import (
     Unknown,
     check,
 )
+from devtools.linearizability.load import InProcess, Recorder, read_final, run_load, tally
 from devtools.processes import fresh_name
 from tailrace.aws.client import pool
 from tailrace.errors import (
@@ -40,13 +41,12 @@ from tailrace.errors import (
 from tailrace.limits import ITEM_BODY_BYTES
 from tailrace.log.append import Append
 from tailrace.log.create import Create
-from tailrace.log.offsets import START, token
+from tailrace.log.offsets import START, epoch_of, token
 from tailrace.log.state import Producer
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.streams import Streams
 from tailrace.web.statuses import status_of
-from tests.integration.faults.load import Recorder, read_final, run_load, tally
 from tests.support.dynamo import SAFETY_SECONDS
 
 SEED = 20_240_611
@@ -75,7 +75,7 @@ class Site:
 
     @property
     def recorders(self) -> list[Recorder]:
-        return [Recorder(streams, self.history) for streams in self.streams]
+        return [Recorder(InProcess(streams), self.history) for streams in self.streams]
 
     def recovered(self) -> int:
         return sum(store.outcomes["recovered"] for store in self.stores)
@@ -84,7 +84,7 @@ class Site:
         """The stream as a new reader sees it at the end."""
         await self.proxy.heal()
         async with opened(self.settings) as (store, streams):
-            final = await read_final(streams, paths)
+            final = await read_final(InProcess(streams), paths)
             for event in self.history.events:
                 if isinstance(event, Delete):
                     name = Incarnation(event.stream, event.incarnation)
@@ -105,7 +105,7 @@ async def read_deleted(store: DynamoStore, chain: int) -> Final:
         try:
             chunk = await store.read(chain, n, BEYOND, 1 << 20)
         except SlotTrimmed:
-            return Final(content, token(n, offset))
+            return Final(content, token(n, offset, epoch_of(chain)))
         content += b"".join(chunk.bodies)
         n, offset = chunk.slot, chunk.offset
 
@@ -204,6 +204,26 @@ async def test_a_large_append_whose_answer_is_lost_is_acknowledged(site: Site) -
     assert isinstance(await second.append("s", b"<2>"), Acknowledged)
     assert site.proxy.counts[Action.DROP_ANSWER] == 1
     assert (await site.check("s")).content == b"<0>" + LARGE + b"<2>"
+
+
+async def test_appends_of_a_slot_whose_answer_is_lost_are_sent_again_as_they_were(
+    site: Site,
+) -> None:
+    first, second = site.recorders
+    sent: list[str] = []
+
+    def script(_operation: str, parameters: dict[str, Any]) -> Action | None:
+        sent.append(json.dumps(parameters))
+        return Action.DROP_ANSWER if len(sent) == 1 else None
+
+    site.proxy.script = script
+    outcomes = await asyncio.gather(*(first.append("s", b"<%d>" % n) for n in range(1, 6)))
+    assert all(isinstance(outcome, Acknowledged) for outcome in outcomes)
+    assert len(sent) == 2
+    assert sent[0] == sent[1]
+    assert site.recovered() == 1
+    assert isinstance(await second.append("s", b"<6>"), Acknowledged)
+    assert (await site.check("s")).content == b"<0><1><2><3><4><5><6>"
 
 
 @pytest.mark.parametrize("action", REQUEST_LOST)
@@ -349,7 +369,7 @@ async def test_a_stream_is_deleted_once(site: Site, action: Action) -> None:
     await site.proxy.committed()
     assert isinstance(await first.append("s", b"<3>"), Acknowledged)
     final = await site.final("s")
-    assert final == {Incarnation("s", again): Final(b"<2><3>", token(2, 6))}
+    assert final == {Incarnation("s", again): Final(b"<2><3>", token(2, 6, epoch_of(again)))}
 
 
 async def test_a_deleted_stream_is_missing_even_far_from_its_end(aws: Engine) -> None:
@@ -362,9 +382,9 @@ async def test_a_deleted_stream_is_missing_even_far_from_its_end(aws: Engine) ->
         await first.delete("s", incarnation)
         assert await second.read("s", START) is None
         again = await first.create("s")
-        view = await second.read("s", START)
-        assert view is not None
-        assert view.tail.stream.id == again
+        piece = await second.read("s", START)
+        assert piece is not None
+        assert piece.incarnation == again
         assert (await site.check("s")).content == b""
 
 
@@ -403,7 +423,7 @@ async def bad_day(aws: Engine, operations: int) -> None:
         site.proxy.script = BadDay()
         outages = asyncio.create_task(some_outages(site, operations))
         paths = await run_load(
-            site.streams,
+            [InProcess(streams) for streams in site.streams],
             site.history,
             operations=operations,
             seed=SEED,

@@ -1,7 +1,8 @@
-"""Many writers and readers on a few streams, through several processes' worth of clients.
+"""Many writers and readers on a few streams, whose calls become a history to check.
 
-Nothing here knows what the store is made of, nor reads a clock: chance comes from a seed and time
-from the event loop, so the same load drives a real engine and a simulation.
+The load calls a `Target`, which is Tailrace in this process or a server. It reads no clock: chance
+comes from a seed and time from the event loop, so the same load drives a real engine and a
+simulation.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import itertools
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from contextlib import suppress
+from typing import NamedTuple, Protocol
 
 from devtools.linearizability import checker as happened
 from devtools.linearizability.checker import (
@@ -26,6 +28,7 @@ from devtools.linearizability.checker import (
 )
 from tailrace.errors import (
     OutcomeUnknown,
+    StaleOffset,
     StoreUnavailable,
     StreamClosed,
     StreamGone,
@@ -33,11 +36,11 @@ from tailrace.errors import (
     StreamTooHot,
     TailraceError,
 )
-from tailrace.log.append import Accepted, Append
+from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.log.offsets import START, parse
 from tailrace.log.state import Producer
-from tailrace.streams import Created, View
+from tailrace.streams import Streams
 
 ATTEMPTS = 6
 """How often a producer sends the same append before it gives up and begins a new epoch."""
@@ -51,23 +54,65 @@ TEXT = "text/plain"
 NOT_NOW = (StoreUnavailable.code, StreamTooHot.code)
 
 
-class Streams(Protocol):
-    """The part of `tailrace.streams.Streams` that the load uses."""
+class Piece(NamedTuple):
+    """The answer to one read of a stream."""
 
-    async def create(self, path: str, request: Create) -> Created: ...
+    bodies: Sequence[bytes]
+    next_offset: str
+    up_to_date: bool
+    closed: bool
+    incarnation: int
 
-    async def append(self, path: str, request: Append) -> Accepted: ...
+
+class Target(Protocol):
+    """A client of streams. Each call raises the error that it was answered with; one without an
+    answer raises OutcomeUnknown or, if it only reads, StoreUnavailable."""
+
+    async def create(self, path: str) -> tuple[int, bool]:
+        """Create a text stream; returns its incarnation, and whether it is new."""
+
+    async def append(
+        self, path: str, body: bytes, producer: Producer | None, *, close: bool
+    ) -> Acknowledged | Duplicate: ...
 
     async def delete(self, path: str) -> None: ...
 
-    async def view(self, path: str, position: int) -> View: ...
+    async def read(self, path: str, start: str) -> Piece: ...
+
+
+class InProcess:
+    """A target that calls the streams of this process."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+
+    async def create(self, path: str) -> tuple[int, bool]:
+        created = await self._streams.create(path, Create(content_type=TEXT))
+        return created.stream.id, created.new
+
+    async def append(
+        self, path: str, body: bytes, producer: Producer | None, *, close: bool
+    ) -> Acknowledged | Duplicate:
+        content_type = TEXT if body else None
+        request = Append(body, content_type, close, producer=producer)
+        appended = await self._streams.append(path, request)
+        return (Acknowledged if appended.new else Duplicate)(appended.next_offset)
+
+    async def delete(self, path: str) -> None:
+        await self._streams.delete(path)
+
+    async def read(self, path: str, start: str) -> Piece:
+        view = await self._streams.read(path, parse(start))
+        return Piece(
+            view.bodies, view.next_offset, view.up_to_date, view.closed, view.tail.stream.id
+        )
 
 
 class Recorder:
     """A client whose calls become events."""
 
-    def __init__(self, streams: Streams, history: History) -> None:
-        self._streams = streams
+    def __init__(self, target: Target, history: History) -> None:
+        self._target = target
         self._history = history
 
     async def create(self, path: str) -> int:
@@ -75,7 +120,7 @@ class Recorder:
         invoked = self._history.now()
         while True:
             try:
-                created = await self._streams.create(path, Create(content_type=TEXT))
+                incarnation, new = await self._target.create(path)
             except (StoreUnavailable, StreamTooHot):
                 await asyncio.sleep(PAUSE)
                 continue
@@ -83,13 +128,13 @@ class Recorder:
             self._history.record(
                 happened.Create(
                     stream=path,
-                    incarnation=created.stream.id,
-                    new=created.new,
+                    incarnation=incarnation,
+                    new=new,
                     invoked=invoked,
                     returned=returned,
                 )
             )
-            return created.stream.id
+            return incarnation
 
     async def delete(self, path: str, incarnation: int) -> None:
         """Tried until it is done. Nobody else may delete or create the stream meanwhile."""
@@ -98,7 +143,7 @@ class Recorder:
         try:
             while not done:
                 try:
-                    await self._streams.delete(path)
+                    await self._target.delete(path)
                     done = True
                 except (StoreUnavailable, StreamTooHot) as error:
                     unclear |= isinstance(error, OutcomeUnknown)
@@ -123,7 +168,7 @@ class Recorder:
         invoked = self._history.now()
         outcome: Outcome = Unknown()
         try:
-            outcome = await self._send(path, Append(body, TEXT, close, producer=producer))
+            outcome = await self._send(path, body, producer, close=close)
         finally:
             self._history.record(
                 happened.Append(
@@ -142,7 +187,7 @@ class Recorder:
         invoked = self._history.now()
         outcome: Outcome = Unknown()
         try:
-            outcome = await self._send(path, Append(b"", close=True))
+            outcome = await self._send(path, b"", None, close=True)
         finally:
             self._history.record(
                 happened.Close(
@@ -151,11 +196,11 @@ class Recorder:
             )
         return outcome
 
-    async def read(self, path: str, start: str) -> View | None:
-        """One piece; None when there was no answer, or no stream."""
+    async def read(self, path: str, start: str) -> Piece | None:
+        """One piece; None when there was no answer, or no stream. Raises StaleOffset."""
         invoked = self._history.now()
         try:
-            view = await self._streams.view(path, parse(start))
+            piece = await self._target.read(path, start)
         except (StoreUnavailable, StreamTooHot):
             return None
         except (StreamNotFound, StreamGone):
@@ -167,30 +212,26 @@ class Recorder:
             happened.Read(
                 stream=path,
                 start=start,
-                bodies=view.bodies,
-                next_offset=view.next_offset,
-                up_to_date=view.up_to_date,
-                closed=view.closed,
-                incarnation=view.tail.stream.id,
                 invoked=invoked,
                 returned=self._history.now(),
+                **piece._asdict(),
             )
         )
-        return view
+        return piece
 
-    async def _send(self, path: str, request: Append) -> Outcome:
+    async def _send(
+        self, path: str, body: bytes, producer: Producer | None, *, close: bool
+    ) -> Outcome:
         try:
-            accepted = await self._streams.append(path, request)
+            return await self._target.append(path, body, producer, close=close)
         except OutcomeUnknown:
             return Unknown()
         except TailraceError as error:
             return Rejected(error.code)
-        offset = accepted.state.next_offset
-        return Duplicate(offset) if accepted.entry is None else Acknowledged(offset)
 
 
 async def run_load(
-    clients: Sequence[Streams],
+    targets: Sequence[Target],
     history: History,
     *,
     writers: int = 16,
@@ -198,29 +239,30 @@ async def run_load(
     operations: int = 2000,
     seed: int = 0,
     large_bytes: int = 0,
+    prefix: str = "load",
 ) -> list[str]:
     """The paths of the streams, after so many appends.
 
     Of every four streams one is closed on the way, and one deleted and created again, twice.
-    `large_bytes` is the size of some bodies."""
-    load = _Load(clients, history, operations, seed, large_bytes)
-    await load.run(writers, [f"load/{number}" for number in range(streams)])
+    `large_bytes` is the size of some bodies, `prefix` begins the paths."""
+    load = _Load(targets, history, operations, seed, large_bytes)
+    await load.run(writers, [f"{prefix}/{number}" for number in range(streams)])
     return load.paths
 
 
-async def read_final(streams: Streams, paths: Iterable[str]) -> dict[Incarnation, Final]:
+async def read_final(target: Target, paths: Iterable[str]) -> dict[Incarnation, Final]:
     """All that is there, when nothing is under way any more."""
     final = {}
     for path in paths:
         try:
-            views = [await streams.view(path, 0)]
-            while not views[-1].up_to_date:
-                views.append(await streams.view(path, views[-1].end))
+            pieces = [await target.read(path, START)]
+            while not pieces[-1].up_to_date:
+                pieces.append(await target.read(path, pieces[-1].next_offset))
         except StreamNotFound:
             continue
-        last = views[-1]
-        content = b"".join(itertools.chain.from_iterable(view.bodies for view in views))
-        name = Incarnation(path, last.tail.stream.id)
+        last = pieces[-1]
+        content = b"".join(itertools.chain.from_iterable(piece.bodies for piece in pieces))
+        name = Incarnation(path, last.incarnation)
         final[name] = Final(content, last.next_offset, last.closed)
     return final
 
@@ -242,14 +284,14 @@ def _word(outcome: Outcome) -> str:
 class _Load:
     def __init__(
         self,
-        clients: Sequence[Streams],
+        targets: Sequence[Target],
         history: History,
         operations: int,
         seed: int,
         large_bytes: int,
     ) -> None:
         self.paths: list[str] = []
-        self._recorders = [Recorder(client, history) for client in clients]
+        self._recorders = [Recorder(target, history) for target in targets]
         self._operations = operations
         self._seed = seed
         self._large_bytes = large_bytes
@@ -364,14 +406,18 @@ class _Load:
         start, incarnation = START, None
         while True:
             last = self._done.is_set()
-            view = await chance.choice(self._recorders).read(path, start)
-            if view is not None:
-                known = incarnation in (None, view.tail.stream.id)
-                incarnation = view.tail.stream.id
-                start = view.next_offset if known else START
-                if last and known and view.up_to_date:
+            try:
+                piece = await chance.choice(self._recorders).read(path, start)
+            except StaleOffset:
+                start, incarnation = START, None
+                continue
+            if piece is not None:
+                known = incarnation in (None, piece.incarnation)
+                incarnation = piece.incarnation
+                start = piece.next_offset if known else START
+                if last and known and piece.up_to_date:
                     return
-                if view.bodies:
+                if any(piece.bodies):
                     continue
             await asyncio.sleep(PAUSE)
 
@@ -379,5 +425,6 @@ class _Load:
         """From anywhere that somebody was told of."""
         chance = self._chance(f"jump {path}")
         while not self._done.is_set():
-            await chance.choice(self._recorders).read(path, chance.choice(self._offsets[path]))
+            with suppress(StaleOffset):
+                await chance.choice(self._recorders).read(path, chance.choice(self._offsets[path]))
             await asyncio.sleep(JUMP_PAUSE)

@@ -1,4 +1,4 @@
-"""Records the server's memory and open files over time."""
+"""Records the memory and open files of a process over time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from bench.servers import Server
+from devtools.processes import Process
 
 GROWTH_SHARE = 0.20
 GROWTH_KB = 30 * 1024
@@ -32,14 +32,14 @@ class Memory:
 
 
 class Health:
-    def __init__(self, server: Server, warm_up: float) -> None:
-        self._server = server
+    def __init__(self, process: Process, warm_up: float) -> None:
+        self._process = process
         self._began = time.monotonic()
         self.warm_up = warm_up
         self._samples: list[tuple[float, int]] = []
 
     def sample(self) -> None:
-        self._samples.append((time.monotonic() - self._began, self._server.rss_kb()))
+        self._samples.append((time.monotonic() - self._began, self._process.rss_kb()))
 
     def memory(self) -> Memory:
         """Memory after the warm-up and now, each the median over a tenth of the time between."""
@@ -55,10 +55,10 @@ class Health:
         )
 
 
-async def files_settle(server: Server, baseline: int) -> int:
+async def files_settle(process: Process, baseline: int) -> int:
     """The number of open files when it is back at the baseline, or after a time limit."""
     deadline = time.monotonic() + FILES_SECONDS
-    while (files := server.open_files()) > baseline + SPARE_FILES:
+    while (files := process.open_files()) > baseline + SPARE_FILES:
         if time.monotonic() > deadline:
             break
         await asyncio.sleep(0.2)
