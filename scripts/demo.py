@@ -33,13 +33,13 @@ def tailrace(*args: str, url: str) -> str:
 
 
 def record(url: str) -> list[Line]:
-    """Do it for real; only the pauses between the steps are chosen."""
+    """Record real commands; only the pauses between them are made up."""
     lines: list[Line] = []
 
     def step(at: float, pane: str, command: str, output: str = "") -> None:
         lines.append(Line(at, pane, f"$ {command}", "command"))
-        shown = [line for line in output.splitlines() if line.strip()]
-        lines.extend(Line(at + 0.7, pane, line, "output") for line in shown)
+        printed = [line for line in output.splitlines() if line.strip()]
+        lines.extend(Line(at + 0.7, pane, line, "output") for line in printed)
 
     create = ("create", "chat", "--content-type", "application/json")
     step(0.5, "writer", "tailrace " + " ".join(create), tailrace(*create, url=url))
@@ -69,8 +69,8 @@ def draw(lines: list[Line]) -> str:
     for number, line in enumerate(lines):
         x, y = PANES[line.pane], TOP + 20 + rows[line.pane] * LINE
         rows[line.pane] += 1
-        shown = line.text if len(line.text) <= 60 else line.text[:59] + "…"
-        texts.append(f'<text class="{line.kind} l{number}" x="{x}" y="{y}">{escape(shown)}</text>')
+        text = line.text if len(line.text) <= 60 else line.text[:59] + "…"
+        texts.append(f'<text class="{line.kind} l{number}" x="{x}" y="{y}">{escape(text)}</text>')
         percent = 100 * line.at / SECONDS
         styles.append(
             f"@keyframes k{number}{{0%,{percent:.1f}%{{opacity:0}}{percent + 0.5:.1f}%,98%"

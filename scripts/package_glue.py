@@ -1,8 +1,8 @@
 """The assets of Glue: the scripts of the jobs, and one zip of wheels with all that they import.
 
-Glue knows such a zip by the end of its name, unpacks it beside itself and has pip install what
-`requirements.txt` in it names. With `--no-index` there is no other place to look for a package, so
-each that Glue does not have itself in the wanted version is a wheel in there.
+Glue recognizes such a zip by its suffix, unpacks it and has pip install the packages that its
+`requirements.txt` names. With `--no-index` there is no other source of packages, so the zip has a
+wheel of each package that Glue lacks or has in another version.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ JOBS = ("compact-history", "export-history", "sweep", "audit")
 GLUE_VERSION = "5.1"
 PYTHON_VERSION = {"5.1": "3.11", "6.0": "3.13"}[GLUE_VERSION]
 MACHINE = "x86_64"
-"""Glue has no other."""
+"""Glue's only processor architecture."""
 
 ZIP = "tailrace.gluewheels.zip"
-"""Only with this end does Glue take it for a zip of wheels."""
+"""Glue recognizes a zip of wheels by this suffix."""
 
 LEFT_OUT = (
     "__main__.py",
@@ -40,7 +40,7 @@ LEFT_OUT = (
 )
 """Modules that no job needs; most of them import packages that are not in the zip."""
 
-MOMENT = (1980, 1, 1, 0, 0, 0)
+TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 
 PROJECT = """
 [build-system]
@@ -60,12 +60,12 @@ path = "tailrace/__init__.py"
 packages = ["tailrace", "glue_jobs"]
 core-metadata-version = "2.1"
 """
-"""The project as Glue needs it. Its dependencies are pinned, or pip would be content with the older
-ones that Glue brings; that pip is an old one too, hence the version of the metadata."""
+"""The project as Glue needs it. Its dependencies are pinned, or pip would keep older versions of
+Glue. Glue's pip is old, hence the version of the metadata."""
 
 
 class NotBuilt(Exception):
-    """hatchling could not make the wheel of the product."""
+    """hatchling failed to build the wheel of the product."""
 
 
 def script(job: str) -> str:
@@ -73,7 +73,7 @@ def script(job: str) -> str:
 
 
 def sources(root: Path) -> list[Path]:
-    """All that the wheel and the scripts are made from."""
+    """The sources of the wheel and the scripts."""
     trees = (root / "layers/core/python/tailrace", root / "glue_jobs")
     files = [
         file for tree in trees for pattern in ("*.py", "py.typed") for file in tree.rglob(pattern)
@@ -82,7 +82,7 @@ def sources(root: Path) -> list[Path]:
 
 
 def assemble(root: Path, wheels: Path, target: Path) -> None:
-    """Puts scripts and zip into `target`; `wheels` has those of the other packages."""
+    """Put scripts and zip into `target`; `wheels` has those of the other packages."""
     target.mkdir()
     for job in JOBS:
         shutil.copyfile(root / "glue_jobs" / script(job), target / script(job))
@@ -107,9 +107,9 @@ def _wheel(root: Path, place: Path, dependencies: list[str]) -> Path:
     env = {**os.environ, "SOURCE_DATE_EPOCH": "315532800"}
     done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True)
     if done.returncode:
-        raise NotBuilt(f"hatchling could not make the wheel of the jobs:\n{done.stderr}")
-    (made,) = place.glob("*.whl")
-    return made
+        raise NotBuilt(f"hatchling failed to build the wheel of the jobs:\n{done.stderr}")
+    (wheel,) = place.glob("*.whl")
+    return wheel
 
 
 def remove(path: Path) -> None:
@@ -126,11 +126,11 @@ def _pin(wheel: Path) -> str:
 
 
 def _zip(wheels: Iterable[Path], target: Path) -> None:
-    """Stored as they are, for wheels are compressed; with one time and one mode for all."""
+    """Zip wheels without compression, since they are compressed, all with one time and one mode."""
     files = {wheel.name: wheel.read_bytes() for wheel in wheels}
     pins = "".join(f"{_pin(Path(name))}\n" for name in sorted(files))
     with zipfile.ZipFile(target, "w") as archive:
         for name, content in sorted({**files, "requirements.txt": pins.encode()}.items()):
-            entry = zipfile.ZipInfo(f"wheels/{name}", MOMENT)
+            entry = zipfile.ZipInfo(f"wheels/{name}", TIMESTAMP)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)

@@ -1,4 +1,4 @@
-"""How large the assets of a deployment are, and how large they may be."""
+"""Sizes of the assets of a deployment, and their limits."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ LARGEST_FUNCTION = {
 """Megabytes unzipped with the layers. Lambda allows 250, but a cold start has to fetch them."""
 
 LARGEST_GLUE = 22
-"""Megabytes of the jobs with their zip of wheels, which every worker fetches before it begins."""
+"""Megabytes of the jobs with their zip of wheels, which every worker downloads first."""
 
 MEGABYTE = 1_000_000
 
 
 class TooLarge(Exception):
-    """An asset outgrew its limit; names it and what is largest in it."""
+    """An asset exceeds its limit; the message names it and its largest parts."""
 
 
 def check(place: Path, layers: Layers) -> None:
-    """Raises TooLarge."""
+    """Raise TooLarge if an asset exceeds its limit."""
     for layer, allowed in LARGEST_LAYER.items():
         packages = place.glob(f"layers/{layer}/python/*")
         _allow(f"layer {layer}", {path.name: unzipped(path) for path in packages}, allowed)
@@ -66,7 +66,7 @@ def table(place: Path, layers: Layers) -> str:
         whole = [sizes[asset] for asset in _whole(function, layers)]
         rows[f"{function} with its layers"] = (sum(u for u, _ in whole), sum(z for _, z in whole))
     rows["glue"] = (unzipped(jobs), zipped(jobs))
-    lines = [f"{what:26}{_mb(u):>12}{_mb(z):>12}" for what, (u, z) in rows.items()]
+    lines = [f"{asset:26}{_mb(u):>12}{_mb(z):>12}" for asset, (u, z) in rows.items()]
     return "\n".join([f"{'':26}{'unzipped':>12}{'zipped':>12}", *lines])
 
 
@@ -96,13 +96,13 @@ def _jobs(place: Path) -> dict[str, int]:
     return sizes
 
 
-def _allow(what: str, sizes: Mapping[str, int], megabytes: int) -> None:
+def _allow(asset: str, sizes: Mapping[str, int], megabytes: int) -> None:
     size = sum(sizes.values())
     if size > megabytes * MEGABYTE:
         largest = sorted(sizes, key=sizes.__getitem__, reverse=True)[:5]
         raise TooLarge(
-            f"{what} has {_mb(size)} unzipped, {megabytes} MB are allowed; the largest in it: "
-            + ", ".join(f"{name} {_mb(sizes[name])}" for name in largest)
+            f"{asset} has {_mb(size)} unzipped, but at most {megabytes} MB are allowed;"
+            " its largest parts: " + ", ".join(f"{name} {_mb(sizes[name])}" for name in largest)
         )
 
 

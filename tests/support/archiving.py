@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tailrace.log.content import length
+from tailrace.log.slots import appends
 from tailrace.log.state import Stream
 from tailrace.segments.format import BadSegment, Record, seal, unpack
 from tailrace.segments.merge import Grid, merges
@@ -56,21 +57,20 @@ async def upload(
         if item is None or not layout.entry_of(item).has_data:
             return None
         first = layout.entry_of(item)
-        body = await _body(bucket, first)
-        n, size = first.slot, first.size - len(body)
-        offset = first.offset - length(stream.config.mode, body)
+        body, end, end_size, _ = next(appends(await _body(bucket, first), first.parts, first.state))
+        n, size, offset = first.slot, end_size - len(body), end - length(stream.config.mode, body)
     if n != name.archived:
         return None  # The query has seen a transaction half done.
     entries = await _next(table, stream.id, n, size, most, grid)
     if entries is None:
         return None
     records = [
-        Record(
-            entry.slot, entry.offset, entry.size, int(entry.item["a"]["N"]),
-            await _body(bucket, entry), entry.state.author,
-        )
+        Record(entry.slot, offset, size, entry.state.written_at, body, author)
         for entry in entries
-    ]  # fmt: skip
+        for body, offset, size, author in appends(
+            await _body(bucket, entry), entry.parts, entry.state
+        )
+    ]
     segment = seal(stream.id, stream.config.mode, (offset, size), records)
     return Uploaded(await segments.upload(bucket, unpack(segment), now), offset)
 

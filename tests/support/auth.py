@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
-from base64 import urlsafe_b64encode
 from typing import Any
 
 import jwt
 
-SECRET = "a secret of more than 32 bytes, as it should be".replace(" ", "-")
-NOW = 1_800_000_000_000
-SECONDS = NOW // 1000
+from devtools.tokens import NOW, SECONDS, SECRET, by_hand, hex_mac, part
+
+__all__ = ["CLAIMS", "HOUR", "NOW", "SECONDS", "SECRET", "bearer", "by_hand", "hex_mac", "part"]
+
 HOUR = 3600
 
 CLAIMS: dict[str, Any] = {
@@ -23,17 +20,6 @@ CLAIMS: dict[str, Any] = {
 }
 
 
-def part(value: object) -> str:
-    data = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def by_hand(header: object, claims: object, secret: str = SECRET, kind: str = "sha256") -> str:
-    """A correctly signed token with any header and claims."""
-    signed = f"{part(header)}.{part(claims)}"
-    return f"{signed}.{part(hmac.digest(secret.encode(), signed.encode(), kind))}"
-
-
 def bearer(
     claims: dict[str, Any] | None = None, *, secret: str = SECRET, without: str = "", **more: Any
 ) -> str:
@@ -41,7 +27,3 @@ def bearer(
     all_claims = CLAIMS | (claims or {}) | more
     all_claims.pop(without, None)
     return jwt.encode(all_claims, secret, "HS256")
-
-
-def hex_mac(secret: str, message: str) -> str:
-    return hmac.new(secret.encode(), message.encode(), hashlib.sha256).hexdigest()

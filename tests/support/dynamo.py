@@ -9,7 +9,7 @@ import botocore.session
 import pytest
 from botocore.loaders import create_loader
 
-from tailrace.aws.client import endpoint, pool
+from tailrace.aws.client import pool, service_access
 
 SAFETY_SECONDS = 120.0
 """A safety net: on a busy machine an engine may take seconds to answer."""
@@ -29,7 +29,7 @@ def shared_loader(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No call is given up, and so repeated, only because the machine is busy."""
-    for module in (endpoint, pool):
+    for module in (service_access, pool):
         monkeypatch.setattr(module, "AWS_CONNECT_SECONDS", SAFETY_SECONDS)
-    monkeypatch.setattr(endpoint, "READ_SECONDS", SAFETY_SECONDS)
+    monkeypatch.setattr(service_access, "READ_SECONDS", SAFETY_SECONDS)
     monkeypatch.setattr(pool, "AWS_CALL_SECONDS", SAFETY_SECONDS)

@@ -41,7 +41,7 @@ def parsed(stream: bytes) -> list[Event]:
             kind = value
         elif field == "data":
             data.append(value)
-        else:
+        elif field not in ("id", "retry"):
             assert colon, f"{line!r} is no field that the protocol has"
             assert not field, f"{line!r} is no field that the protocol has"
     return events

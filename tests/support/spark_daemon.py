@@ -16,7 +16,7 @@ import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
 import glue_jobs.shared.workers  # noqa: F401
-from tailrace.aws.client import endpoint, pool
+from tailrace.aws.client import pool, service_access
 from tests.support.dynamo import SAFETY_SECONDS
 
 
@@ -27,7 +27,7 @@ def _keep(_: zipimport.zipimporter) -> None:
 def _prepare() -> None:
     zips: Any = zipimport.zipimporter
     zips.invalidate_caches = _keep
-    modules: tuple[Any, ...] = endpoint, pool
+    modules: tuple[Any, ...] = service_access, pool
     for module in modules:
         module.AWS_CONNECT_SECONDS = module.READ_SECONDS = module.AWS_CALL_SECONDS = SAFETY_SECONDS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import select
 import socket
 import time
@@ -13,10 +14,13 @@ from urllib.parse import quote
 
 import httpx
 
+from tailrace import __version__
+
 SECONDS = 10.0
 """How long an answer may take before a test fails."""
 
 COMMON_HEADERS = {
+    "x-tailrace-version": __version__,
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "cross-origin",
     "access-control-allow-origin": "*",
@@ -32,6 +36,12 @@ MOST = 2**53 - 1
 """The largest number a header may hold."""
 
 Headers = Mapping[str, str] | Iterable[tuple[str, str]]
+
+
+def place(offset: str) -> str:
+    """An offset as that of any stream: without the epoch, which is random."""
+    assert re.fullmatch("[0-9]{16}_[0-9]{16}", offset)
+    return "0000" + offset[4:]
 
 
 class Hangup(ConnectionError):
@@ -95,10 +105,10 @@ def chunked(*pieces: bytes) -> bytes:
     return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (*pieces, b""))
 
 
-def target(path: str, **query: str) -> str:
+def target(path: str, mount: str = "/v1/stream", **query: str) -> str:
     """The request target of a stream."""
     parameters = "&".join(f"{name}={quote(value)}" for name, value in query.items())
-    return f"/v1/stream/{path}" + (f"?{parameters}" if parameters else "")
+    return f"{mount}/{path}" + (f"?{parameters}" if parameters else "")
 
 
 class Connection:

@@ -28,5 +28,6 @@ def test_the_example_program_works(tmp_path: Path, capsys: pytest.CaptureFixture
         assert httpx.get(f"{server.url}/ready", trust_env=False).json()["status"] == "ready"
     assert capsys.readouterr().out == (
         "1 {'anomaly': '12.5', 'date': '2026-01-31', 'hazard': 'storm', 'polygon':"
-        " [[46, 7], [46, 9], [48, 9], [46, 7]], 'severity': '5'} {'location': 's3://products/42'}\n"
+        " [[46.0, 7.0], [46.0, 9.0], [48.0, 9.0], [46.0, 7.0]], 'severity': '5'}"
+        " {'location': 's3://products/42'}\n"
     )

@@ -62,7 +62,9 @@ def events_are_as_described(
     if response.headers.get("content-type") != ["text/event-stream"]:
         return
     assert "x-accel-buffering" in response.headers
-    events = [event for event in response.text.split("\n\n") if event and event[0] != ":"]
+    opening, *rest = response.text.split("\n\n")
+    assert opening.startswith("retry: ")
+    events = [event for event in rest if event and event[0] != ":"]
     kinds = [event.partition("\n")[0].removeprefix("event: ") for event in events]
     assert set(kinds) <= {"data", "control"}
     assert kinds[-1] == "control"
@@ -70,8 +72,9 @@ def events_are_as_described(
         assert kind == "control" or following == "control"
     for kind, event in zip(kinds, events, strict=True):
         if kind == "control":
-            control = json.loads(event.partition("\ndata:")[2])
-            assert "streamNextOffset" in control
+            fields, event_id = event.partition("\ndata:")[2].split("\nid:")
+            control = json.loads(fields)
+            assert control["streamNextOffset"] == event_id
             assert ("streamCursor" in control) is ("streamClosed" not in control)
 
 

@@ -127,6 +127,7 @@ escaped = st.lists(
 paths = st.sampled_from(["open", "json", "closed", "none", "__ds/x"]) | printable | escaped
 offsets = (
     st.sampled_from(["-1", "now", "", f"{0:016d}_{0:016d}", f"{1:016d}_{9:016d}", "9" * 16 + "_0"])
+    | st.from_regex(r"0{15}[0-2]_0{15}[0-9]", fullmatch=True)
     | st.from_regex(r"[0-9]{14,18}_[0-9]{14,18}", fullmatch=True)
     | printable
     | escaped
@@ -247,9 +248,15 @@ def test_any_offset_is_refused_or_leads_to_the_rest(port: int, offset: str) -> N
     assume("&" not in offset and "#" not in offset)
     with Connection(port, SECONDS) as wire:
         answer = wire.ask("GET", f"{target('kept')}?offset={offset}")
-    valid = re.fullmatch(r"-1|now|[0-9]{16}_[0-9]{16}", httpx.QueryParams(f"o={offset}")["o"])
-    assert answer.status == (200 if valid else 400)
-    if valid:
+        tail = wire.ask("HEAD", target("kept")).offset
+    text = httpx.QueryParams(f"o={offset}")["o"]
+    token = re.fullmatch("([0-9]{4})([0-9]{12})_[0-9]{16}", text)
+    if token is not None:
+        stale = token[1] not in ("0000", tail[:4]) or token[2] > tail[4:16]
+        assert answer.status == (410 if stale else 200)
+    else:
+        assert answer.status == (200 if text in ("-1", "now") else 400)
+    if answer.status == 200:
         assert b"all data".endswith(answer.body)
 
 

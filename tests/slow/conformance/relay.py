@@ -41,6 +41,10 @@ class Relay:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
+    def cut(self) -> None:
+        """Break all connections."""
+        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in self._tasks])
+
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._serve())
