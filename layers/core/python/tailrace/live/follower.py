@@ -18,7 +18,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -29,6 +29,10 @@ from tailrace.streams import Streams, View
 
 SLICE_SECONDS: Final = 0.005
 """How long work may hold the event loop at a time: an append is acknowledged in less than that."""
+
+SLICE_READERS: Final = 32
+"""Readers that are served before other tasks run. Appends that are committed meanwhile go out
+together in the next round, so that a thousand readers get fewer and larger events."""
 
 
 class Pace:
@@ -245,6 +249,11 @@ class ChainFollower(Follower, Generic[R]):
         super().__init__(streams, path, chain, slot, offset, tail=tail, poll=poll)
         self.readers: dict[R, None] = {}
         """None of them is behind `offset`."""
+        self.serving = 0
+        """The offset after the data that is being handed out: readers that join need it, too."""
+
+    def admits(self, reader: ReaderPosition) -> bool:
+        return super().admits(reader) and reader.offset >= self.serving
 
     def add(self, reader: R) -> asyncio.Future[bool]:
         """Serve a reader until the future is done: with True if it has all there will ever be."""
@@ -254,6 +263,14 @@ class ChainFollower(Follower, Generic[R]):
 
     def remove(self, reader: R) -> None:
         del self.readers[reader]
+
+    async def slices(self) -> AsyncIterator[Sequence[R]]:
+        """Iterate over the readers, slice by slice, without those that leave in between."""
+        readers = list(self.readers)
+        for begin in range(0, len(readers), SLICE_READERS):
+            if begin:
+                await asyncio.sleep(0)
+            yield [each for each in readers[begin : begin + SLICE_READERS] if each in self.readers]
 
     def release(self, readers: Iterable[R], *, closed: bool = False) -> None:
         """Serve readers no longer; `closed`: they have all there will ever be."""

@@ -65,7 +65,7 @@ class _SseFollower(ChainFollower[SseReader]):
 
     async def deliver(self, view: View) -> None:
         if view.bodies or view.closed:
-            self._push(view)
+            await self._push(view)
         elif self._deadline_in > self._keep_alive:
             self.release([each for each in self.readers if not each.sink.push(sse.KEEP_ALIVE)])
         now = time.monotonic()
@@ -74,10 +74,10 @@ class _SseFollower(ChainFollower[SseReader]):
     def skip(self, earliest: str) -> None:  # noqa: ARG002 - a client must learn what it has missed
         self.end()
 
-    def _push(self, view: View) -> None:
+    async def _push(self, view: View) -> None:
         """Push an event to all readers; those that need another part of the data are released."""
         if sse.is_small(view):
-            self._push_small(view)
+            await self._push_small(view)
         else:
             # Each reads it by itself, and sends it piece by piece, as fast as its client takes it.
             self.release([each for each in self.readers if each.offset != view.offset])
@@ -85,21 +85,23 @@ class _SseFollower(ChainFollower[SseReader]):
         if view.closed:
             self.end()
 
-    def _push_small(self, view: View) -> None:
+    async def _push_small(self, view: View) -> None:
         start, closed = self.offset, view.closed
+        self.serving = view.offset
         current = next_cursor(None, self._streams.clock())
         events = {current: sse.encode(view, current)}
-        full, partly = [], []
-        for reader in self.readers:
-            if reader.offset == start:
-                cursor = max(current, reader.cursor)
-                if cursor not in events:
-                    events[cursor] = sse.encode(view, cursor)
-                reader.slot, reader.offset = view.end, view.offset
-                if not reader.sink.push(events[cursor]) or closed:
-                    full.append(reader)
-            elif reader.offset < view.offset:
-                # It joined while the view was being read, and already has a part of it.
-                partly.append(reader)
-        self.release(partly)
-        self.release(full, closed=closed)
+        async for readers in self.slices():
+            full, partly = [], []
+            for reader in readers:
+                if reader.offset == start:
+                    cursor = max(current, reader.cursor)
+                    if cursor not in events:
+                        events[cursor] = sse.encode(view, cursor)
+                    reader.slot, reader.offset = view.end, view.offset
+                    if not reader.sink.push(events[cursor]) or closed:
+                        full.append(reader)
+                elif reader.offset < view.offset:
+                    # It joined while the view was being read, and already has a part of it.
+                    partly.append(reader)
+            self.release(partly)
+            self.release(full, closed=closed)

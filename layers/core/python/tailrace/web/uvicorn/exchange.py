@@ -299,7 +299,7 @@ class Exchange:
         connection = self._connection
         if connection.transport.is_closing():
             return False
-        connection.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        connection.transport.write(_chunk(data) if self._chunked else data)
         return not connection.flow.write_paused
 
     async def _stream(self, answer: Streaming) -> None:
@@ -339,6 +339,17 @@ class Refusal:
         self.response_complete = True
         self._connection.transport.write(b"".join(head))
         self._connection.drain_and_close()
+
+
+_last_chunk: tuple[bytes, bytes] = (b"", b"")
+
+
+def _chunk(data: bytes) -> bytes:
+    """Frame data as a chunk; data that goes to many clients is framed once."""
+    global _last_chunk
+    if _last_chunk[0] is not data:
+        _last_chunk = data, b"%x\r\n%b\r\n" % (len(data), data)
+    return _last_chunk[1]
 
 
 def _render_head(connection: ClientConnection, answer: Answer, keep_alive: bool) -> list[bytes]:
