@@ -8,7 +8,7 @@ serves it, for suites that know nothing of slots.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from devtools.server import Server
@@ -39,13 +39,13 @@ class SplittingStore(SqliteStore):
             state = split[-1].state
         return await super().create(stream, split)
 
-    def put(self, chain: Chain, before: State, entry: Entry) -> Awaitable[int | None]:
+    def put(self, chain: Chain, before: State, entry: Entry) -> asyncio.Future[int | None]:
         first, *rest = halves(chain.stream.config.mode, before, entry)
         large = len(entry.body or b"") > self._inline_bytes
         if chain.state is not before or large or not rest:
             return super().put(chain, before, entry)
         # Both are in one commit. Only the second has a caller, which learns what becomes of both.
-        putting = asyncio.ensure_future(super().put(chain, before, first))
+        putting = super().put(chain, before, first)
         putting.add_done_callback(lambda done: done.exception())
         second = share(rest[0]) if chain.state.slot == before.slot else rest[0]
         return super().put(chain, chain.state, second)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
@@ -36,8 +37,8 @@ class CompactingStore(SqliteStore):
         assert not (await self.compact()).failed
         return created
 
-    def put(self, tail: Chain, before: State, entry: Entry) -> Awaitable[int | None]:
-        return self._compacted(super().put(tail, before, entry))
+    def put(self, tail: Chain, before: State, entry: Entry) -> asyncio.Future[int | None]:
+        return asyncio.ensure_future(self._compacted(super().put(tail, before, entry)))
 
     async def _compacted(self, putting: Awaitable[int | None]) -> int | None:
         slot = await putting

@@ -17,6 +17,7 @@ from tailrace.auth.proxies import Proxies
 from tailrace.clock import Clock, PeriodicTask, system_clock
 from tailrace.errors import NotAllowed, NotFound
 from tailrace.protocols import aviso
+from tailrace.protocols.durable_streams.plain_append import PlainAppends
 from tailrace.protocols.durable_streams.routes import StreamRoutes
 from tailrace.settings import Settings
 from tailrace.store.base import Compacting, Store
@@ -122,6 +123,7 @@ class Application:
         """Stream requests, for our own server to answer without ASGI."""
         from tailrace.web.uvicorn.exchange import FastLane
 
+        plain = self._plain_appends()
         return FastLane(
             tuple(prefix.encode() for prefix in self._urls.prefixes),
             self.routes.respond,
@@ -129,7 +131,16 @@ class Application:
             self.settings.max_body_bytes,
             self._origins,
             self._proxies,
+            None if plain is None else plain.begin,
         )
+
+    def _plain_appends(self) -> PlainAppends | None:
+        """Appends without a task; None where each has to be authorized or counted."""
+        policy, settings = self._provider, self.settings
+        is_open = isinstance(policy, StaticPolicy) and policy.authorizer.open
+        if not is_open or settings.append_rate or settings.read_only:
+            return None
+        return PlainAppends(self.streams, self._urls, self._origins, self._hosts)
 
     @cached_property
     def many(self) -> ManyStreams:

@@ -78,6 +78,18 @@ class Appended(NamedTuple):
     """The highest sequence accepted from the request's producer."""
 
 
+class Appending(NamedTuple):
+    """An append that was decided, and waits for its slot."""
+
+    tail: Tail
+    accepted: Accepted
+    stored: asyncio.Future[int | None]
+    """As `Store.put` returns it."""
+
+    def next_offset(self, slot: int) -> str:
+        return token(slot, self.accepted.state.offset, self.tail.stream.config.epoch)
+
+
 class View(NamedTuple):
     """A piece of a stream as a reader sees it."""
 
@@ -163,6 +175,21 @@ class Streams:
             await self.find(path)
             request = request._replace(flat=await self.checker.flatten(request.body))
         return await self._append(path, request)
+
+    def begin_append(self, path: str, request: Append) -> Appending | None:
+        """Begin an append to a stream that is at hand; None where `append` has to do it: it may
+        have to ask the store, to wait, or to refuse."""
+        tail = self.store.held(path)
+        if tail is None or tail.stream.config.ttl is not None or self._needs_refresh(tail):
+            return None
+        state = tail.state
+        try:
+            accepted = decide(tail.stream.config, state, request, self.clock())
+        except TailraceError:
+            return None
+        if accepted.entry is None:
+            return None
+        return Appending(tail, accepted, self.store.put(tail, state, accepted.entry))
 
     async def delete(self, path: str) -> None:
         for attempt in range(ATTEMPTS):

@@ -236,10 +236,10 @@ class StaticPolicy:
     """Provides one authorizer that never changes."""
 
     def __init__(self, authorizer: Authorizer) -> None:
-        self._authorizer = authorizer
+        self.authorizer: Final = authorizer
 
     async def current(self) -> Authorizer:
-        return self._authorizer
+        return self.authorizer
 
 
 def is_open(settings: Settings) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
@@ -61,6 +62,7 @@ class LocalHosts:
 
     def __init__(self, allowed_hosts: str, allowed_origins: str) -> None:
         self._any, self._allowed = _parse_hosts(allowed_hosts)
+        self._is_local: Final = lru_cache(maxsize=1024)(self._names_this_machine)
         origins = Origins(allowed_origins)
         self._origins = None if origins.allow_all else origins
 
@@ -79,12 +81,16 @@ class LocalHosts:
 
     def check_host(self, headers: Mapping[bytes, bytes]) -> None:
         """Raise NotAllowed for a request whose `Host` is not this machine."""
-        host = headers.get(b"host")
-        if host is not None and not self._is_local(host.decode("latin-1")):
+        if not self.accepts_host(headers):
             raise NotAllowed(
                 "this server is open only to this machine, and Host names another; use localhost,"
                 " or add the host to TAILRACE_ALLOWED_HOSTS"
             )
+
+    def accepts_host(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether `Host`, if there is one, is this machine."""
+        host = headers.get(b"host")
+        return host is None or self._is_local(host.decode("latin-1"))
 
     def allows_page(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether a request comes from a program, or from a page that may send it."""
@@ -97,7 +103,7 @@ class LocalHosts:
         scheme, _, host_and_port = origin.partition("://")
         return scheme.lower() in ("http", "https") and self._is_local(host_and_port)
 
-    def _is_local(self, host_and_port: str) -> bool:
+    def _names_this_machine(self, host_and_port: str) -> bool:
         """Whether `host` or `host:port` is this machine or an allowed host."""
         if self._any:
             return True

@@ -85,7 +85,7 @@ class Store(Protocol[T]):
 
         It may be outdated: filling a slot shows that, and so does `confirm`."""
 
-    def put(self, tail: T, before: State, entry: Entry) -> Awaitable[int | None]:
+    def put(self, tail: T, before: State, entry: Entry) -> asyncio.Future[int | None]:
         """Fill the next slot with an entry that was decided on `before`, durably.
 
         Entries that wait for the same write may share a slot: the entry's own number of it is then

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from tailrace.aws.client.failures import ConditionFailed, Item, TransactionCanceled
@@ -140,7 +140,7 @@ class DynamoStore:
         chain.use(self._loop.time())
         return chain
 
-    def put(self, chain: Chain, before: State, entry: Entry) -> Awaitable[int | None]:
+    def put(self, chain: Chain, before: State, entry: Entry) -> asyncio.Future[int | None]:
         if chain.state is not before or chain.ended:
             lost: asyncio.Future[int | None] = self._loop.create_future()
             lost.set_result(None)

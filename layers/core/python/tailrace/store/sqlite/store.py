@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -101,7 +101,7 @@ class SqliteStore:
         self._evict()
         return chain
 
-    def put(self, chain: Chain, before: State, entry: Entry) -> Awaitable[int | None]:
+    def put(self, chain: Chain, before: State, entry: Entry) -> asyncio.Future[int | None]:
         future: asyncio.Future[int | None] = self._loop.create_future()
         if chain.state is not before or not self._current(chain):
             future.set_result(None)

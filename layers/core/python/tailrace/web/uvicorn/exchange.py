@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from tailrace.auth.origins import Origins
@@ -47,6 +48,16 @@ _JOIN_BYTES: Final = 64 << 10
 """Larger bodies are written separately: copying them behind their head would cost more."""
 
 
+class Pending(Protocol):
+    """A request that is answered without a task of its own."""
+
+    stored: asyncio.Future[int | None]
+    """Done when `answer` can be called."""
+
+    def answer(self) -> Response | None:
+        """Return the answer; None: the handler has to answer the request."""
+
+
 class FastLane(NamedTuple):
     """How requests are answered without ASGI: their paths, handler and limits."""
 
@@ -57,6 +68,9 @@ class FastLane(NamedTuple):
     max_body_bytes: int
     origins: Origins
     proxies: Proxies
+    begin_append: Callable[[bytes, RawHeaders, Sequence[bytes]], Pending | None] | None = None
+    """Begins a POST by its URL, header fields and body; returns None for one that needs the
+    handler."""
 
 
 class ClientConnection(Protocol):
@@ -90,8 +104,9 @@ _NO_EVENT: Final = _NoEvent()
 class Exchange:
     """One request and its answer on a connection, in place of uvicorn's cycle.
 
-    Its own task answers it: at once if the body arrived with the head, and otherwise as soon as the
-    head is complete. In the second case nothing more is read from the connection until the handler
+    A plain append is answered when its commit calls back. For any other request a task of its own
+    does it: at once if the body arrived with the head, and otherwise as soon as the head is
+    complete. In the second case nothing more is read from the connection until the handler
     reads the body, so a request that is refused takes no memory."""
 
     __slots__ = (
@@ -212,7 +227,41 @@ class Exchange:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _run(self) -> None:
-        self._task = self._connection.loop.create_task(self._serve())
+        begin = self._connection.lane.begin_append
+        if begin is not None and self._method == "POST" and self._received_all:
+            pending = begin(self._url, self._headers, self._parts)
+            if pending is not None:
+                pending.stored.add_done_callback(partial(self._answer_pending, pending))
+                return
+        self._start(self._serve())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = self._connection.loop.create_task(work)
+
+    def _answer_pending(self, pending: Pending, _: object) -> None:
+        if self.disconnected:
+            return
+        try:
+            answer = pending.answer()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged
+            self._fail(error)
+            return
+        if answer is None:
+            self._start(self._serve())
+            return
+        self.response_started = True
+        self._write(answer)
+        if self.keep_alive and self._connection.flow.write_paused:
+            self._start(self._complete_when_sent())
+        else:
+            self._complete()
+            self._release_body()
+
+    async def _complete_when_sent(self) -> None:
+        """Complete the answer; until it is sent, the connection's next request waits."""
+        await self._connection.flow.drain()
+        self._complete()
+        self._release_body()
 
     async def _serve(self) -> None:
         try:
@@ -231,12 +280,8 @@ class Exchange:
                 await self._stream(answer)
         except Disconnected:
             pass
-        except Exception:
-            # The head may be sent already, so closing is the only way to report the failure.
-            # The path is logged without the query, which may hold credentials.
-            path = self._url.partition(b"?")[0].decode("latin-1")
-            logger.exception("%s %s failed while it was answered", self._method, path)
-            self._connection.transport.close()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged
+            self._fail(error)
         else:
             self._complete()
         finally:
@@ -310,6 +355,13 @@ class Exchange:
         await answer.run(self)
         if self._chunked and not self.disconnected:
             transport.write(b"0\r\n\r\n")
+
+    def _fail(self, error: Exception) -> None:
+        """Log an error, and close: the head of the answer may be sent already."""
+        # The path is logged without the query, which may hold credentials.
+        path = self._url.partition(b"?")[0].decode("latin-1")
+        logger.error("%s %s failed while it was answered", self._method, path, exc_info=error)
+        self._connection.transport.close()
 
     def _complete(self) -> None:
         self.response_complete = True
