@@ -190,6 +190,10 @@ INDEX_SLOTS: Final = 1_000_000
 """Appends whose position in segments is kept in memory, and blocks of 16 KiB whose checksum is: 24
 MB, little beside the entries themselves."""
 
+JOINED_BYTES: Final = 16 << 20
+"""Recently read chunks that are kept as they are sent, so that a thousand readers of one cost one
+join; no chunk has more than an eighth of it."""
+
 MERGE_SEGMENTS: Final = 8
 """Neighbors of one level that are merged into one segment of the next: each level rewrites an entry
 once."""

@@ -36,6 +36,7 @@ from tailrace.protocols.durable_streams.caching import (
     matches,
     next_cursor,
 )
+from tailrace.protocols.durable_streams.joined_bodies import Joined, JoinedBodies, join
 from tailrace.protocols.durable_streams.missing import MissingStreams
 from tailrace.protocols.durable_streams.parse import parse_append, parse_create, refuse_encoding
 from tailrace.protocols.durable_streams.read_start import (
@@ -100,6 +101,7 @@ class StreamRoutes:
         self._sse_readers = SseReaders(streams, SSE_KEEP_ALIVE_SECONDS)
         self._compresses = compresses
         self._max_body_bytes = settings.max_body_bytes
+        self._joined = JoinedBodies()
         self._compressor = compress.Compressor()
         self._methods: dict[str, Callable[[Request, str], Awaitable[Answer]]] = {
             "GET": self._get,
@@ -278,11 +280,12 @@ class StreamRoutes:
             headers += [NO_STORE, SANDBOX]
             return Response(200, headers, join_bodies(mode, view.bodies))
         # Retention has moved the beginning of the stream once and will move it again.
-        moves = start == Position(offsets.BEGINNING) and view.start_size > 0
+        joined = self._joined.join(view)
+        moves = start == Position(offsets.BEGINNING) and joined.start_size > 0
         committed = (view.closed or not view.up_to_date) and not moves
         value = self._chunk_caching(view) if committed else caching.TAIL
         headers.append((b"cache-control", value))
-        return await self._data(request, view, headers)
+        return await self._data(request, view, joined, headers)
 
     def _chunk_caching(self, view: View) -> bytes:
         """How long a chunk may be cached: no longer than the stream lives, and briefly if retention
@@ -316,12 +319,15 @@ class StreamRoutes:
         if not view.bodies:
             # All but the content type: there is no content.
             return Response(204, headers[1:])
-        return await self._data(request, view, headers)
+        joined = self._joined.join(view) if is_shared else join(view)
+        return await self._data(request, view, joined, headers)
 
-    async def _data(self, request: Request, view: View, headers: RawHeaders) -> Response:
+    async def _data(
+        self, request: Request, view: View, joined: Joined, headers: RawHeaders
+    ) -> Response:
         """Answer with the body and its ETag, compressed if the client accepts that; or with 304."""
         config = view.tail.stream.config
-        body = join_bodies(config.mode, view.bodies)
+        body, start_size = joined
         encoding = ""
         if self._compresses and compress.is_compressible(config.content_type):
             headers.append(_VARY)
@@ -329,7 +335,7 @@ class StreamRoutes:
                 encoding = compress.choose_encoding(request.header(b"accept-encoding") or "")
         tag = etag(
             view.tail.stream.id,
-            view.start_size,
+            start_size,
             view.size,
             tail=view.up_to_date,
             closed=view.closed,

@@ -44,7 +44,7 @@ def render_headers(headers: RawHeaders) -> bytes:
 
 _COMMON: Final = render_headers(COMMON_HEADERS)
 
-_JOIN_BYTES: Final = 64 << 10
+_JOIN_BYTES: Final = 16 << 10
 """Larger bodies are written separately: copying them behind their head would cost more."""
 
 
@@ -334,8 +334,8 @@ class Exchange:
             head.append(answer.body)
             transport.write(b"".join(head))
         else:
-            transport.write(b"".join(head))
-            transport.write(answer.body)
+            # One call to the system: a head by itself would wake the client an extra time.
+            transport.writelines((b"".join(head), answer.body))
 
     async def drain(self) -> None:
         await self._connection.flow.drain()
