@@ -6,7 +6,7 @@ from typing import Final
 
 from glue_jobs.shared import listing
 from glue_jobs.shared.workers import Backend, Row
-from tailrace.errors import StoreUnavailable
+from tailrace.errors import DamagedData
 from tailrace.segments.format import TRAILER_BYTES
 from tailrace.segments.reader import Manifest
 from tailrace.settings import Settings
@@ -96,10 +96,8 @@ class StoreProbe:
     async def object(self, key: str) -> bytes | None:
         try:
             return await self._bucket.get(key)
-        except StoreUnavailable:
-            if await self.length(key) is None:
-                return None
-            raise
+        except DamagedData:
+            return None
 
     # The rest
 

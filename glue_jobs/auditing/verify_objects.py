@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from glue_jobs.shared.metadata import checksum
 from glue_jobs.shared.workers import Backend, Row, map_rows
-from tailrace.errors import StoreUnavailable
+from tailrace.errors import DamagedData, StoreUnavailable
 from tailrace.log.content import Mode
 from tailrace.segments.format import BadSegment, Parts, Trailer, unpack
 from tailrace.segments.reader import Manifest
@@ -50,7 +50,7 @@ def verify_objects(manifests: DataFrame, settings: Settings) -> DataFrame:
         )
         try:
             parts = open_segment(await backend.bucket.get(row["key"]), manifest, Mode(row["mode"]))
-        except (BadSegment, StoreUnavailable):
+        except (BadSegment, DamagedData, StoreUnavailable):
             return wrong
         return [{**columns, "wrong": False, **each} for each in segment_slots(parts, row["let_go"])]
 

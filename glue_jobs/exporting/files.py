@@ -16,7 +16,7 @@ from glue_jobs.exporting.export_lease import Plan
 from glue_jobs.exporting.messages import SCHEMA, messages
 from glue_jobs.exporting.plans import Piece, current_name, part_numbers, read_pieces
 from glue_jobs.shared.workers import Backend, Row, map_rows
-from tailrace.errors import StoreUnavailable
+from tailrace.errors import DamagedData
 from tailrace.segments.format import BadSegment, Parts, unpack
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.segments import covering
@@ -204,10 +204,7 @@ async def _slots(backend: Backend, piece: Piece, n: int, key: str) -> _Slots:
 async def _segment(backend: Backend, key: str, chain: int, n: int) -> Parts:
     try:
         parts = unpack(await backend.bucket.get(key))
-    except StoreUnavailable as error:
-        response = getattr(error.__cause__, "response", {})
-        if response.get("Error", {}).get("Code") != "NoSuchKey":
-            raise
+    except DamagedData as error:
         raise BadSegment("the object does not exist") from error
     if parts.chain != chain or not parts.first <= n < parts.stop:
         raise BadSegment(f"it does not have slot {n} of {chain:016x}")

@@ -630,9 +630,12 @@ class StoreContract:
 
         async def check(store: Store[Any]) -> None:
             for each in shared.appends:
-                for chunk_bytes in (8, PLENTY):
+                for chunk_bytes in (8, 14, PLENTY):
+                    whole = await store.read_at("f", each.slot, chunk_bytes)
                     result = await store.read_at("f", each.slot, chunk_bytes, each.offset - 1)
                     assert result is not None
+                    assert whole is not None
+                    assert result.chunk.slot == whole.chunk.slot
                     found = [*result.chunk.bodies]
                     place = shared.appends.index(each)
                     assert found == [*inherited, b"own"][place : place + len(found)]

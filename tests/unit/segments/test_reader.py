@@ -67,14 +67,12 @@ def expected(chain: Drawn, slot: int, stop: int, boundary: int, after: int) -> C
     for record in chain.made:
         if taken and taken[-1].slot != record.slot and taken[-1].size >= boundary:
             break
-        skipped = record.slot == slot and chain.before(slot)[0] < after and record.offset <= after
-        if slot <= record.slot < stop and not skipped:
+        if slot <= record.slot < stop:
             taken.append(record)
-    if not taken:
-        offset, size = chain.before(slot + 1)
-        return Chunk([], slot + 1, offset, size, cold=True)
     last = taken[-1]
-    return Chunk([each.body for each in taken], last.slot + 1, last.offset, last.size, cold=True)
+    skips = chain.before(slot)[0] < after
+    bodies = [e.body for e in taken if not (skips and e.slot == slot and e.offset <= after)]
+    return Chunk(bodies, last.slot + 1, last.offset, last.size, cold=True)
 
 
 lengths = [*range(1, 40), 5_000, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1]
@@ -124,7 +122,7 @@ def test_a_read_in_a_slot_that_passes_the_boundary_ends_with_the_slot() -> None:
     segments = Segments((0, 3, seal(CHAIN, Mode.TEXT, (0, 0), made)))
     assert read(segments, 1, boundary=4, after=3) == Chunk([b"cc", b"dd"], 2, 7, 7, cold=True)
     assert read(segments, 1, boundary=4, after=4) == Chunk([b"cc", b"dd"], 2, 7, 7, cold=True)
-    assert read(segments, 1, boundary=4, after=7) == Chunk([b"e"], 3, 8, 8, cold=True)
+    assert read(segments, 1, boundary=4, after=7) == Chunk([], 2, 7, 7, cold=True)
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -196,12 +194,34 @@ def test_a_damaged_index_is_named() -> None:
         read(segments, 0)
 
 
-def test_version_1_is_read_by_exact_ranges() -> None:
-    segments = Segments((7, 9, VERSION_1))
-    assert read(segments, 7, after=103) == Chunk([b"two!"], 9, 107, 107, cold=True)
-    assert read(segments, 7) == Chunk([b"one", b"two!"], 9, 107, 107, cold=True)
-    assert read(segments, 7, boundary=103) == Chunk([b"one"], 8, 103, 103, cold=True)
-    assert [request[1:] for request in segments.asked[1::2]] == [(3, 7), (0, 7), (0, 3)]
+def test_version_1_is_verified_as_a_whole_when_it_is_read_first() -> None:
+    segments, reader = Segments((7, 9, VERSION_1)), SegmentReader(PLENTY)
+    for wanted, chunk in (
+        ((7, 9, PLENTY, 0), Chunk([b"one", b"two!"], 9, 107, 107, cold=True)),
+        ((7, 9, 103, 0), Chunk([b"one"], 8, 103, 103, cold=True)),
+        ((7, 9, PLENTY, 103), Chunk([b"two!"], 9, 107, 107, cold=True)),
+    ):
+        assert segments.run(reader.read(CHAIN, *wanted)) == chunk
+    index, whole, *ranges = [request[1:] for request in segments.asked]
+    assert (index, whole) == ((7, 61), (0, len(VERSION_1)))
+    assert ranges == [(0, 7)] * 3
+
+
+def test_a_wrong_bit_of_version_1_is_noticed() -> None:
+    for place in range(len(VERSION_1)):
+        damaged = bytearray(VERSION_1)
+        damaged[place] ^= 1
+        segments = Segments((7, 9, VERSION_1))
+        (manifest,) = segments.manifests
+        segments.segments[manifest.key] = bytes(damaged)
+        with pytest.raises(BadSegment, match=f"^segment {manifest.key} of {CHAIN:016x}: [^:]*$"):
+            read(segments, 7)
+    # One that was read before is damaged later.
+    segments, reader = Segments((7, 9, VERSION_1)), SegmentReader(PLENTY)
+    segments.run(reader.start_of(CHAIN, 7))
+    segments.segments[manifest.key] = b"x" + VERSION_1[1:]
+    with pytest.raises(BadSegment, match="block 0 of its data is damaged"):
+        segments.run(reader.read(CHAIN, 7, 9, PLENTY))
 
 
 # Kept indexes

@@ -15,6 +15,7 @@ from tests.support.archiving import Most
 from tests.support.streams import Clock
 
 BODIES = [b"a" * 3000, b"b" * 3000, b"c" * 3000]
+HARMS = ["flipped", "torn", "missing"]
 
 
 @pytest.fixture
@@ -27,14 +28,15 @@ async def process(start: Start) -> Process:
     return process
 
 
-async def flip(process: Process, key: str) -> None:
-    """Change one bit of an object."""
+async def harm(process: Process, key: str, how: str) -> None:
+    """Change one bit of an object, or cut it off, or remove it."""
     bucket = process.backend.bucket
     assert bucket is not None
     whole = bytearray(await bucket.get(key))
     whole[100] ^= 1
     await bucket.delete([key])
-    await bucket.put(key, bytes(whole))
+    if how != "missing":
+        await bucket.put(key, bytes(whole) if how == "flipped" else bytes(whole[:100]))
 
 
 async def assert_damaged(
@@ -48,17 +50,19 @@ async def assert_damaged(
     assert key in record.message
 
 
+@pytest.mark.parametrize("how", HARMS)
 async def test_a_damaged_body_is_not_served(
-    process: Process, caplog: pytest.LogCaptureFixture
+    process: Process, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     _, key, _ = [item["k"]["S"] for item in await process.items("C") if "k" in item]
-    await flip(process, key)
+    await harm(process, key, how)
     await assert_damaged(process, 1, key, caplog)
     assert (await process.streams.view("a", 2)).bodies == [BODIES[2]]
 
 
+@pytest.mark.parametrize("how", HARMS)
 async def test_a_damaged_segment_is_not_served(
-    process: Process, caplog: pytest.LogCaptureFixture
+    process: Process, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     table, bucket = process.store.table, process.backend.bucket
     assert bucket is not None
@@ -68,6 +72,6 @@ async def test_a_damaged_segment_is_not_served(
     grace = process.settings.trim_grace
     cast("Clock", process.clock).pass_s(grace)
     assert await archiving.trim(table, "a", process.clock(), grace) == 2
-    await flip(process, manifest.key)
+    await harm(process, manifest.key, how)
     await assert_damaged(process, 0, manifest.key, caplog)
     assert (await process.streams.view("a", 2)).bodies == [BODIES[2]]

@@ -44,7 +44,7 @@ class Index:
         self.first = first
         self.stop = first + len(times)
         self.checksums = checksums
-        """Of each block of the data; none in version 1."""
+        """Of each block of the data; version 1 does not have them."""
         self._starts = starts
         self._sizes = sizes
         self._offsets = offsets
@@ -69,14 +69,14 @@ class Index:
         """The slots from `slot` up to `stop`, but none after the first that passes `boundary`.
 
         Appends of `slot` that end at the offset `after` or before it are left out. If all do, the
-        range begins with the next slot; it is empty if that is `stop`, or not in the segment."""
+        range begins with the next slot; it is empty if that is `stop`, or not in the segment, or
+        if `slot` passes the boundary."""
         starts, sizes, offsets = self._starts, self._sizes, self._offsets
         place, limit = slot - self.first, min(stop, self.stop) - self.first
-        append, following = starts[place], starts[place + 1]
+        append = starts[place]
         if after > offsets[append]:
-            append = bisect_right(offsets, after, append + 1, following + 1) - 1
-        least = min(place + 1 + (append == following), limit)
-        place = bisect_left(starts, boundary, least, limit, key=sizes.__getitem__)
+            append = bisect_right(offsets, after, append + 1, starts[place + 1] + 1) - 1
+        place = bisect_left(starts, boundary, place + 1, limit, key=sizes.__getitem__)
         end = starts[place]
         begin_byte, end_byte = self._position(append), self._position(end)
         return Range(

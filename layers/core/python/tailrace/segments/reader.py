@@ -5,12 +5,20 @@ A store drives the steps with its own I/O: `store.sqlite.reading` and `store.dyn
 from __future__ import annotations
 
 import threading
+from array import array
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tailrace.log.state import Chunk, SlotInfo
-from tailrace.segments.format import BLOCK_BYTES, BadSegment, checksums, read_index
+from tailrace.segments.format import (
+    BLOCK_BYTES,
+    TRAILER_BYTES,
+    BadSegment,
+    checksums,
+    read_index,
+    unpack,
+)
 from tailrace.segments.index import Index, Range
 
 
@@ -138,16 +146,27 @@ class SegmentReader:
                 index = read_index(packed, manifest.index_checksum)
             except BadSegment as error:
                 raise _bad(manifest, str(error)) from error
+            if not index.checksums:
+                index.checksums = yield from _sum_blocks(manifest)
             self._indexes.keep(manifest.key, index)
         return index
+
+
+def _sum_blocks(manifest: Manifest) -> Steps[Sequence[int]]:
+    """Return the checksums of a segment's blocks. Version 1 has one of all its data, so all of it
+    is read, and verified."""
+    end = manifest.data_bytes + manifest.index_bytes + TRAILER_BYTES
+    whole = yield from _read_bytes(manifest, 0, end)
+    try:
+        return array("Q", checksums(unpack(whole).data))
+    except BadSegment as error:
+        raise _bad(manifest, str(error)) from error
 
 
 def _read_blocks(manifest: Manifest, index: Index, part: Range) -> Steps[tuple[int, bytes]]:
     """Read and verify the blocks that have a range; return where they begin, and their bytes."""
     if part.begin == part.end:
         return part.begin, b""
-    if not index.checksums:  # Version 1.
-        return part.begin, (yield from _read_bytes(manifest, part.begin, part.end))
     first, stop = part.begin // BLOCK_BYTES, -(-part.end // BLOCK_BYTES)
     begin, end = first * BLOCK_BYTES, min(stop * BLOCK_BYTES, manifest.data_bytes)
     data = yield from _read_bytes(manifest, begin, end)

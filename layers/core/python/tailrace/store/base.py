@@ -205,15 +205,18 @@ async def read_through(
     lineage = stream.config.fork.lineage if stream.config.fork else ()
     bodies: list[bytes] = []
     chunk = Chunk((), slot, 0, 0)
-    boundary = 0
+    boundary = None
     cold = True
     for chain, until in [*lineage, (stream.id, stop)]:
         if chunk.slot >= until:
             continue
+        # Where the first slot begins, all of it tells.
+        whole = await read(chain, slot, slot + 1, chunk_bytes, 0) if after else None
         chunk = await read(chain, chunk.slot, until, chunk_bytes, after)
         after = 0
-        if not bodies:
-            begin = chunk.size - sum(map(len, chunk.bodies))
+        if boundary is None:
+            first = whole or chunk
+            begin = first.size - sum(map(len, first.bodies))
             boundary = (begin // chunk_bytes + 1) * chunk_bytes
         bodies += chunk.bodies
         cold = cold and chunk.cold

@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -42,7 +42,9 @@ class Bucket(Protocol):
         """Store an object under a key that no other has had."""
 
     async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
-        """The object, or its bytes from `begin` up to `end`."""
+        """Return the object, or those of its bytes from `begin` up to `end` that it has.
+
+        Raises `DamagedData` when there is no such object."""
 
     async def delete(self, keys: Sequence[str]) -> None: ...
 
@@ -63,14 +65,25 @@ class S3Bucket:
 
     async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
         part = {} if end is None else {"Range": f"bytes={begin}-{end - 1}"}
-        return await self._run(
-            lambda s3: bytes(s3.get_object(Bucket=self._name, Key=key, **part)["Body"].read())
-        )
+        return await self._run(partial(self._get, key, part))
 
     async def delete(self, keys: Sequence[str]) -> None:
         for begin in range(0, len(keys), DELETE_OBJECTS):
             objects = [{"Key": key} for key in keys[begin : begin + DELETE_OBJECTS]]
             await self._run(partial(self._delete, objects))
+
+    def _get(self, key: str, part: Mapping[str, str], s3: Any) -> bytes:
+        from botocore.exceptions import ClientError
+
+        try:
+            return bytes(s3.get_object(Bucket=self._name, Key=key, **part)["Body"].read())
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code == "InvalidRange":
+                return b""  # The object ends before.
+            if code != "NoSuchKey":
+                raise
+            raise DamagedData(key, f"the object {key} is missing") from error
 
     def _put(self, key: str, body: bytes, s3: Any) -> None:
         from botocore.exceptions import ClientError

@@ -76,6 +76,9 @@ class BucketSegments:
         except StopIteration as done:
             result: R = done.value
             return result
+        except DamagedData as error:
+            self.damage.note(error)
+            raise
         except BadSegment as error:
             damage = DamagedData(key, str(error))
             self.damage.note(damage)
