@@ -19,6 +19,7 @@ from devtools.local_aws.stack import AwsLocal
 from devtools.node import run_vitest
 from devtools.processes import ROOT
 from tests.conftest import fail_with
+from tests.e2e.private import bearer
 from tests.support.cable import (
     API_KEY,
     KEY,
@@ -51,6 +52,11 @@ def broadcast(aws: AwsLocal, stream: str, data: str, **meta: Any) -> None:
     headers = {"authorization": f"Bearer {KEY}"}
     answer = httpx.post(f"{aws.url}/_broadcast", json=asked, headers=headers, **PLAIN)
     assert answer.status_code == 201, answer.text
+
+
+def delete(aws: AwsLocal, stream: str) -> None:
+    url = f"{aws.url}/v1/stream/{stream}"
+    assert httpx.delete(url, headers=bearer("admin"), **PLAIN).status_code == 204
 
 
 def members(aws: AwsLocal, stream: str) -> list[str]:
@@ -106,6 +112,19 @@ async def test_excluded_client_gets_nothing_and_others_get_the_type(
         assert [(each["message"], each.get("type")) for each in heard] == [(1, "custom"), (2, None)]
         broadcast(aws, stream, "3", transient=True)
         assert await one.hear() == {"identifier": pubsub(stream), "message": 3}
+
+
+async def test_subscribers_are_told_of_a_deletion(aws: AwsLocal, stream: str) -> None:
+    identifier = pubsub(stream)
+    async with on_cable(aws) as cable, on_cable(aws, protocols=("actioncable-v1-json",)) as plain:
+        for each in (cable, plain):
+            await each.subscribe(identifier)
+        for message in (1, 2):
+            broadcast(aws, stream, str(message))
+            for each in (cable, plain):
+                assert await each.messages(1) == [message]
+            delete(aws, stream)
+            assert await cable.hear() == {"type": "deleted", "identifier": identifier}
 
 
 async def test_connections_must_come_through_cloudfront(aws: AwsLocal) -> None:

@@ -194,3 +194,23 @@ def test_a_server_that_stops_says_so(own_server: Server) -> None:
         begun(events)
         own_server.stop()
         assert events.next()["event"] == "disconnect"
+
+
+def test_a_deletion_is_an_event(
+    http: httpx.Client, broadcast: BroadcastClient, stream: str
+) -> None:
+    admin = token(scope="admin")
+    with (
+        listening(http, params={"stream": stream}) as events,
+        listening(http, params={"stream": stream, "raw": "1"}) as raw,
+    ):
+        begun(events)
+        for message in ("1", "2"):
+            broadcast(stream, message)
+            assert events.next()["data"] == message
+            assert raw.next()["data"] == message
+            headers = {"authorization": f"Bearer {admin}"}
+            assert http.delete(f"/v1/stream/{stream}", headers=headers).status_code == 204
+            told = events.next()
+            assert told["event"] == "deleted"
+            assert json.loads(told["data"])["type"] == "deleted"

@@ -176,6 +176,20 @@ async def test_a_subscriber_gets_messages_until_it_disconnects(gateway: Gateway)
     assert await world.items("L") == []
 
 
+@pytest.mark.parametrize("protocol", [EXTENDED, "actioncable-v1-json", ""])
+async def test_only_clients_of_the_extended_protocol_are_told_of_a_deletion(
+    gateway: Gateway, protocol: str
+) -> None:
+    world = gateway.world
+    await world.create("a")
+    await gateway.connect("one", protocol=protocol)
+    await gateway.say("one", subscribe())
+    await world.delete("a")
+    await world.dispatch()
+    told = ["deleted"] if protocol == EXTENDED else []
+    assert world.types("one") == ["welcome", "confirm_subscription", *told]
+
+
 async def test_a_session_is_restored_for_the_same_identity_only(gateway: Gateway) -> None:
     world = gateway.world
     await gateway.connect("one", f"jid={token(ADA)}")

@@ -99,8 +99,9 @@ class WebSocketHandler:
         connect_request = handshake.authenticate(request, authorizer, offered, self._clock())
         task: dict[str, Any] = {TASK: "welcome", "connection": connection}
         if connect_request.reject_reason is None:
-            await self._open(connection, request, connect_request)
-            if protocol == frames.EXTENDED:
+            extended = protocol == frames.EXTENDED
+            await self._open(connection, request, connect_request, extended=extended)
+            if extended:
                 sid = handshake.sid_to_restore(request)
                 identity = connect_request.identity
                 task["restore"] = handshake.session_to_restore(sid, authorizer, identity)
@@ -124,7 +125,7 @@ class WebSocketHandler:
         return Request("GET", self._settings.cable_path, query, fields, b"", peer=viewer)
 
     async def _open(
-        self, connection: str, request: Request, connect_request: ConnectRequest
+        self, connection: str, request: Request, connect_request: ConnectRequest, *, extended: bool
     ) -> None:
         query, shortest = request.parameters(), self._settings.ping_interval
         # Clients that disable pings still get the minimum that API Gateway needs to keep the
@@ -140,6 +141,7 @@ class WebSocketHandler:
                 min(interval, GATEWAY_PING_SECONDS),
                 pings.unit(query),
                 expires_at=connect_request.expires_at,
+                extended=extended,
             )
         )
 

@@ -131,6 +131,18 @@ class Broadcaster:
         )
         await self.cursors.unsubscribe(each for each in subscribers if each.connection in ended)
 
+    async def extended(self, connections: Iterable[str]) -> set[str]:
+        """The connections whose clients speak the extended protocol."""
+        extended: set[str] = set()
+
+        async def look_up(each: str) -> None:
+            connection = await self.connections.get(each)
+            if connection is not None and connection.extended:
+                extended.add(each)
+
+        await _for_each(look_up, set(connections))
+        return extended
+
     async def leave_presence(self, connection: str, subscription: SubscriptionRecord) -> None:
         """Remove a connection from the presence of a stream, if it has joined that."""
         if subscription.member is not None:

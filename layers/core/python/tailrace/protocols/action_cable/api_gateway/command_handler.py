@@ -253,6 +253,8 @@ class CommandHandler:
             return
         while True:
             tail = await self._find(subscription)
+            if reader.chain is not None and (tail is None or tail.stream.id != reader.chain):
+                await self._tell_deleted(reader)
             if tail is None:
                 reader.chain, reader.slot = None, 0
                 if await cursors.join_absent(reader.subscriber()):
@@ -265,6 +267,11 @@ class CommandHandler:
             if await self._catch_up(reader) and await cursors.join(reader.subscriber()):
                 await self._check_incarnation(tail)
                 return
+
+    async def _tell_deleted(self, reader: _Reader) -> None:
+        """Tell the client that the stream that it was reading was deleted."""
+        if await self._broadcaster.extended([self._connection]):
+            await reader.send_frames(frames.deleted(reader.subscription.identifier))
 
     async def _catch_up(self, reader: _Reader) -> bool:
         """Send everything up to the tail, after the cursor was created: no delivery sends what was

@@ -201,6 +201,31 @@ class DeliveryCursors:
     async def remove(self, chain: int) -> None:
         await self._table.delete(items.cursor_key(chain))
 
+    async def move(
+        self, subscriber: SubscriberRecord, chain: int, slot: int
+    ) -> SubscriberRecord | None:
+        """Have a subscriber that waited, or followed an earlier incarnation, follow another one
+        from a slot on. Returns what it follows then; None if it has left."""
+        values = {":chain": text(id_text(chain)), ":slot": number(slot)}
+        former = "attribute_not_exists(incarnation)"
+        if subscriber.chain is not None:
+            former = "incarnation = :former"
+            values[":former"] = text(id_text(subscriber.chain))
+        moved = await self._table.update_if(
+            _key(subscriber),
+            "SET incarnation = :chain, next_slot = :slot",
+            f"attribute_exists(next_slot) AND {former}",
+            values,
+        )
+        if moved:
+            return subscriber._replace(chain=chain, slot=slot)
+        # It was moved already, or has subscribed again.
+        item = await self._table.get(_key(subscriber))
+        if item is None or "next_slot" not in item:
+            return None
+        current = items.subscriber_of(item)
+        return current if current.chain == chain else None
+
     async def unsubscribe(self, subscribers: Iterable[SubscriberRecord]) -> None:
         """Remove subscribers: deliveries no longer send to them."""
         await self._table.delete_all(_key(each) for each in subscribers)

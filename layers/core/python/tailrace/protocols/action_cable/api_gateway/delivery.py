@@ -12,7 +12,7 @@ import asyncio
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Container, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -99,12 +99,14 @@ class Deliveries:
 
     async def stream_created(self, stream: Stream) -> None:
         """Deliver a new stream from the start to clients that subscribed before it existed."""
-        if not await self._cursors.joined_subscribers(stream.path):
+        subscribers = await self._cursors.joined_subscribers(stream.path)
+        if not subscribers:
             return
         if not await self._is_current(stream.id, stream.path):
             return  # It was deleted meanwhile.
         config = stream.config
         await self._cursors.create_if_absent(stream.id, stream.path, config.mode, config.base[0])
+        await self._move(subscribers, stream.id, config.base[0])
         last = await self._table.last(chain_partition(stream.id), slot_text(0), LAST_SLOT)
         if last is not None:
             await self.deliver(stream.id, {entry_of(last).slot: entry_of(last)})
@@ -142,20 +144,48 @@ class Deliveries:
                 return
             first = min(_first_slot(each, cursor) for each in subscribers)
             delivered = await self._read(cursor, first, end, hints)
+            told: set[str] = set()
+            if hints[end - 1].state.deleted:
+                told = await self._broadcaster.extended(each.connection for each in subscribers)
         except Exception:
             await self._cursors.rollback(cursor, owner)
             raise
-        ended = await self._broadcaster.send_all(_outgoing(subscribers, cursor, delivered))
+        outgoing = _outgoing(subscribers, cursor, delivered, told)
+        ended = await self._broadcaster.send_all(outgoing)
         await self._cursors.release(cursor, owner)
         await self._cursors.unsubscribe([each for each in subscribers if each.connection in ended])
 
     async def _subscribers(self, cursor: DeliveryCursor) -> list[SubscriberRecord]:
-        """The subscribers of an incarnation; those of earlier ones, too, if it is the current."""
+        """The subscribers of an incarnation. If it is the current one, those that waited for it or
+        followed an earlier one are moved to it."""
         subscribers = await self._cursors.joined_subscribers(cursor.path)
         own = [each for each in subscribers if each.chain == cursor.chain]
-        if len(own) == len(subscribers) or await self._is_current(cursor.chain, cursor.path):
-            return subscribers
-        return own
+        if len(own) == len(subscribers) or not await self._is_current(cursor.chain, cursor.path):
+            return own
+        return await self._move(subscribers, cursor.chain, cursor.slot)
+
+    async def _move(
+        self, subscribers: Sequence[SubscriberRecord], chain: int, slot: int
+    ) -> list[SubscriberRecord]:
+        """Have subscribers follow an incarnation, those of others from a slot on."""
+        for former in {each.chain for each in subscribers if each.chain not in (None, chain)}:
+            assert former is not None
+            await self._finish(former)
+        moved = [
+            each if each.chain == chain else await self._cursors.move(each, chain, slot)
+            for each in subscribers
+        ]
+        return [each for each in moved if each is not None]
+
+    async def _finish(self, chain: int) -> None:
+        """Deliver the rest of a deleted incarnation before the next one: the table's stream does
+        not order their records."""
+        if await self._cursors.get(chain) is None:
+            return
+        last = await self._table.last(chain_partition(chain), slot_text(0), LAST_SLOT)
+        if last is not None:
+            entry = entry_of(last)
+            await self.deliver(chain, {entry.slot: entry})
 
     async def _is_current(self, chain: int, path: str) -> bool:
         name = await self._table.get(name_key(path))
@@ -224,17 +254,17 @@ async def _failure(work: Sequence[Awaitable[None]]) -> Exception | None:
 def _first_slot(subscriber: SubscriberRecord, cursor: DeliveryCursor) -> int:
     """The first slot of this delivery that a subscriber has to get."""
     assert subscriber.slot is not None
-    if subscriber.chain == cursor.chain:
-        return max(cursor.slot, subscriber.slot)
-    return cursor.slot
+    return max(cursor.slot, subscriber.slot)
 
 
 def _outgoing(
     subscribers: Sequence[SubscriberRecord],
     cursor: DeliveryCursor,
     delivered: Sequence[_Delivered],
+    told: Container[str],
 ) -> Iterator[Outgoing]:
-    """The frames for each subscriber, encoded once for all that have the same identifier."""
+    """The frames for each subscriber, encoded once for all that have the same identifier.
+    `told`: the connections that are told that the stream was deleted."""
     epoch = epoch_of(cursor.chain)
     encoded: dict[str, list[str]] = {}
     for subscriber in subscribers:
@@ -253,14 +283,14 @@ def _outgoing(
                 for each in delivered
             ]
         slot = _first_slot(subscriber, cursor)
-        yield (
-            subscriber.connection,
-            [
-                text
-                for each, text in zip(delivered, texts, strict=True)
-                if each.slot >= slot and each.excluded != subscriber.connection
-            ],
-        )
+        sent = [
+            text
+            for each, text in zip(delivered, texts, strict=True)
+            if each.slot >= slot and each.excluded != subscriber.connection
+        ]
+        if subscriber.connection in told:
+            sent.append(frames.deleted(subscription.identifier))
+        yield subscriber.connection, sent
 
 
 def _options(note: str | None, messages: int) -> Sequence[tuple[str | None, str | None]]:

@@ -20,6 +20,7 @@
 | `time_unit`          | S    | connection     | of the time in its pings: s, ms or ns | |
 | `subscription_count` | N    | connection     | how many subscriptions it has | each subscribe and unsubscribe |
 | `expires_at`         | N    | connection     | when its token expires; absent: never | |
+| `extended`           | N    | connection     | 1: its client speaks the extended protocol | |
 | `session_resumed`    | N    | connection     | 1 after another connection has resumed its session | resuming |
 | `disconnected_at`    | N    | connection     | when it ended; absent while it is connected | its end |
 | `g`, `d`             | S, N | connection     | partition and time in the index `due`: when its presence or its session expires | its end, the heartbeat |
@@ -30,9 +31,9 @@
 | `member_id`          | S    | subscription, member | the id under which the client is present | joining and leaving |
 | `stream_name`        | S    | subscriber     | the stream's name on cables | |
 | `permissions`        | N    | subscriber     | 1: whispers, 2: presence, 3: both | |
-| `next_slot`          | N    | subscriber     | the first slot that deliveries send to it; absent until it has joined | joining, once |
+| `next_slot`          | N    | subscriber     | the first slot that deliveries send to it; absent until it has joined | joining, once; the first delivery of another incarnation |
 | `next_slot`          | N    | cursor         | the next slot to deliver | acquiring or rolling back the lease |
-| `incarnation`        | S    | subscriber     | the incarnation that `next_slot` belongs to; absent: it waits for the stream to be created | joining, once |
+| `incarnation`        | S    | subscriber     | the incarnation that `next_slot` belongs to; absent: it waits for the stream to be created | joining, once; the first delivery of another incarnation |
 | `content_mode`       | S    | cursor         | how bodies are split into messages | |
 | `join_count`         | N    | cursor         | how many subscribers have joined | each join |
 | `lease_owner`        | S    | cursor, lease  | random id of the holder of the lease; absent: no lease | its holder |
@@ -79,6 +80,8 @@ class ConnectionRecord(NamedTuple):
     """Whether another connection has resumed its session."""
     expires_at: int | None = None
     """When its client's token expires, in milliseconds."""
+    extended: bool = False
+    """Whether its client speaks the extended protocol."""
 
 
 class SubscriptionRecord(NamedTuple):
@@ -186,6 +189,7 @@ def connection_item(connection: ConnectionRecord) -> dict[str, Any]:
         "time_unit": text(connection.time_unit),
         "subscription_count": number(0),
         **({} if expires_at is None else {"expires_at": number(expires_at)}),
+        **({"extended": number(1)} if connection.extended else {}),
     }
 
 
@@ -199,6 +203,7 @@ def connection_of(item: Item) -> ConnectionRecord:
         int(item["disconnected_at"]["N"]) if "disconnected_at" in item else None,
         "session_resumed" in item,
         int(item["expires_at"]["N"]) if "expires_at" in item else None,
+        "extended" in item,
     )
 
 

@@ -60,7 +60,8 @@ def reject_history(identifier: str) -> str:
 
 def deleted(identifier: str) -> str:
     """The stream of a subscription was deleted. Clients of the plain protocol must not get this:
-    they pass messages of unknown types to their application."""
+    they pass messages of unknown types to their application. Browsers ignore an event of that
+    name unless the page listens to it."""
     return _text({"type": "deleted", "identifier": identifier})
 
 

@@ -15,7 +15,7 @@ from tailrace.protocols.action_cable.in_process.outbox import Outbox
 class EventClient(Outbox):
     def __init__(self, sid: str, encoder: Encoder, sink: Sink, lifetime: float = 0) -> None:
         """`lifetime`: seconds until the response ends and the browser reconnects; 0: never."""
-        super().__init__(sid, encoder)
+        super().__init__(sid, encoder, extended=True)
         self._sink = sink
         self._has_room = True
         self._lifetime = lifetime
