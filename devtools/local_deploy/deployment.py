@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +14,10 @@ from typing import Any
 import boto3
 import httpx
 
+from devtools import cdk
 from devtools.engines.ministack import Ministack
+from devtools.processes import ROOT
 from scripts.package import build
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-CDK = ROOT / "node_modules" / "aws-cdk" / "bin" / "cdk"
 
 REGION = "us-east-1"
 ENVIRONMENT = f"aws://000000000000/{REGION}"
@@ -28,7 +25,6 @@ CONTEXT = ["--context=stage=dev", "--context=platform=host", "--context=access=o
 """Packages for this machine, because ministack runs the functions with its own Python; and open
 access, because it has no key-value stores."""
 
-OPTIONS = ["--no-notices", "--no-version-reporting", "--no-color", "--ci", "--progress=events"]
 COMMAND_SECONDS = 900.0
 WAIT_SECONDS = 180.0
 
@@ -155,14 +151,10 @@ class Deployment:
 
     def _cdk(self, *command: str, cwd: Path | None = None) -> str:
         """Run the CDK in the project's folder, where it finds the app and synthesises it."""
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        node = shutil.which("node", path=path)
-        assert node is not None, "Node is missing; `make setup` brings it"
-        assert CDK.exists(), "the CDK's command line is missing; `make setup` brings it"
         begun = time.monotonic()
         done = subprocess.run(
-            [node, CDK, *command, *OPTIONS],
-            env={**self._env(), "PATH": path},
+            cdk.command(*command),
+            env={**self._env(), "PATH": cdk.search_path()},
             cwd=cwd or self._directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
