@@ -87,7 +87,7 @@ class GlueJob(Construct):
                 self,
                 kind.capitalize(),
                 log_group_name=f"{self.log_prefix}/{kind}",
-                retention=LOG_RETENTION[plan.stage],
+                retention=LOG_RETENTION[plan.stage.keeps_data],
                 removal_policy=cdk.RemovalPolicy.DESTROY,
             ).log_group_arn
             for kind in ("output", "error")

@@ -14,13 +14,13 @@ from constructs import Construct
 from infra.deployment import Deployment
 from infra.findings import acknowledge
 from infra.names import camel_case, logical_id
-from infra.stage import Stage
 from infra.storage import StorageStack
 
 LOG_RETENTION: Final = {
-    Stage.DEV: logs.RetentionDays.ONE_WEEK,
-    Stage.PROD: logs.RetentionDays.THREE_MONTHS,
+    False: logs.RetentionDays.ONE_WEEK,
+    True: logs.RetentionDays.THREE_MONTHS,
 }
+"""By whether the stage keeps data."""
 
 ALIAS: Final = "current"
 """The alias behind each function URL: code, layers and settings change in one step."""
@@ -74,7 +74,7 @@ class LambdaFunction(Construct):
         plan, assets = deployment.plan, deployment.assets
         self.seconds = seconds
         self.log_group = logs.LogGroup(
-            self, "Logs", retention=LOG_RETENTION[plan.stage], removal_policy=plan.removal
+            self, "Logs", retention=LOG_RETENTION[plan.stage.keeps_data], removal_policy=plan.removal
         )
         role = iam.Role(
             self,

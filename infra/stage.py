@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final
 
 import aws_cdk as cdk
@@ -28,6 +27,7 @@ PING_SECONDS: Final = 540
 
 YEAR_SECONDS: Final = 365 * 86_400
 
+_STAGE: Final = r"dev|prod|smoke[a-z0-9]{0,12}"
 _REGION: Final = r"[a-z]{2}(-[a-z]+)+-\d"
 _HOST: Final = r"([a-z0-9-]+\.)+[a-z0-9-]+"
 _CERTIFICATE: Final = rf"arn:aws[a-z-]*:acm:{EDGE_REGION}:\d{{12}}:certificate/[0-9a-zA-Z-]+"
@@ -36,14 +36,17 @@ _OBJECT: Final = r"s3://[a-z0-9][a-z0-9.-]+/[A-Za-z0-9!_.'()/-]+"
 _EMAIL: Final = r"[^@\s]+@[^@\s]+"
 
 
-class Stage(Enum):
-    DEV = "dev"
-    PROD = "prod"
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A deployment's name. All but `prod` have the defaults of `dev`; `scripts/aws-smoke` makes and
+    destroys stages whose names begin with `smoke`."""
+
+    value: str
 
     @property
     def keeps_data(self) -> bool:
         """Whether `cdk destroy` keeps the data."""
-        return self is Stage.PROD
+        return self.value == "prod"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +115,8 @@ class Plan:
         def schedule_of(name: str) -> str | None:
             return context.text(name, schedule.EXPECTED, schedule.PATTERN)
 
-        stage = Stage(context.choice("stage", "dev", [each.value for each in Stage]))
-        prod = stage is Stage.PROD
+        stage = Stage(context.text("stage", "dev, prod or smoke", _STAGE) or "dev")
+        prod = stage.keeps_data
         platform = PLATFORMS[context.choice("platform", "lambda", PLATFORMS)]
         plan = cls(
             stage=stage,

@@ -1,4 +1,4 @@
-"""What `sam local invoke` would start for each function, according to aws-sam-cli itself."""
+"""Invocations as `sam local invoke` would start them, according to aws-sam-cli itself."""
 
 from __future__ import annotations
 

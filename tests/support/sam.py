@@ -1,4 +1,4 @@
-"""What `sam local invoke` has to find for every function of a template."""
+"""Checks that `sam local invoke` finds what it needs for every function of a template."""
 
 from __future__ import annotations
 

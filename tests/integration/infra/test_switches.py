@@ -14,7 +14,7 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_default_stage_is_dev() -> None:
     plan = Plan.read({})
-    assert plan.stage is Stage.DEV
+    assert plan.stage == Stage("dev")
     assert plan.name == "tailrace-dev"
     assert plan.platform == "lambda"
 
@@ -22,7 +22,7 @@ def test_the_default_stage_is_dev() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"stage": "qa"}, "stage must be dev or prod, not 'qa'"),
+        ({"stage": "qa"}, "stage must be dev, prod or smoke, not 'qa'"),
         ({"platform": "x86"}, "platform must be lambda or host, not 'x86'"),
         ({"region": "Ireland"}, "region must be an AWS region, not 'Ireland'"),
         ({"deletion_protection": "on"}, "deletion_protection must be true or false, not 'on'"),
