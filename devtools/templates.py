@@ -53,6 +53,7 @@ CHECKED: Final[dict[str, dict[str, str]]] = {
         "cable_ttl": "86400",
         "aviso_schema": "s3://schemas.example.org/aviso/types.yaml",
         "aviso_admin_roles": "ops=admin,lead; lab=*",
+        "sse": "shared",
     },
     "bare": {
         "access": "open",
@@ -61,7 +62,9 @@ CHECKED: Final[dict[str, dict[str, str]]] = {
         "origin_shield": "off",
         "rotation_days": "0",
         "http_concurrency": "0",
+        "wait_concurrency": "0",
         "live_concurrency": "0",
+        "long_poll_timeout": "20",
         "history": "false",
         "cable": "false",
         "ds_path": "",
@@ -72,19 +75,19 @@ CHECKED: Final[dict[str, dict[str, str]]] = {
 """Variants for the tests of the stacks. Together they use every switch, and cdk-nag checks the
 security rules on each of them."""
 
+LOCAL: Final = {"stage": "dev", "platform": "host", "firewall": "false"}
+BRIEF: Final = {**LOCAL, "long_poll_timeout": "2"}
+
 VARIANTS: Final[dict[str, dict[str, str]]] = {
     **CHECKED,
-    **{
-        f"local-{access}": {
-            "access": access,
-            "stage": "dev",
-            "platform": "host",
-            "firewall": "false",
-        }
-        for access in ("open", "closed")
-    },
+    "local-open": {**LOCAL, "access": "open"},
+    "local-closed": {**LOCAL, "access": "closed"},
+    "local-open-brief": {**BRIEF, "access": "open"},
+    "local-closed-brief": {**BRIEF, "access": "closed"},
+    "local-open-shared": {**BRIEF, "access": "open", "sse": "shared"},
 }
-"""The switches of each variant. The local AWS uses packages built for this machine."""
+"""The switches of each variant. The local AWS uses packages built for this machine; in its brief
+variants tests need not wait long for the end of a long-poll."""
 
 QUIET: Final = {
     "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "1",

@@ -30,6 +30,10 @@ FEW: Final = 5
 NEARLY: Final = 0.9
 """The fraction of a limit from which on an alarm is raised."""
 
+NEARLY_BUSY: Final = 0.8
+"""The fraction of a function's concurrency from which on an alarm is raised: readers that wait are
+refused beyond it."""
+
 LATE_MINUTES: Final = 5
 """Purges and deliveries normally take seconds; this delay raises an alarm."""
 
@@ -63,15 +67,22 @@ class Alarms(Construct):
         for title, function in (("Http", functions.http), ("Live", functions.live)):
             self._add_function(title, function)
             self._add_duration(title, function)
-        if plan.live_concurrency is not None:
-            self._alarm(
-                "LiveConcurrency",
-                functions.live.function.metric(
-                    "ConcurrentExecutions", statistic="max", period=PERIOD
-                ),
-                plan.live_concurrency * NEARLY,
-                "The live function has nearly reached its concurrency: raise live_concurrency.",
-            )
+        # Its requests normally take nearly as long as its timeout, so the duration says nothing.
+        self._add_function("Wait", functions.wait)
+        for name, function, concurrency in (
+            ("wait", functions.wait, plan.wait_concurrency),
+            ("live", functions.live, plan.live_concurrency),
+        ):
+            if concurrency is not None:
+                self._alarm(
+                    f"{name.title()}Concurrency",
+                    function.function.metric(
+                        "ConcurrentExecutions", statistic="max", period=PERIOD
+                    ),
+                    concurrency * NEARLY_BUSY,
+                    f"The {name} function has nearly reached its concurrency: raise"
+                    f" {name}_concurrency.",
+                )
         if plan.at_the_edge:
             # An alarm reads the metrics of its own region, and CloudFront's are in one region only.
             self._alarm(

@@ -28,7 +28,7 @@ def create_dashboard(
     plan, storage, websocket_api = deployment.plan, deployment.storage, deployment.websocket_api
     functions, distribution = components.http_functions, components.distribution
     dispatch, history_jobs = components.dispatch, components.history_jobs
-    http, live = functions.http, functions.live
+    http, wait, live = functions.http, functions.wait, functions.live
     metric = partial(_function_metric, plan)
     graphs = [
         _graph("Requests at the edge", [edge_metric(distribution, "Requests", "sum")]),
@@ -40,14 +40,14 @@ def create_dashboard(
             "Reads that reach a function",
             [
                 metric("ds_requests_total", "http"),
-                metric("ds_poll_requests_total", "http"),
+                metric("ds_poll_requests_total", "wait"),
                 metric("ds_sse_requests_total", "live"),
             ],
         ),
         _graph(
             "Waiting readers per environment",
             [
-                metric("ds_poll_clients_num", "http", "max"),
+                metric("ds_poll_clients_num", "wait", "max"),
                 metric("ds_sse_clients_num", "live", "max"),
             ],
         ),
@@ -65,11 +65,11 @@ def create_dashboard(
             "Request duration, ms",
             [metric("request_ms", "http", percentile) for percentile in ("p50", "p99")],
         ),
-        _graph("Concurrency", [_concurrency(http), _concurrency(live)]),
+        _graph("Concurrency", [_concurrency(each) for each in (http, wait, live)]),
         _graph(
             "Throttles and errors",
-            [each.function.metric_throttles(period=PERIOD) for each in (http, live)]
-            + [each.function.metric_errors(period=PERIOD) for each in (http, live)],
+            [each.function.metric_throttles(period=PERIOD) for each in (http, wait, live)]
+            + [each.function.metric_errors(period=PERIOD) for each in (http, wait, live)],
         ),
         _graph(
             "DynamoDB units",

@@ -11,17 +11,18 @@ from constructs import Construct
 from infra.deployment import Deployment
 from infra.distribution_policies import DistributionPolicies
 from infra.findings import acknowledge
-from infra.http_functions import HTTP_SECONDS, LIVE_SECONDS, HttpFunctions
+from infra.http_functions import HTTP_SECONDS, HttpFunctions
 from infra.secrets import OriginSecret
 from infra.stage import Plan
-from infra.viewer_request import code
+from infra.viewer_functions import request_code, response_code
 from infra.websocket_api import STAGE
 from tailrace.web.urls import StreamUrls
 
 HTTP: Final = "http"
+WAIT: Final = "wait"
 LIVE: Final = "live"
 CABLE: Final = "cable"
-"""The ids of the origins: the viewer-request function selects `live` by its id."""
+"""The ids of the origins: the viewer-request function selects `wait` and `live` by their ids."""
 
 CABLE_SECONDS: Final = 30
 """How long API Gateway may take to answer a handshake."""
@@ -55,8 +56,10 @@ class Distribution(Construct):
     ) -> None:
         super().__init__(scope, name)
         plan, secret = deployment.plan, deployment.origin_secret
+        shield = self._shield_region(plan)
         websocket_api = deployment.websocket_api
         behavior = self._behavior(deployment)
+        streams = self._stream_behavior(behavior)
         policies = DistributionPolicies(self, "Policies", plan=plan)
         distribution = Config(
             self,
@@ -65,15 +68,22 @@ class Distribution(Construct):
                 enabled=True,
                 comment=plan.name,
                 origins=[
+                    _origin(HTTP, _host(http_functions.http_url), HTTP_SECONDS, secret, shield),
                     _origin(
-                        HTTP,
-                        _host(http_functions.http_url),
-                        HTTP_SECONDS,
+                        WAIT,
+                        _host(http_functions.wait_url),
+                        http_functions.wait.seconds,
                         secret,
-                        self._shield_region(plan),
+                        shield,
                     ),
-                    # Streamed responses are not shared, so a shield would only add a hop.
-                    _origin(LIVE, _host(http_functions.live_url), LIVE_SECONDS, secret, None),
+                    _origin(
+                        LIVE,
+                        _host(http_functions.live_url),
+                        http_functions.live.seconds,
+                        secret,
+                        # It would only add a hop to responses that are not shared.
+                        shield if plan.sse == "shared" else None,
+                    ),
                     *(
                         []
                         if websocket_api is None
@@ -89,12 +99,12 @@ class Distribution(Construct):
                 ),
                 cache_behaviors=[
                     Config.CacheBehaviorProperty(
-                        **behavior,
+                        **streams,
                         path_pattern=f"{mount}*",
                         viewer_protocol_policy="https-only",
                         cache_policy_id=policies.stream_cache,
                         origin_request_policy_id=policies.stream_request,
-                        response_headers_policy_id=policies.response_headers,
+                        response_headers_policy_id=policies.stream_response_headers,
                     )
                     for mount in StreamUrls(plan.ds_path).prefixes
                 ]
@@ -139,7 +149,9 @@ class Distribution(Construct):
         viewer_request = cloudfront.Function(
             self,
             "ViewerRequest",
-            code=cloudfront.FunctionCode.from_inline(code(plan.access, plan.ds_path)),
+            code=cloudfront.FunctionCode.from_inline(
+                request_code(plan.access, plan.ds_path, plan.long_poll_timeout, plan.sse)
+            ),
             runtime=cloudfront.FunctionRuntime.JS_2_0,
             comment="Verifies credentials, selects the origin, normalizes the cache key",
             key_value_store=None if access is None else access.keys,
@@ -153,6 +165,24 @@ class Distribution(Construct):
                 Config.FunctionAssociationProperty(
                     event_type="viewer-request", function_arn=viewer_request.function_arn
                 )
+            ],
+        }
+
+    def _stream_behavior(self, behavior: dict[str, Any]) -> dict[str, Any]:
+        viewer_response = cloudfront.Function(
+            self,
+            "ViewerResponse",
+            code=cloudfront.FunctionCode.from_inline(response_code()),
+            runtime=cloudfront.FunctionRuntime.JS_2_0,
+            comment="Gives each reader of a shared response a cursor of its own",
+        )
+        return {
+            **behavior,
+            "function_associations": [
+                *behavior["function_associations"],
+                Config.FunctionAssociationProperty(
+                    event_type="viewer-response", function_arn=viewer_response.function_arn
+                ),
             ],
         }
 

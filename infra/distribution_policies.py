@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import aws_cdk as cdk
@@ -18,6 +19,13 @@ QUERY: Final = ("offset", "last", "since", "live", "cursor")
 READER: Final = "x-tailrace-reader"
 """The viewer-request function sets it to the request's id if the response must not be shared: for
 SSE, HEAD, and catch-up reads that are true only now, such as `offset=now`."""
+
+CURSOR: Final = "x-tailrace-cursor"
+"""The cursor that a reader holds, from the viewer-request to the viewer-response function. No
+policy may name it: readers with different cursors share responses."""
+
+RETRY_SECONDS: Final = "5"
+"""After how long a throttled reader should try again."""
 
 DAY: Final = cdk.Duration.days(1)
 YEAR: Final = cdk.Duration.days(365)
@@ -52,7 +60,13 @@ class DistributionPolicies(Construct):
         self.other_request = self._request_policy(
             "other-request", cloudfront.OriginRequestQueryStringBehavior.all()
         )
-        self.response_headers = self._response_headers_policy(Origins(plan.allowed_origins))
+        origins = Origins(plan.allowed_origins)
+        self.response_headers = self._response_headers_policy("answer", origins)
+        # Lambda says nothing of when to try again if it throttles a function. The viewer-response
+        # function removes the header from responses that are not errors.
+        self.stream_response_headers = self._response_headers_policy(
+            "stream-answer", origins, {"Retry-After": RETRY_SECONDS}
+        )
 
     def _request_policy(self, name: str, query: cloudfront.OriginRequestQueryStringBehavior) -> str:
         return cloudfront.OriginRequestPolicy(
@@ -60,16 +74,26 @@ class DistributionPolicies(Construct):
             name.title().replace("-", ""),
             origin_request_policy_name=f"{self._prefix}-{name}",
             # A function URL is identified by its own Host.
-            header_behavior=cloudfront.OriginRequestHeaderBehavior.deny_list("host"),
+            header_behavior=cloudfront.OriginRequestHeaderBehavior.deny_list("host", CURSOR),
             query_string_behavior=query,
             cookie_behavior=cloudfront.OriginRequestCookieBehavior.none(),
         ).origin_request_policy_id
 
-    def _response_headers_policy(self, origins: Origins) -> str:
+    def _response_headers_policy(
+        self, name: str, origins: Origins, more: Mapping[str, str] | None = None
+    ) -> str:
+        """`more`: headers for responses that do not have them."""
+        custom = [
+            cloudfront.ResponseCustomHeader(header=header, value=value, override=False)
+            for header, value in (more or {}).items()
+        ]
         return cloudfront.ResponseHeadersPolicy(
             self,
-            "Answer",
-            response_headers_policy_name=f"{self._prefix}-answer",
+            name.title().replace("-", ""),
+            response_headers_policy_name=f"{self._prefix}-{name}",
+            custom_headers_behavior=cloudfront.ResponseCustomHeadersBehavior(custom_headers=custom)
+            if custom
+            else None,
             cors_behavior=cloudfront.ResponseHeadersCorsBehavior(
                 access_control_allow_origins=origins.expand(),
                 access_control_allow_credentials=not origins.allow_all,

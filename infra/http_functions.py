@@ -1,9 +1,10 @@
-"""The two functions that answer HTTP requests."""
+"""The three functions that answer HTTP requests."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
@@ -21,7 +22,10 @@ from infra.lambda_function import (
 )
 
 HTTP_SECONDS: Final = 30
-"""Room for a long-poll of 20 s and a cold start."""
+"""Room for large bodies, retries and a cold start."""
+
+WAIT_LEEWAY: Final = 5
+"""How much longer than its long-polls `wait` may take, for a cold start and retries, in seconds."""
 
 LIVE_SECONDS: Final = 60
 """Room for an SSE response of 50 s and a cold start."""
@@ -29,20 +33,23 @@ LIVE_SECONDS: Final = 60
 HTTP_MEGABYTES: Final = 1024
 """More than half a processor: processing time is most of an append's latency."""
 
+WAIT_MEGABYTES: Final = 256
 LIVE_MEGABYTES: Final = 512
-"""The function mostly waits, and Lambda bills its memory for all of that time."""
+"""These functions mostly wait, and Lambda bills their memory for all of that time."""
+
+NAMES: Final = "N*"
+"""The partitions of the table with the names of streams, which have the clocks of their TTLs."""
 
 SERVER_ENVIRONMENT: Final = {
     # A Lambda payload has at most 6 MB, and base64 makes four bytes of three.
     "TAILRACE_MAX_BODY_BYTES": str(3 << 20),
     "TAILRACE_CHUNK_BYTES": str(1 << 20),
-    "TAILRACE_LONG_POLL_TIMEOUT": "20",
     "TAILRACE_SSE_LIFETIME": "50",
 }
 
 
 class HttpFunctions(Construct):
-    """`http` serves buffered responses, `live` streams."""
+    """`http` serves buffered responses, `wait` long-polls, and `live` streams."""
 
     def __init__(self, scope: Construct, name: str, deployment: Deployment) -> None:
         super().__init__(scope, name)
@@ -50,11 +57,8 @@ class HttpFunctions(Construct):
         websocket_api = deployment.websocket_api
         table, bucket = storage.table.table_arn, storage.bucket
         bodies, segments = map(bucket.arn_for_objects, (BODIES, SEGMENTS))
-        environment = {
+        streams = {
             **SERVER_ENVIRONMENT,
-            **protocols.cable_environment(plan),
-            **protocols.events_environment(plan),
-            **protocols.aviso_environment(plan),
             "TAILRACE_DS_PATH": plan.ds_path,
             "TAILRACE_TABLE": storage.table.table_name,
             "TAILRACE_BUCKET": storage.bucket.bucket_name,
@@ -65,6 +69,23 @@ class HttpFunctions(Construct):
             "TAILRACE_RETENTION": plan.retention or "",
             "TAILRACE_ALLOWED_ORIGINS": plan.allowed_origins,
         }
+        environment = {
+            **streams,
+            **protocols.cable_environment(plan),
+            **protocols.events_environment(plan),
+            **protocols.aviso_environment(plan),
+        }
+        shared = plan.sse == "shared"
+        waiting = plan.long_poll_timeout + WAIT_LEEWAY
+        waits = {
+            "TAILRACE_LONG_POLL_TIMEOUT": str(plan.long_poll_timeout),
+            "TAILRACE_CURSOR_INTERVAL": str(plan.long_poll_timeout),
+        }
+        reads = [
+            allow(READ, table),
+            allow(["s3:GetObject"], bodies, segments),
+            allow(["secretsmanager:GetSecretValue"], *deployment.secret_arns),
+        ]
         # Transient broadcasts are never stored: `http` sends them to the connections itself.
         endpoint, broadcast = {}, []
         if websocket_api is not None:
@@ -88,25 +109,46 @@ class HttpFunctions(Construct):
             concurrency=plan.http_concurrency,
             snap_start=plan.snap_start,
         )
+        self.wait = LambdaFunction(
+            self,
+            "wait",
+            deployment,
+            seconds=waiting,
+            megabytes=WAIT_MEGABYTES,
+            environment={**streams, **waits},
+            allowed=[*reads, _allow_renewing(table)],
+            concurrency=plan.wait_concurrency,
+            snap_start=plan.snap_start,
+        )
         self.live = LambdaFunction(
             self,
             "live",
             deployment,
             handler="handler.app",
-            seconds=LIVE_SECONDS,
+            seconds=max(LIVE_SECONDS, waiting) if shared else LIVE_SECONDS,
             megabytes=LIVE_MEGABYTES,
-            environment={**environment, "AWS_LAMBDA_EXEC_WRAPPER": "/opt/asgi-stream"},
-            allowed=[
-                allow(READ, table),
-                allow(["s3:GetObject"], bodies, segments),
-                allow(["secretsmanager:GetSecretValue"], *deployment.secret_arns),
-                *protocols.allow_reading_schema(plan),
-            ],
+            environment={
+                **environment,
+                **(waits if shared else {}),
+                "TAILRACE_SSE_SHARED": str(shared).lower(),
+                "AWS_LAMBDA_EXEC_WRAPPER": "/opt/asgi-stream",
+            },
+            allowed=[*reads, *protocols.allow_reading_schema(plan)],
             concurrency=plan.live_concurrency,
         )
-        for function in (self.http, self.live):
+        for function in (self.http, self.wait, self.live):
             acknowledge_objects(function, storage, BODIES, SEGMENTS)
         if websocket_api is not None:
             websocket_api.acknowledge_management(self.http)
         self.http_url = self.http.create_url(lambda_.InvokeMode.BUFFERED)
+        self.wait_url = self.wait.create_url(lambda_.InvokeMode.BUFFERED)
         self.live_url = self.live.create_url(lambda_.InvokeMode.RESPONSE_STREAM)
+
+
+def _allow_renewing(table: str) -> iam.PolicyStatement:
+    """Permission to store that a stream with a TTL was read."""
+    return iam.PolicyStatement(
+        actions=["dynamodb:UpdateItem"],
+        resources=[table],
+        conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [NAMES]}},
+    )

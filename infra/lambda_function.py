@@ -74,7 +74,10 @@ class LambdaFunction(Construct):
         plan, assets = deployment.plan, deployment.assets
         self.seconds = seconds
         self.log_group = logs.LogGroup(
-            self, "Logs", retention=LOG_RETENTION[plan.stage.keeps_data], removal_policy=plan.removal
+            self,
+            "Logs",
+            retention=LOG_RETENTION[plan.stage.keeps_data],
+            removal_policy=plan.removal,
         )
         role = iam.Role(
             self,

@@ -84,6 +84,7 @@ def _outputs(deployment: Deployment, components: Components) -> dict[str, str]:
     }
     functions = {
         "Http": components.http_functions.http,
+        "Wait": components.http_functions.wait,
         "Live": components.http_functions.live,
         "Dispatch": components.dispatch.dispatch,
         "RotateSecret": components.rotation.rotate_secret,

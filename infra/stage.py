@@ -22,6 +22,9 @@ EDGE_REGION: Final = "us-east-1"
 PLATFORMS: Final[dict[str, Platform]] = {"lambda": "lambda", "host": "host"}
 PRICE_CLASSES: Final = {"100": "PriceClass_100", "200": "PriceClass_200", "all": "PriceClass_All"}
 
+LONG_POLL_SECONDS: Final = 110
+"""CloudFront waits for an origin for 120 s at most, and a cold start comes before the wait."""
+
 PING_SECONDS: Final = 540
 """API Gateway closes a WebSocket that was idle for ten minutes."""
 
@@ -61,8 +64,14 @@ class Plan:
     snap_start: bool
     http_concurrency: int | None
     """None: no reserved concurrency."""
+    wait_concurrency: int | None
+    """None: no reserved concurrency."""
     live_concurrency: int | None
     """None: no reserved concurrency."""
+    long_poll_timeout: int
+    """How long a long-poll waits for data, in seconds."""
+    sse: str
+    """`held`: each reader has an SSE response of its own; `shared`: readers share finite ones."""
     access: str
     """`closed`: requests need credentials; `open`: everybody may do everything."""
     firewall: bool
@@ -126,7 +135,12 @@ class Plan:
             deletion_protection=context.flag("deletion_protection", stage.keeps_data),
             snap_start=context.flag("snap_start", platform == "lambda"),
             http_concurrency=context.count("http_concurrency", 300 if prod else 50) or None,
-            live_concurrency=context.count("live_concurrency", 500 if prod else 50) or None,
+            wait_concurrency=context.count("wait_concurrency", 300 if prod else 50) or None,
+            live_concurrency=context.count("live_concurrency", 200 if prod else 20) or None,
+            sse=context.choice("sse", "held", ("held", "shared")),
+            long_poll_timeout=context.count(
+                "long_poll_timeout", LONG_POLL_SECONDS, least=1, most=LONG_POLL_SECONDS
+            ),
             access=context.choice("access", "closed", ("closed", "open")),
             firewall=context.flag("firewall", True),
             rate_limit=context.count("rate_limit", 6000, least=10),

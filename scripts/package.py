@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LAYERS = {
     "http": ("core", "shared", "web", "tokens", "aviso"),
+    "wait": ("core", "shared", "web", "tokens"),
     "live": ("core", "shared", "streaming", "tokens", "aviso"),
     "cable": ("core", "shared", "tokens"),
     "heartbeat": ("core", "shared"),

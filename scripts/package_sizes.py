@@ -24,6 +24,7 @@ LARGEST_LAYER = {
 
 LARGEST_FUNCTION = {
     "http": 120,
+    "wait": 62,
     "live": 105,
     "cable": 42,
     "heartbeat": 25,

@@ -232,7 +232,7 @@ async def measure(
         clients=clients,
         writes=writes,
         cycles=sum(audience.cycles() for audience in audiences),
-        per_key=requests_per_key(stack.requests("http"), [audience.path for audience in audiences]),
+        per_key=requests_per_key(stack.requests("wait"), [audience.path for audience in audiences]),
         polls=sum(each.polls for audience in audiences for each in audience.followers),
         delivered=sum(len(audience.delays) for audience in audiences),
         wrong=sum(audience.wrong() for audience in audiences),

@@ -51,17 +51,19 @@ function readBehaviour(behaviour, resources) {
   const cache = policy(behaviour.CachePolicyId, "CachePolicyConfig")
   const forward = policy(behaviour.OriginRequestPolicyId, "OriginRequestPolicyConfig")
   const key = cache.ParametersInCacheKeyAndForwardedToOrigin ?? {}
-  const viewerRequest = behaviour.FunctionAssociations?.find((each) => each.EventType === "viewer-request")
+  const functionFor = (type) => {
+    const found = behaviour.FunctionAssociations?.find((each) => each.EventType === type)
+    return found && resources[named(found.FunctionARN)].Properties
+  }
+  const viewerRequest = functionFor("viewer-request")
   return {
     matches: matcher(behaviour.PathPattern),
     origin: behaviour.TargetOriginId,
     methods: behaviour.AllowedMethods ?? CACHEABLE,
     compress: behaviour.Compress ?? false,
-    code: viewerRequest && resources[named(viewerRequest.FunctionARN)].Properties.FunctionCode,
-    hasStore: Boolean(
-      viewerRequest &&
-        resources[named(viewerRequest.FunctionARN)].Properties.FunctionConfig?.KeyValueStoreAssociations?.length,
-    ),
+    code: viewerRequest?.FunctionCode,
+    responseCode: functionFor("viewer-response")?.FunctionCode,
+    hasStore: Boolean(viewerRequest?.FunctionConfig?.KeyValueStoreAssociations?.length),
     responseHeaders: policy(behaviour.ResponseHeadersPolicyId, "ResponseHeadersPolicyConfig"),
     ttl: { min: cache.MinTTL ?? 0, standard: cache.DefaultTTL ?? 86_400, max: cache.MaxTTL ?? 31_536_000 },
     key: {

@@ -12,7 +12,7 @@ import http from "node:http"
 import { buffer } from "node:stream/consumers"
 import { pipeline } from "node:stream/promises"
 
-import { fromRequest, toEvent, ValidationError } from "./viewer_event.mjs"
+import { fromRequest, responseHeaders, toEvent, toResponseEvent, ValidationError } from "./viewer_event.mjs"
 import { ExecutionError, loadFunction } from "./viewer_runtime.mjs"
 import { applyPolicy, compress, edgeEncoding, encode, holds, viewerHeaders } from "./answers.mjs"
 import { readDistribution } from "./distribution.mjs"
@@ -31,6 +31,7 @@ const readStore = () => JSON.parse(readFileSync(config.store, "utf8"))
 for (const behaviour of behaviours) {
   const options = { origins: [...origins.keys()], store: behaviour.hasStore ? readStore : () => null }
   behaviour.viewerRequest = behaviour.code && loadFunction(behaviour.code, options)
+  behaviour.viewerResponse = behaviour.responseCode && loadFunction(behaviour.responseCode)
 }
 const toCache = new http.Agent({ keepAlive: true, noDelay: true })
 // An origin may close a connection just when it is used again, and a body cannot be sent twice.
@@ -67,7 +68,7 @@ async function front(request, response) {
       })
     : askOrigin(request.method, url, headers, origins.get(origin))
   const answer = await answerTo(upstream, request, response)
-  const sent = headersFor(request, behaviour, answer, id)
+  const sent = await headersFor(request, behaviour, answer, changed, id)
   const accepted = behaviour.compress && request.method === "GET" ? encodings(behaviour, changed.headers) : []
   const encoding = edgeEncoding(accepted, answer.statusCode, sent)
   if (encoding) encode(encoding, sent)
@@ -107,12 +108,18 @@ async function tunnel(request, socket, head) {
 }
 
 /** What the viewer gets of the answer's headers, and CloudFront's own. */
-function headersFor(request, behaviour, answer, id) {
-  const headers = viewerHeaders(answer.rawHeaders)
+async function headersFor(request, behaviour, answer, changed, id) {
+  let headers = viewerHeaders(answer.rawHeaders)
   const hit = Number(answer.headers["x-edge-hits"] ?? 0) > 0
   if (!hit) headers.delete("age")
   if (collapses(behaviour)) headers.delete("set-cookie")
   applyPolicy(behaviour.responseHeaders, request, headers)
+  // Not for errors.
+  if (behaviour.viewerResponse && answer.statusCode < 400) {
+    const event = toResponseEvent(changed, answer, headers, { requestId: id })
+    const { response } = await execute(behaviour.viewerResponse, event)
+    headers = responseHeaders(response, headers)
+  }
   const outcome = answer.statusCode >= 400 ? "Error" : hit ? "Hit" : "Miss"
   return headers
     .set("x-cache", [`${outcome} from cloudfront`])
@@ -148,20 +155,23 @@ const hasBody = ({ headers }) =>
 async function runFunction(behaviour, viewer, requestId) {
   if (!behaviour.viewerRequest) return [viewer, behaviour.origin]
   const event = toEvent(viewer, { requestId })
-  let result
+  const result = await execute(behaviour.viewerRequest, event)
+  if (result.response) {
+    const { status, body, headers } = result.response
+    throw new Refusal(status, body, [...headers, ["x-cache", "FunctionGeneratedResponse from cloudfront"]])
+  }
+  return [fromRequest(result.request, event, viewer.query), result.origin ?? behaviour.origin]
+}
+
+async function execute(edgeFunction, event) {
   try {
-    result = await behaviour.viewerRequest.run(event)
+    return await edgeFunction.run(event)
   } catch (error) {
     console.error(error)
     if (error instanceof ExecutionError) throw new Refusal(503, "the function failed")
     if (error instanceof ValidationError) throw new Refusal(502, "the function returned nonsense")
     throw error
   }
-  if (result.response) {
-    const { status, body, headers } = result.response
-    throw new Refusal(status, body, [...headers, ["x-cache", "FunctionGeneratedResponse from cloudfront"]])
-  }
-  return [fromRequest(result.request, event, viewer.query), result.origin ?? behaviour.origin]
 }
 
 function askCache(method, url, headers, instructions) {

@@ -43,7 +43,7 @@ from tailrace.store.dynamodb.provision import table_definition
 SECRET: Final = "the-origin-secret-of-this-machine"
 SECRET_HEADER: Final = "x-tailrace-origin"
 DISTRIBUTION: Final = "ELOCAL"
-URLS: Final = ("http", "live")
+URLS: Final = ("http", "wait", "live")
 FUNCTIONS: Final = (*URLS, "dispatch", "cable", "heartbeat")
 START_SECONDS: Final = 600.0
 """A generous limit: on a busy machine, a start of seconds can take minutes."""
@@ -59,7 +59,8 @@ class AwsLocal:
     """A context manager that starts all components on loopback, and stops them at the end.
 
     `variables` replaces settings of the functions. `access` is the content of the access secret
-    (None: everybody may do everything). `lifetime` is the maximum duration of a WebSocket
+    (None: everybody may do everything). `variant` is one of `devtools.templates`, `local-` with its
+    switches; None: as deployed by default. `lifetime` is the maximum duration of a WebSocket
     connection. `say` is called with progress messages."""
 
     def __init__(
@@ -67,6 +68,7 @@ class AwsLocal:
         *,
         variables: Mapping[str, str] | None = None,
         access: Mapping[str, Any] | None = None,
+        variant: str | None = None,
         ministack: Ministack | None = None,
         port: int = 0,
         lifetime: float | None = None,
@@ -77,6 +79,7 @@ class AwsLocal:
         self.invalidations = CloudFrontApi(lambda tag: self.edge.purge(tag))
         self._variables = dict(variables or {})
         self._access = access
+        self._variant = variant
         self._ministack = ministack
         self._wanted_port = port
         self._lifetime = lifetime
@@ -140,7 +143,7 @@ class AwsLocal:
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self._say("Synthesising the stacks, and packaging the functions for this machine …")
         access = "open" if self._access is None else "closed"
-        assembly = templates.folder(f"local-{access}")
+        assembly = templates.folder(self._variant or f"local-{access}")
         if self._ministack is None:
             self._say("Starting ministack: DynamoDB, S3, Secrets Manager …")
             (self.folder / "ministack").mkdir()

@@ -9,6 +9,7 @@ const HIDDEN = new RegExp(
   x-accel-.*|x-amz-cf-.*|x-amzn-.*|x-cache|x-edge-.*|x-forwarded-proto|x-real-ip)$`.replace(/\s/g, ""),
 )
 const READ_ONLY = ["content-length", "host", "transfer-encoding", "via"]
+const RESPONSE_READ_ONLY = ["content-length", "transfer-encoding", "via", "warning"]
 const MAX_URL = 8_192
 
 export class ValidationError extends Error {} // CloudFront answers 502
@@ -41,6 +42,32 @@ export function toEvent({ method, path, query = "", headers = [], ip = "127.0.0.
       cookies: fields(cookies.filter(Boolean).map(cut)),
     },
   }
+}
+
+/**
+ * The event for an answer on its way to the viewer. `request` is as the viewer-request function left
+ * it, `headers` are by name, as lists.
+ */
+export function toResponseEvent(request, { statusCode, statusMessage }, headers, context = {}) {
+  const event = toEvent(request, { eventType: "viewer-response", ...context })
+  const shown = [...headers].filter(([name]) => !HIDDEN.test(name))
+  event.response = {
+    statusCode,
+    statusDescription: statusMessage,
+    headers: fields(shown.flatMap(([name, values]) => values.map((value) => [name, value]))),
+    cookies: {},
+  }
+  return event
+}
+
+/** The headers of an answer after the function, by name, as lists; `was` are those before. */
+export function responseHeaders(response, was) {
+  const headers = new Map([...was].filter(([name]) => HIDDEN.test(name)))
+  for (const [name, value] of response.headers) headers.set(name, [...(headers.get(name) ?? []), value])
+  for (const name of RESPONSE_READ_ONLY) {
+    check(isDeepStrictEqual(headers.get(name), was.get(name)), `the header ${name} is read-only`)
+  }
+  return headers
 }
 
 /** The HTTP request that CloudFront goes on with, in the form that `toEvent` takes. */

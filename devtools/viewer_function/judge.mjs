@@ -7,7 +7,7 @@ import { fromRequest, toEvent } from "../local_aws/viewer_event.mjs"
 import { loadFunction } from "../local_aws/viewer_runtime.mjs"
 
 const { code, now, stores, cases } = JSON.parse(readFileSync(process.argv[2], "utf8"))
-const functions = stores.map((store) => loadFunction(code, { origins: ["http", "live"], store: () => store, now: () => now }))
+const functions = stores.map((store) => loadFunction(code, { origins: ["http", "wait", "live"], store: () => store, now: () => now }))
 const HOST = ["host", "streams.example.com"]
 
 const judged = []

@@ -5,6 +5,7 @@ import crypto from 'crypto';
 // identical, so that they share one cache entry, or one pending request to the origin.
 // The runtime is CloudFront's JavaScript 2.0: ES 5.1 with let, const, arrow functions and async,
 // without spread, destructuring, for-of, default arguments or `?.`; at most 10 KB.
+// `viewer_response.js` runs for the responses.
 
 // A deployment with `access=open` has `open` here, and then no credentials are verified.
 const ACCESS = 'closed';
@@ -14,8 +15,15 @@ const STREAMS = '/v1/stream/';
 // this with its own, or with '' if it has none.
 const SECOND = '/ds/';
 const MANY = '/v1/read';
-const CURSOR = /^[0-9]{1,18}$/;
+
+// How long a long-poll waits, in seconds: the length of the intervals that cache keys name. A
+// deployment replaces it. Cursors of readers count intervals of 20 s.
+const WAIT = 20;
+const EPOCH = 1728432000;
+const CURSOR = /^[0-9]{1,15}$/;
 const TOKEN = /^[0-9]{16}_[0-9]{16}$/;
+// The live reads whose readers share responses; a deployment with `sse=shared` adds `sse`.
+const SHARED = ['long-poll'];
 const STARTS = ['offset', 'last', 'since'];
 const READ = STARTS.concat(['live', 'cursor']);
 
@@ -50,9 +58,11 @@ async function handler(event) {
     if (reads) {
         read(request, given, mount, live, id);
     }
-    if (STREAMED.test(request.method + ' ' + request.uri)
-        || (request.method === 'GET' && live === 'sse' && (mount || request.uri === MANY))) {
+    const follows = request.method === 'GET' && (mount || request.uri === MANY);
+    if (STREAMED.test(request.method + ' ' + request.uri) || (follows && live === 'sse')) {
         cf.selectRequestOriginById('live');
+    } else if (follows && live === 'long-poll') {
+        cf.selectRequestOriginById('wait');
     }
     if (ACCESS === 'closed' && !(reads && await admit(request, mount, given))) {
         takeAlong(request, mount ? given : {}, reads, id);
@@ -78,8 +88,16 @@ function read(request, given, mount, live, id) {
     remove(headers, IGNORED);
     if (request.method === 'GET') {
         const starts = startsOf(headers, given, mount, live);
-        request.querystring = canonical(starts, live, last(values(given, 'cursor')));
-        alone = live === 'sse' || (live === '' && starts[0] === 'offset=now')
+        const held = last(values(given, 'cursor'));
+        let cursor = CURSOR.test(held) ? held : '';
+        const shared = SHARED.indexOf(live) >= 0;
+        if (shared) {
+            // Not in the cache key, and not forwarded: it is for the viewer-response function.
+            headers['x-tailrace-cursor'] = { value: cursor || '0' };
+            cursor = sharedCursor(cursor);
+        }
+        request.querystring = canonical(starts, live, cursor);
+        alone = (live === 'sse' && !shared) || (live === '' && starts[0] === 'offset=now')
             || starts.some((start) => !start.startsWith('offset='));
         if (live !== '') {
             // Otherwise each encoding would have its own request to the origin, and a 304 meant
@@ -92,6 +110,14 @@ function read(request, given, mount, live, id) {
         // and a HEAD must not get the cached response of a GET for the same URL.
         headers['x-tailrace-reader'] = { value: id };
     }
+}
+
+// The cursor in the cache key. Readers that came at different times hold different cursors, but here
+// it only counts whether one is ahead of the time. So all that wait share one of two requests, and
+// none meets the 204 that it has just got: that took WAIT, and so the interval is another one.
+function sharedCursor(held) {
+    const now = Date.now() / 1000 - EPOCH;
+    return String(Math.floor(now / WAIT) + (Number(held) > Math.floor(now / 20) ? 1 : 0));
 }
 
 // Where a read begins, as parameters in one spelling. The app refuses more than one.
@@ -286,7 +312,7 @@ function canonical(starts, live, cursor) {
     if (live !== '') {
         parts.push(pair('live', live));
     }
-    if ((live === 'long-poll' || live === 'sse') && CURSOR.test(cursor)) {
+    if ((live === 'long-poll' || live === 'sse') && cursor !== '') {
         parts.push(pair('cursor', cursor));
     }
     return parts.join('&');

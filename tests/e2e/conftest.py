@@ -23,13 +23,11 @@ SECONDS = 300.0
 
 # Live reads are shorter than deployed ones, so that waiting for their end costs no minutes.
 VARIABLES = {
-    "TAILRACE_LONG_POLL_TIMEOUT": "2",
     "TAILRACE_SSE_LIFETIME": "5",
     "TAILRACE_AVISO_MAX_DURATION": "3",
 }
 # Here they are as long as the function's time allows: tests that follow one must not race its end.
 CLOSED = {
-    "TAILRACE_LONG_POLL_TIMEOUT": "2",
     "TAILRACE_SSE_LIFETIME": "50",
     "TAILRACE_AVISO_MAX_DURATION": "50",
     "TAILRACE_AVISO_ADMIN_ROLES": "ops=admin",
@@ -44,7 +42,9 @@ CLOSED = {
 @pytest.fixture(scope="session")
 def aws_local(ministack: Ministack) -> Iterator[AwsLocal]:
     try:
-        with AwsLocal(variables=VARIABLES, ministack=ministack) as stack:
+        with AwsLocal(
+            variables=VARIABLES, variant="local-open-brief", ministack=ministack
+        ) as stack:
             yield stack
     except Missing as missing:
         pytest.skip(str(missing))
@@ -55,7 +55,9 @@ def closed_local(ministack: Ministack) -> Iterator[AwsLocal]:
     """The same, where credentials count; the schema of Aviso is an object in S3."""
     variables = {**CLOSED, "TAILRACE_AVISO_SCHEMA": upload_schema(ministack)}
     try:
-        with AwsLocal(variables=variables, ministack=ministack, access=ACCESS) as stack:
+        with AwsLocal(
+            variables=variables, variant="local-closed-brief", ministack=ministack, access=ACCESS
+        ) as stack:
             yield stack
     except Missing as missing:
         pytest.skip(str(missing))

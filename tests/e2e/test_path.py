@@ -46,9 +46,11 @@ def append(viewer: httpx.Client, path: str, body: bytes, kind: dict[str, str] = 
 
 def reads(aws_local: AwsLocal, path: str) -> int:
     """How many reads of the stream have reached a function."""
-    found = [*aws_local.requests("http").items(), *aws_local.requests("live").items()]
     return sum(
-        times for (method, target), times in found if method == "GET" and target.startswith(path)
+        times
+        for name in ("http", "wait", "live")
+        for (method, target), times in aws_local.requests(name).items()
+        if method == "GET" and target.startswith(path)
     )
 
 
@@ -288,7 +290,7 @@ def test_both_prefixes_lead_to_the_same_stream(viewer: httpx.Client, stream: str
     assert viewer.get(stream.replace("/v1/stream/", "/ds/")).text == "one"
 
 
-@pytest.mark.parametrize("name", ["http", "live"])
+@pytest.mark.parametrize("name", ["http", "wait", "live"])
 def test_direct_requests_to_the_function_are_refused(
     aws_local: AwsLocal, stream: str, name: str
 ) -> None:

@@ -37,7 +37,6 @@ HTTP = [
     ("read_many", 200),
     ("read_missing", 200),
     ("head", 200),
-    ("long_poll", 200),
     ("list", 200),
     ("close", 204),
     ("delete", 204),
@@ -147,7 +146,7 @@ async def start(aws: Engine, ministack: Ministack, tmp_path: Path) -> AsyncItera
         yield start
 
 
-async def test_the_http_and_live_functions_answer_each_of_their_events(start: Start) -> None:
+async def test_the_http_wait_and_live_functions_answer_each_of_their_events(start: Start) -> None:
     function = await start("http")
     bodies = {}
     for case, status in HTTP:
@@ -171,6 +170,14 @@ async def test_the_http_and_live_functions_answer_each_of_their_events(start: St
 
     for case in ("create", "append", "close"):
         await whole(await function.invoke(event("http", case)))
+    wait = await start("wait", TAILRACE_CURSOR_INTERVAL="20")
+    for case, status in (("long_poll", 200), ("read_many", 200), ("no_secret", 403)):
+        result = json.loads(await whole(await wait.invoke(event("wait", case))))
+        assert (case, result["statusCode"]) == (case, status), result
+        bodies[f"wait/{case}", status] = base64.b64decode(result["body"])
+    assert bodies["wait/long_poll", 200] == b'[{"from":"ada","text":"hello"}]'
+    refused = await wait.invoke(event("http", "append"))
+    assert json.loads(await whole(refused))["statusCode"] == 405
     live = await start("live", "handler.app", AWS_LAMBDA_EXEC_WRAPPER="/opt/asgi-stream")
     responses = {}
     for case in ("sse", "sse_missing", "read_many", "no_secret"):

@@ -46,6 +46,7 @@ def make_edge(origins: Origins, tmp_path_factory: pytest.TempPathFactory) -> Mak
         headers = {"x-tailrace-origin": SECRET}
         places = {
             "http": Origin(origins.http.port, headers),
+            "wait": Origin(origins.http.port, headers),
             "live": Origin(origins.live.port, headers),
         }
         return Edge(tmp_path_factory.mktemp("edge"), template, places)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from infra import viewer_request
+from infra import viewer_functions
 
 METHODS: Final = ["GET", "HEAD", "OPTIONS", "PUT", "PATCH", "POST", "DELETE"]
 CACHING_DISABLED: Final = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
 ALL_VIEWER_EXCEPT_HOST: Final = "b689b0a8-53d0-40ab-baf2-68738e2966ac"
 ALWAYS_CACHED_ERRORS: Final = (404, 414, 500, 501, 502, 503, 504)
+WAIT_SECONDS: Final = 36_000
+"""So long that no interval ends while a test asks twice for the same."""
 
 _CACHE_POLICY: Final = {
     "MinTTL": 0,
@@ -45,8 +47,10 @@ def distribution(
         "FunctionAssociations": [function],
         "ResponseHeadersPolicyId": {"Ref": "Cors"},
     }
+    response = {"EventType": "viewer-response", "FunctionARN": {"Fn::GetAtt": ["Back", "Arn"]}}
     stream = {
         **common,
+        "FunctionAssociations": [function, response],
         "CachePolicyId": {"Ref": "Streams"},
         "OriginRequestPolicyId": {"Ref": "Forward"},
     }
@@ -58,7 +62,7 @@ def distribution(
             ],
             "CustomOriginConfig": {"OriginReadTimeout": read_seconds},
         }
-        for name in ("http", "live")
+        for name in ("http", "wait", "live")
     ]
     errors = [
         {"ErrorCode": status, "ErrorCachingMinTTL": error_seconds}
@@ -84,7 +88,10 @@ def distribution(
         "CachePolicy": {"CachePolicyConfig": _CACHE_POLICY},
         "OriginRequestPolicy": {
             "OriginRequestPolicyConfig": {
-                "HeadersConfig": {"HeaderBehavior": "allExcept", "Headers": ["host"]},
+                "HeadersConfig": {
+                    "HeaderBehavior": "allExcept",
+                    "Headers": ["host", "x-tailrace-cursor"],
+                },
                 "CookiesConfig": {"CookieBehavior": cookies},
                 "QueryStringsConfig": {"QueryStringBehavior": "none"},
             }
@@ -101,7 +108,11 @@ def distribution(
                 }
             }
         },
-        "Function": {"FunctionCode": viewer_request.code("open") if code is None else code},
+        "Function": {
+            "FunctionCode": viewer_functions.request_code("open", wait=WAIT_SECONDS)
+            if code is None
+            else code
+        },
     }
     names = {
         "CachePolicy": "Streams",
@@ -109,9 +120,11 @@ def distribution(
         "ResponseHeadersPolicy": "Cors",
         "Function": "Edge",
     }
+    back = {"FunctionCode": viewer_functions.response_code()}
     return {
         "Resources": {
             names.get(kind, kind): {"Type": f"AWS::CloudFront::{kind}", "Properties": properties}
             for kind, properties in resources.items()
         }
+        | {"Back": {"Type": "AWS::CloudFront::Function", "Properties": back}}
     }

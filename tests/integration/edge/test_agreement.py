@@ -22,7 +22,7 @@ from devtools.viewer_function.agreement import (
 )
 from devtools.viewer_function.requests import AUTHORIZERS, reads, requests
 from infra.distribution_policies import QUERY
-from infra.viewer_request import code
+from infra.viewer_functions import request_code
 from tailrace.aws.edge.origin_guard import OriginGuard
 from tailrace.aws.edge.origin_secret import StaticOriginSecret, derive_key, sign_edge_token
 from tailrace.errors import BadRequest
@@ -41,7 +41,9 @@ LEAST_SHARED = 0.5
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
     """Requests, and what the viewer function made of each."""
-    return run_viewer_function(code(), requests(SEED, COUNT), tmp_path_factory.mktemp("judged"))
+    return run_viewer_function(
+        request_code(), requests(SEED, COUNT), tmp_path_factory.mktemp("judged")
+    )
 
 
 def test_the_edge_authorizes_no_request_that_the_origin_would_refuse(judged: list[Case]) -> None:
@@ -69,6 +71,7 @@ def test_verified_reads_carry_no_credentials(judged: list[Case]) -> None:
         assert names <= {
             "host",
             "x-forwarded-host",
+            "x-tailrace-cursor",
             "x-tailrace-edge-token",
             "x-tailrace-reader",
             "x-tailrace-viewer",
@@ -129,6 +132,7 @@ class Meaning(NamedTuple):
     live: str
     start: ReadStart
     cursor: int
+    """Of server-sent events. Those of long-polls become one of two."""
 
 
 def meaning(case: Mapping[str, Any]) -> Meaning | str:
@@ -143,7 +147,8 @@ def meaning(case: Mapping[str, Any]) -> Meaning | str:
         start = parse_start(parameters, event_id, live=bool(live), lenient=lenient)
     except BadRequest as error:
         return type(error).__name__
-    cursor = next_cursor(parameters.get("cursor", [""])[-1], EPOCH_MS) if live else 0
+    given = parameters.get("cursor", [""])[-1]
+    cursor = next_cursor(given, EPOCH_MS) if live == "sse" else 0
     return Meaning(live, start, cursor)
 
 
@@ -151,7 +156,7 @@ def test_the_edge_asks_for_what_the_client_asked_for(tmp_path: Path) -> None:
     # Of shared reads.
     keys: dict[tuple[str, Meaning], str] = {}
     meanings: dict[tuple[str, str], Meaning] = {}
-    for case, edge in run_viewer_function(code("open"), reads(), tmp_path):
+    for case, edge in run_viewer_function(request_code("open"), reads(), tmp_path):
         read = meaning(case)
         assert read == meaning(edge), case
         assert edge["path"] == case["path"]

@@ -97,16 +97,23 @@ async def test_viewers_with_different_encodings_share_a_long_poll(
     assert len(origins.http.asked(path)) == 1
 
 
-async def test_another_cursor_is_another_wait(
+async def test_readers_with_any_cursor_share_one_of_two_waits(
     viewer: httpx.AsyncClient, origins: Origins, path: str
 ) -> None:
-    origins.http.on(path, always(204, LIVE))
-    for cursor in ("1", "2", "2"):
-        await viewer.get(path, params={**POLL, "cursor": cursor})
-    assert [asked.target.partition("?")[2] for asked in origins.http.asked(path)] == [
-        f"offset={TOKEN}&live=long-poll&cursor=1",
-        f"offset={TOKEN}&live=long-poll&cursor=2",
-    ]
+    def answer(exchange: Exchange) -> None:
+        exchange.send(204, {**LIVE, "stream-cursor": "7"})
+
+    origins.http.on(path, answer)
+    held = ["", "1", "8", "x", str(10**12), str(10**15 - 1)]
+    given = [await viewer.get(path, params={**POLL, "cursor": cursor}) for cursor in held]
+    asked = origins.http.asked(path)
+    cursors = [int(each.target.partition("&live=long-poll&cursor=")[2]) for each in asked]
+    assert cursors == [cursors[0], cursors[0] + 1]
+    assert not [each for each in asked if "x-tailrace-cursor" in each.headers]
+    # Each reader gets a greater one than it held.
+    wanted = ["7", "7", "9", "7", str(10**12 + 1), str(10**15)]
+    assert [each.headers["stream-cursor"] for each in given] == wanted
+    assert all(each.headers["x-amz-cf-id"] for each in given)
 
 
 async def test_forwarded_cookies_end_the_waiting_together(

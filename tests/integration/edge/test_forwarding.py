@@ -263,7 +263,7 @@ async def test_an_origin_that_is_not_there_ends_in_502(
     tmp_path_factory: pytest.TempPathFactory, path: str
 ) -> None:
     nowhere = Origin(free_port(), {"x-tailrace-origin": SECRET})
-    places = {"http": nowhere, "live": nowhere}
+    places = dict.fromkeys(("http", "wait", "live"), nowhere)
     folder = tmp_path_factory.mktemp("edge")
     with Edge(folder, distribution(), places, caching=False) as other:
         async with client(other) as viewer:
@@ -285,7 +285,9 @@ async def test_a_function_that_fails_or_answers(
     place = Origin(origins.http.port, {"x-tailrace-origin": SECRET})
     template = distribution(code=f"async function handler(event) {{ {body} }}")
     folder = tmp_path_factory.mktemp("edge")
-    with Edge(folder, template, {"http": place, "live": place}, caching=False) as other:
+    with Edge(
+        folder, template, dict.fromkeys(("http", "wait", "live"), place), caching=False
+    ) as other:
         async with client(other) as viewer:
             answer = await viewer.get(path)
     assert answer.status_code == status
@@ -295,6 +297,6 @@ async def test_a_function_that_fails_or_answers(
 def test_a_missing_secret_fails_at_startup(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    places = {"http": Origin(1), "live": Origin(1)}
+    places = dict.fromkeys(("http", "wait", "live"), Origin(1))
     with pytest.raises(AssertionError, match="x-tailrace-origin"):
         Edge(tmp_path_factory.mktemp("edge"), distribution(), places, caching=False).start()

@@ -3,12 +3,15 @@ import fc from "fast-check"
 import { createHmac } from "node:crypto"
 import { describe, expect, it } from "vitest"
 
-import { code } from "./code.mjs"
-import { fromRequest, toEvent } from "../../../devtools/local_aws/viewer_event.mjs"
+import { code, responseCode } from "./code.mjs"
+import { fromRequest, responseHeaders, toEvent, toResponseEvent } from "../../../devtools/local_aws/viewer_event.mjs"
 import { loadFunction } from "../../../devtools/local_aws/viewer_runtime.mjs"
 
-const open = loadFunction(code("open"), { origins: ["http", "live"] })
-const elsewhere = (dsPath) => loadFunction(code("open", dsPath), { origins: ["http", "live"] })
+/** In the thousandth interval of 20 s. */
+const NOW = 1_728_432_000_000 + 1_000 * 20_000 + 7
+const options = { origins: ["http", "wait", "live"], now: () => NOW }
+const open = loadFunction(code("open"), options)
+const elsewhere = (dsPath) => loadFunction(code("open", dsPath), options)
 
 const HOST = "streams.example.com"
 const TOKEN = "3141000000000007_0000000000000123"
@@ -39,22 +42,22 @@ describe("the query of a read", () => {
     ["loses every other parameter", `a=1&offset=${TOKEN}&signed=x--y&jid=z&b`, `?offset=${TOKEN}`],
     ["keeps no cursor of a catch-up read", `offset=${TOKEN}&cursor=12`, `?offset=${TOKEN}`],
     ["keeps no cursor where live is unknown", "offset=-1&live=ws&cursor=12", "?offset=-1&live=ws"],
-    ["keeps a cursor of 18 digits", `offset=now&live=long-poll&cursor=${"9".repeat(18)}`, `?offset=now&live=long-poll&cursor=${"9".repeat(18)}`],
-    ["loses a cursor of 19 digits", `offset=now&live=long-poll&cursor=${"9".repeat(19)}`, "?offset=now&live=long-poll"],
-    ["loses a cursor that is no number", "offset=now&live=long-poll&cursor=x1", "?offset=now&live=long-poll"],
+    ["keeps a cursor of 15 digits", `offset=now&live=sse&cursor=${"9".repeat(15)}`, `?offset=now&live=sse&cursor=${"9".repeat(15)}`],
+    ["loses a cursor of 16 digits", `offset=now&live=sse&cursor=${"9".repeat(16)}`, "?offset=now&live=sse"],
+    ["loses a cursor that is no number", "offset=now&live=sse&cursor=x1", "?offset=now&live=sse"],
     ["loses a cursor of other digits than 0 to 9", "offset=now&live=sse&cursor=%D9%A3", "?offset=now&live=sse"],
     ["loses an empty cursor", "offset=now&live=sse&cursor=", "?offset=now&live=sse"],
     ["loses an empty live", `offset=${TOKEN}&live=`, `?offset=${TOKEN}`],
     ["loses a live without =", `offset=${TOKEN}&live`, `?offset=${TOKEN}`],
     ["loses the offset -1 of a catch-up read", "offset=-1", ""],
-    ["keeps the offset -1 of a live read", "offset=-1&live=long-poll", "?offset=-1&live=long-poll"],
+    ["keeps the offset -1 of a live read", "offset=-1&live=long-poll", "?offset=-1&live=long-poll&cursor=1000"],
     ["keeps an empty offset, which the app refuses", "offset=", "?offset="],
     ["keeps repeated offsets, which the app refuses", "offset=-1&live=sse&offset=now", "?offset=-1&offset=now&live=sse"],
     ["keeps the offset -1 where it is repeated", "offset=-1&offset=-1", "?offset=-1&offset=-1"],
-    ["takes the last live", "offset=now&live=sse&live=long-poll", "?offset=now&live=long-poll"],
+    ["takes the last live", "offset=now&live=sse&live=long-poll", "?offset=now&live=long-poll&cursor=1000"],
     ["takes the last live even if it is empty", "offset=now&live=sse&live=", "?offset=now"],
     ["takes the last cursor", "cursor=1&offset=now&live=sse&cursor=2", "?offset=now&live=sse&cursor=2"],
-    ["has one spelling of a value", "offset=%6Eow&live=long%2Dpoll&cursor=%31", "?offset=now&live=long-poll&cursor=1"],
+    ["has one spelling of a value", "offset=%6Eow&live=long%2Dpoll&cursor=%31", "?offset=now&live=long-poll&cursor=1000"],
     ["has one spelling of an offset", `offset=%33${TOKEN.slice(1).replace("_", "%5F")}`, `?offset=${TOKEN}`],
     ["has one spelling of a name", "%6Fffset=now", "?offset=now"],
     ["keeps a broken encoding broken", "offset=%zz&live=%", "?offset=%25zz&live=%25"],
@@ -72,7 +75,7 @@ describe("the query of a read", () => {
     last: fc.constantFrom("1", "10", ""),
     since: fc.constantFrom("0", "2030-01-31T12:00:00+01:00", "%30"),
     live: fc.constantFrom("sse", "long-poll", "", "ws", "false", "%73se", "long%2dpoll", "fals%65"),
-    cursor: fc.constantFrom("1", "123456", "x", "", "9".repeat(19), "%31"),
+    cursor: fc.constantFrom("1", "123456", "1000", "1001", "x", "", "9".repeat(19), "%31"),
     other: fc.constantFrom("1", "", "offset", "%26"),
   }
   const parameter = fc
@@ -108,6 +111,63 @@ describe("the query of a read", () => {
     ))
 })
 
+describe("the cursor of a long-poll", () => {
+  const through = (wait) => loadFunction(code("open", "/ds", wait), options)
+  const sent = (cursor, wait = 20) => edge(`${STREAM}?offset=now&live=long-poll${cursor}`, { through: through(wait) })
+
+  it.each([
+    ["", 1000],
+    ["&cursor=", 1000],
+    ["&cursor=999", 1000],
+    ["&cursor=1000", 1000],
+    ["&cursor=1001", 1001],
+    ["&cursor=1002", 1001],
+    [`&cursor=${"9".repeat(15)}`, 1001],
+    [`&cursor=${"9".repeat(16)}`, 1000],
+    ["&cursor=x", 1000],
+  ])("%s becomes one of two in the key", async (given, wanted) => {
+    expect((await sent(given)).url).toBe(`${STREAM}?offset=now&live=long-poll&cursor=${wanted}`)
+    const interval = Math.floor(20_000 / 110)
+    expect((await sent(given, 110)).url).toMatch(new RegExp(`cursor=${interval + wanted - 1000}$`))
+  })
+
+  it("goes to the viewer-response function beside the key", async () => {
+    expect((await sent("&cursor=7")).headers["x-tailrace-cursor"]).toBe("7")
+    expect((await sent("&cursor=x")).headers["x-tailrace-cursor"]).toBe("0")
+    const forged = { headers: { "x-tailrace-cursor": "9" } }
+    expect((await edge(STREAM, forged)).headers).not.toHaveProperty("x-tailrace-cursor")
+  })
+})
+
+describe("the viewer-response function", () => {
+  const respond = loadFunction(responseCode())
+  const was = { headers: new Map([["stream-cursor", ["1000"]], ["stream-next-offset", [TOKEN]]]) }
+
+  /** The cursor that a reader gets with a shared one. */
+  async function given(headers, query = "", answer = was.headers) {
+    const request = { method: "GET", path: STREAM, query, headers: [["host", HOST], ...headers] }
+    const event = toResponseEvent(request, { statusCode: 200, statusMessage: "OK" }, answer)
+    const { response } = await respond.run(event)
+    return responseHeaders(response, answer).get("stream-cursor")?.[0]
+  }
+  const held = (cursor) => given([["x-tailrace-cursor", cursor]])
+
+  it.each([["0", "1000"], ["999", "1000"], ["1000", "1001"], ["5000", "5001"], ["9".repeat(15), `1${"0".repeat(15)}`]])(
+    "gives a reader that holds %s the cursor %s",
+    async (cursor, wanted) => expect(await held(cursor)).toBe(wanted),
+  )
+
+  it("understands the request as the viewer sent it, too", async () => {
+    expect(await given([], "cursor=1000")).toBe("1001")
+    expect(await given([], "cursor=x")).toBe("1000")
+  })
+
+  it("leaves other responses alone", async () => {
+    expect(await given([])).toBe("1000")
+    expect(await given([["x-tailrace-cursor", "5"]], "", new Map())).toBeUndefined()
+  })
+})
+
 describe("the mounts", () => {
   it("have cache entries of their own, as a stream that does not exist yet differs", async () => {
     for (const method of ["GET", "HEAD"]) expect(await urlOf("/ds/a%2Fb/c", { method })).toBe("/ds/a%2Fb/c")
@@ -117,7 +177,7 @@ describe("the mounts", () => {
     ["offset=", ""],
     ["offset=0", ""],
     ["offset=%30&live=false", ""],
-    ["offset=0&live=long-poll", "?offset=-1&live=long-poll"],
+    ["offset=0&live=long-poll", "?offset=-1&live=long-poll&cursor=1000"],
     ["offset=00", "?offset=00"],
     ["last=0", "?last=0"],
   ])("on the second one %s is the beginning in its own spelling", async (given, wanted) => {
@@ -143,7 +203,7 @@ describe("Last-Event-ID", () => {
   it.each([
     ["is newer than the offset", `offset=${TOKEN}&live=sse`, `?offset=${other}&live=sse`],
     ["is newer than last and since", "last=5&since=0&live=sse&cursor=3", `?offset=${other}&live=sse&cursor=3`],
-    ["means nothing to a long-poll", `offset=${TOKEN}&live=long-poll`, `?offset=${TOKEN}&live=long-poll`],
+    ["means nothing to a long-poll", `offset=${TOKEN}&live=long-poll`, `?offset=${TOKEN}&live=long-poll&cursor=1000`],
     ["means nothing to a catch-up read", `offset=${TOKEN}`, `?offset=${TOKEN}`],
   ])("%s", async (_, given, wanted) => {
     const { url, headers } = await edge(`${STREAM}?${given}`, { headers: { "last-event-id": other } })
@@ -181,14 +241,20 @@ describe("the origin", () => {
     expect((await edge(`/ds/a?live=%73se&offset=now`)).origin).toBe("live")
   })
 
-  it.each([`${STREAM}?offset=now&live=long-poll`, STREAM, "/health?live=sse"])("is http for %s", async (url) => {
+  it.each([`${STREAM}?offset=now&live=long-poll`, "/ds/a?live=long%2Dpoll&offset=0"])("is wait for %s", async (url) => {
+    expect((await edge(url)).origin).toBe("wait")
+    expect((await edge(url, { method: "HEAD" })).origin).toBe("http")
+    expect((await edge(url, { method: "POST" })).origin).toBe("http")
+  })
+
+  it.each([STREAM, "/health?live=sse", "/health?live=long-poll"])("is http for %s", async (url) => {
     expect((await edge(url)).origin).toBe("http")
   })
 
   it.each([
     ["/v1/read?stream=a&live=sse", "live"],
     ["/v1/read?stream=a&live=long-poll&live=%73se", "live"],
-    ["/v1/read?stream=a&live=long-poll", "http"],
+    ["/v1/read?stream=a&live=long-poll", "wait"],
     ["/v1/read?stream=a", "http"],
     ["/v1/read/x?live=sse", "http"],
   ])("of a read of many streams, %s, is %s", async (url, wanted) => {
@@ -349,7 +415,7 @@ describe("access", () => {
   }
   const closed = (access = {}, store = { public: "news/* status/**" }) =>
     loadFunction(code("closed"), {
-      origins: ["http", "live"],
+      origins: ["http", "wait", "live"],
       store: () => ({ access: JSON.stringify({ ...ACCESS, ...access }), ...store }),
       now: () => NOW * 1000,
     })
@@ -393,13 +459,14 @@ describe("access", () => {
   it("lets others go to the origin by themselves, with all that they show", async () => {
     const given = { ...bearer({}, { key: "wrong" }), "x-signed": "a--b", "x-jid": "c" }
     const { url, headers } = await sent(`${STREAM}?offset=now&live=long-poll&signed=d%2F&x=%20&jid`, { headers: given })
-    expect(url).toBe(`${STREAM}?offset=now&live=long-poll`)
+    expect(url).toMatch(/\?offset=now&live=long-poll&cursor=\d+$/)
     expect(headers).toEqual({
       host: HOST,
       "x-forwarded-host": HOST,
       "x-signed": "a--b",
       "x-jid": "c",
       "x-tailrace-authorization": given.authorization,
+      "x-tailrace-cursor": "0",
       "x-tailrace-query": "signed=d%2F&x=%20&jid=",
       "x-tailrace-reader": "request-1",
       "x-tailrace-viewer": "127.0.0.1",
@@ -466,8 +533,8 @@ describe("access", () => {
   })
 
   it.each([
-    ["no store", loadFunction(code("closed"), { origins: ["http"] })],
-    ["an empty store", loadFunction(code("closed"), { origins: ["http"], store: () => ({}) })],
+    ["no store", loadFunction(code("closed"), { ...options })],
+    ["an empty store", loadFunction(code("closed"), { ...options, store: () => ({}) })],
     ["nonsense in the store", closed({}, { access: "nonsense" })],
     ["no public streams where there should be", closed({}, {})],
     ["keys for another algorithm", closed({ bearer: false })],

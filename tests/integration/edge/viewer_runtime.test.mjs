@@ -2,7 +2,7 @@
 import { parseAst } from "vite"
 import { describe, expect, it } from "vitest"
 
-import { code } from "./code.mjs"
+import { code, responseCode } from "./code.mjs"
 import { fromRequest, toEvent, ValidationError } from "../../../devtools/local_aws/viewer_event.mjs"
 import { ExecutionError, loadFunction, MAX_BYTES } from "../../../devtools/local_aws/viewer_runtime.mjs"
 
@@ -19,8 +19,8 @@ async function after(body, given) {
   return fromRequest(request, event, given?.query ?? "")
 }
 
-describe("the viewer-request function", () => {
-  it("uses no syntax that the runtime does not name", () => {
+describe("the viewer functions", () => {
+  it.each([code("closed"), responseCode()])("use no syntax that the runtime does not name", (source) => {
     const known = new Set(
       `Program ImportDeclaration ImportDefaultSpecifier VariableDeclaration VariableDeclarator Identifier Literal
        ArrayExpression ObjectExpression Property FunctionDeclaration BlockStatement AwaitExpression IfStatement
@@ -40,7 +40,7 @@ describe("the viewer-request function", () => {
       }
       Object.values(node).forEach(visit)
     }
-    visit(parseAst(code("closed")))
+    visit(parseAst(source))
   })
 })
 

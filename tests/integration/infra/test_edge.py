@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.viewer_request import MAX_BYTES, code
+from infra.viewer_functions import MAX_BYTES, request_code, response_code
 from tailrace.aws.edge.origin_guard import SECRET_HEADER
 from tailrace.settings import Settings
 from tailrace.web.messages import ALLOWED_HEADERS, METHODS, PREFLIGHT_HEADERS, RESPONSE_HEADERS
@@ -44,12 +44,15 @@ def origins(stacks: Stacks) -> dict[str, Resource]:
 def test_the_origins_have_the_ids_that_the_viewer_function_selects(
     dev: Stacks, bare: Stacks
 ) -> None:
-    assert list(origins(dev)) == ["http", "live", "cable"]
-    assert list(origins(bare)) == ["http", "live"]
-    assert "selectRequestOriginById('live')" in code()
+    assert list(origins(dev)) == ["http", "wait", "live", "cable"]
+    assert list(origins(bare)) == ["http", "wait", "live"]
+    for name in ("wait", "live"):
+        assert f"selectRequestOriginById('{name}')" in request_code()
 
 
-@pytest.mark.parametrize(("name", "seconds"), [("http", 30), ("live", 60), ("cable", 30)])
+@pytest.mark.parametrize(
+    ("name", "seconds"), [("http", 30), ("wait", 115), ("live", 60), ("cable", 30)]
+)
 def test_an_origin_gets_one_attempt_with_the_functions_timeout(
     dev: Stacks, name: str, seconds: int
 ) -> None:
@@ -57,7 +60,8 @@ def test_an_origin_gets_one_attempt_with_the_functions_timeout(
     config = origin["CustomOriginConfig"]
     assert origin["ConnectionAttempts"] == 1
     assert dev.function(name)["Timeout"] == seconds
-    assert seconds < config["OriginReadTimeout"] <= seconds + 5
+    # CloudFront waits for 120 s at most.
+    assert seconds < config["OriginReadTimeout"] <= min(120, seconds + 5)
     assert config["OriginProtocolPolicy"] == "https-only"
     assert config["OriginSSLProtocols"] == ["TLSv1.2"]
 
@@ -68,14 +72,15 @@ def test_the_origin_shield_is_in_the_functions_region(
     def shield(stacks: Stacks, name: str) -> Any:
         return origins(stacks)[name]["OriginShield"].get("OriginShieldRegion")
 
-    assert shield(dev, "http") == {"Ref": "AWS::Region"}
-    assert shield(afar, "http") == "eu-west-1"
-    assert shield(bare, "http") is None
+    for name in ("http", "wait"):
+        assert shield(dev, name) == {"Ref": "AWS::Region"}
+        assert shield(afar, name) == "eu-west-1"
+        assert shield(bare, name) is None
     assert not any(shield(stacks, "live") for stacks in (dev, afar, bare))
     assert not any(shield(stacks, "cable") for stacks in (dev, afar))
 
 
-@pytest.mark.parametrize("name", ["http", "live", "cable"])
+@pytest.mark.parametrize("name", ["http", "wait", "live", "cable"])
 def test_origins_get_the_secret_as_a_dynamic_reference(dev: Stacks, name: str) -> None:
     (header,) = origins(dev)[name]["OriginCustomHeaders"]
     before, secret, after = header["HeaderValue"]["Fn::Join"][1]
@@ -89,28 +94,44 @@ def test_origins_get_the_secret_as_a_dynamic_reference(dev: Stacks, name: str) -
 
 
 @pytest.mark.parametrize(
-    ("variant", "access", "ds_path"),
-    [("dev", "closed", "/ds"), ("afar", "closed", "/rooms"), ("bare", "open", "")],
+    ("variant", "access", "ds_path", "wait"),
+    [("dev", "closed", "/ds", 110), ("afar", "closed", "/rooms", 110), ("bare", "open", "", 20)],
 )
-def test_edge_and_functions_have_the_same_mounts(
-    request: pytest.FixtureRequest, variant: str, access: str, ds_path: str
+def test_edge_and_functions_have_the_same_mounts_and_wait(
+    request: pytest.FixtureRequest, variant: str, access: str, ds_path: str, wait: int
 ) -> None:
     stacks: Stacks = request.getfixturevalue(variant)
     patterns = {behavior["PathPattern"] for behavior in stacks.distribution["CacheBehaviors"]}
     streams = {f"{prefix}*" for prefix in StreamUrls(ds_path).prefixes}
     assert patterns - {Settings().cable_path} == streams
-    function = stacks.only("AWS::CloudFront::Function")
-    assert function["FunctionCode"] == code(access, ds_path)
-    for name in ("http", "live"):
+    assert viewer_function(stacks, "Request")["FunctionCode"] == request_code(access, ds_path, wait)
+    for name in ("http", "wait", "live"):
         assert variables(stacks, name)["TAILRACE_DS_PATH"] == ds_path
+    for setting in ("LONG_POLL_TIMEOUT", "CURSOR_INTERVAL"):
+        assert variables(stacks, "wait")[f"TAILRACE_{setting}"] == str(wait)
 
 
-def test_every_request_passes_the_viewer_function(dev: Stacks) -> None:
-    (function,) = dev.resources("AWS::CloudFront::Function")
+def viewer_function(stacks: Stacks, event: str) -> Resource:
+    """The CloudFront function of viewer requests or responses."""
+    (found,) = (
+        function
+        for name, function in stacks.resources("AWS::CloudFront::Function").items()
+        if f"Viewer{event}" in name
+    )
+    return found
+
+
+def test_every_request_passes_a_viewer_function_and_responses_of_streams_another(
+    dev: Stacks,
+) -> None:
     for behavior in behaviors(dev):
-        (association,) = behavior["FunctionAssociations"]
-        assert association["EventType"] == "viewer-request"
-        assert association["FunctionARN"]["Fn::GetAtt"][0] == function
+        is_stream = behavior.get("PathPattern") in ("/v1/stream/*", "/ds/*")
+        events = ["viewer-request", "viewer-response"] if is_stream else ["viewer-request"]
+        associations = behavior["FunctionAssociations"]
+        assert [each["EventType"] for each in associations] == events
+        for each in associations:
+            function = each["FunctionARN"]["Fn::GetAtt"][0]
+            assert each["EventType"].title().replace("-", "") in function
 
 
 def test_every_method_is_forwarded(dev: Stacks) -> None:
@@ -144,11 +165,17 @@ def test_the_origin_of_websockets_is_their_api(dev: Stacks, afar: Stacks) -> Non
 
 
 @pytest.mark.parametrize("variant", ["dev", "afar", "bare"])
-def test_the_viewer_function_fits(request: pytest.FixtureRequest, variant: str) -> None:
-    function = request.getfixturevalue(variant).only("AWS::CloudFront::Function")
-    assert len(function["FunctionCode"].encode()) <= MAX_BYTES
-    assert function["FunctionConfig"]["Runtime"] == "cloudfront-js-2.0"
-    assert function["AutoPublish"] is True
+def test_the_viewer_functions_fit(request: pytest.FixtureRequest, variant: str) -> None:
+    functions = request.getfixturevalue(variant).resources("AWS::CloudFront::Function")
+    assert len(functions) == 2
+    for function in functions.values():
+        assert len(function["FunctionCode"].encode()) <= MAX_BYTES
+        assert function["FunctionConfig"]["Runtime"] == "cloudfront-js-2.0"
+        assert function["AutoPublish"] is True
+
+
+def test_the_viewer_response_function_is_deployed_as_it_is(dev: Stacks) -> None:
+    assert viewer_function(dev, "Response")["FunctionCode"] == response_code()
 
 
 def test_every_behavior_requires_https(dev: Stacks) -> None:
@@ -182,12 +209,15 @@ def test_other_responses_are_not_cached(dev: Stacks) -> None:
 
 
 @pytest.mark.parametrize(("index", "query"), [(0, "all"), (1, "none")])
-def test_functions_get_every_header_but_host_and_no_cookie(
+def test_functions_get_every_header_but_two_and_no_cookie(
     dev: Stacks, index: int, query: str
 ) -> None:
     reference = behaviors(dev)[index]["OriginRequestPolicyId"]
     config = policy(dev, "OriginRequestPolicy", reference)
-    assert config["HeadersConfig"] == {"HeaderBehavior": "allExcept", "Headers": ["host"]}
+    assert config["HeadersConfig"] == {
+        "HeaderBehavior": "allExcept",
+        "Headers": ["host", "x-tailrace-cursor"],
+    }
     assert config["CookiesConfig"] == {"CookieBehavior": "none"}
     assert config["QueryStringsConfig"] == {"QueryStringBehavior": query}
 

@@ -13,6 +13,7 @@ from infra.names import logical_id
 from scripts.package import LAYERS, PYTHON_VERSION
 from tailrace.configuration import load_settings
 from tailrace.settings import Settings, variable
+from tailrace.store.dynamodb.layout import name_key
 from tests.integration.infra.stacks import Resource, Stacks
 
 FUNCTIONS = list(LAYERS)
@@ -41,6 +42,13 @@ MAY = {
         "s3:PutObject",
         "secretsmanager:GetSecretValue",
         CONNECTIONS,
+    },
+    "wait": {
+        "dynamodb:GetItem",
+        "dynamodb:Query",
+        "dynamodb:UpdateItem",
+        "s3:GetObject",
+        "secretsmanager:GetSecretValue",
     },
     "live": {
         "dynamodb:GetItem",
@@ -139,6 +147,14 @@ def test_without_cables_functions_have_fewer_permissions(bare: Stacks) -> None:
     }
 
 
+def test_wait_may_only_change_names(dev: Stacks) -> None:
+    (update,) = (each for each in dev.statements("wait") if "UpdateItem" in str(each["Action"]))
+    assert update["Action"] == "dynamodb:UpdateItem"
+    condition = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["N*"]}}
+    assert update["Condition"] == condition
+    assert name_key("a/b")["p"]["S"].startswith("N")
+
+
 def test_without_a_firewall_no_function_may_read_one(bare: Stacks) -> None:
     assert "wafv2" not in json.dumps(bare.statements("rotate_secret"))
 
@@ -219,10 +235,8 @@ def test_every_variable_is_a_setting_that_takes_the_value(dev: Stacks, name: str
 
 
 def test_responses_end_before_the_functions_timeout(dev: Stacks) -> None:
-    assert (
-        float(SERVER_ENVIRONMENT["TAILRACE_LONG_POLL_TIMEOUT"]) + 5
-        <= dev.function("http")["Timeout"]
-    )
+    waits = float(variables(dev, "wait")["TAILRACE_LONG_POLL_TIMEOUT"])
+    assert waits + 5 <= dev.function("wait")["Timeout"]
     known = variables(dev, "live")
     for name in ("SSE_LIFETIME", "EVENTS_LIFETIME", "AVISO_MAX_DURATION"):
         assert float(known[f"TAILRACE_{name}"]) + 5 <= dev.function("live")["Timeout"]
@@ -240,7 +254,7 @@ def test_bodies_and_chunks_fit_into_lambda_payloads() -> None:
 
 
 def test_serving_functions_get_the_table_the_bucket_and_the_secret(dev: Stacks) -> None:
-    for name in ("http", "live", "cable"):
+    for name in ("http", "wait", "live", "cable"):
         known = variables(dev, name)
         assert known.items() >= (SERVER_ENVIRONMENT.items() if name != "cable" else {}.items())
         assert "Log" in known["TAILRACE_TABLE"]["Fn::ImportValue"]
@@ -262,8 +276,10 @@ def test_dispatch_and_rotate_secret_get_the_distribution(dev: Stacks) -> None:
 # Concurrency and snapshots
 
 
-def test_http_and_live_have_separate_reserved_concurrency(dev: Stacks, prod: Stacks) -> None:
-    for name, small, large in (("http", 50, 300), ("live", 50, 500)):
+def test_functions_of_readers_and_writers_have_separate_reserved_concurrency(
+    dev: Stacks, prod: Stacks
+) -> None:
+    for name, small, large in (("http", 50, 300), ("wait", 50, 300), ("live", 20, 200)):
         assert dev.function(name)["ReservedConcurrentExecutions"] == small
         assert prod.function(name)["ReservedConcurrentExecutions"] == large
 
@@ -273,6 +289,6 @@ def test_reserved_concurrency_can_be_turned_off(bare: Stacks) -> None:
         assert "ReservedConcurrentExecutions" not in bare.function(name)
 
 
-def test_only_http_has_snap_start(dev: Stacks, bare: Stacks) -> None:
-    assert [name for name in FUNCTIONS if "SnapStart" in dev.function(name)] == ["http"]
+def test_only_http_and_wait_have_snap_start(dev: Stacks, bare: Stacks) -> None:
+    assert [name for name in FUNCTIONS if "SnapStart" in dev.function(name)] == ["http", "wait"]
     assert not [name for name in deployed(bare) if "SnapStart" in bare.function(name)]

@@ -16,6 +16,8 @@ EVERYWHERE = {
     "HttpErrors",
     "HttpThrottles",
     "HttpDuration",
+    "WaitErrors",
+    "WaitThrottles",
     "LiveErrors",
     "LiveThrottles",
     "LiveDuration",
@@ -50,11 +52,13 @@ def test_each_variant_has_the_expected_alarms(dev: Stacks, bare: Stacks, afar: S
     history = HISTORY.keys()
     assert alarms(dev).keys() == EVERYWHERE | CABLE | history | {
         "EdgeErrors",
+        "WaitConcurrency",
         "LiveConcurrency",
         "KeysFailed",
     }
     assert alarms(bare).keys() == EVERYWHERE | {"EdgeErrors"}
-    assert alarms(afar).keys() == EVERYWHERE | CABLE | history | {"LiveConcurrency", "KeysFailed"}
+    busy = {"WaitConcurrency", "LiveConcurrency"}
+    assert alarms(afar).keys() == EVERYWHERE | CABLE | history | busy | {"KeysFailed"}
 
 
 def test_a_few_failed_heartbeats_raise_no_alarm(dev: Stacks) -> None:
@@ -94,8 +98,9 @@ def test_alarms_are_raised_before_limits_are_reached(prod: Stacks) -> None:
     for name in ("http", "live"):
         duration = alarms(prod)[f"{camel_case(name)}Duration"]
         assert duration["Threshold"] == prod.function(name)["Timeout"] * 1000 * 0.9
-    reserved = prod.function("live")["ReservedConcurrentExecutions"]
-    assert alarms(prod)["LiveConcurrency"]["Threshold"] == reserved * 0.9
+    for name in ("wait", "live"):
+        reserved = prod.function(name)["ReservedConcurrentExecutions"]
+        assert alarms(prod)[f"{camel_case(name)}Concurrency"]["Threshold"] == reserved * 0.8
 
 
 # The dashboard

@@ -147,8 +147,11 @@ JWKS_SECONDS: Final = 3
 LIST_PAGE_STREAMS: Final = 1000
 """Maximum number of streams on one page of the listing: a page is built in memory."""
 
-CURSOR_DIGITS: Final = 18
-"""Longest cursor that is parsed as a number: this server creates no longer one."""
+LIVE_CACHE_SECONDS: Final = 5
+"""How long a shared cache may keep a long-poll with data: docs/collapsing.md compares times."""
+
+CURSOR_DIGITS: Final = 15
+"""Longest cursor that is parsed as a number, which JavaScript must do exactly, too."""
 
 HISTORY_CACHE_SECONDS: Final = 24 * 3600
 """How long caches may keep a chunk of history: it never changes, and a deletion purges the edge."""

@@ -496,6 +496,23 @@ class AwsSettings:
         "Management URL of the WebSocket API through which broadcasts are delivered.",
         serve=False,
     )
+    read_only_renews: bool = setting(
+        False, "Let reads renew a TTL even if only reads are served.", serve=False
+    )
+    cursor_interval: float = setting(
+        0.0,
+        "Length of the intervals in which the cache in front counts the cursors that it sends, in "
+        "seconds; 0: it sends those of readers.",
+        least=0,
+        most=3600,
+        serve=False,
+    )
+    sse_shared: bool = setting(
+        False,
+        "End an SSE response after the first data, or after `long_poll_timeout` without, so that "
+        "the cache in front gives it to all readers that wait.",
+        serve=False,
+    )
     heartbeat: str = setting(
         "", "Name of the function that pings the clients of that WebSocket API.", serve=False
     )

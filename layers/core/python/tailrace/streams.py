@@ -149,6 +149,7 @@ class Streams:
         self._watchers: dict[str, set[asyncio.Event]] = {}
         self._chunk_bytes = settings.chunk_bytes
         self._read_only = settings.read_only
+        self._renews = settings.read_only_renews or not settings.read_only
 
     # Writing
 
@@ -575,7 +576,7 @@ class Streams:
         return False
 
     async def _renew(self, tail: Tail) -> None:
-        if tail.stream.config.ttl is not None and not self._read_only:
+        if tail.stream.config.ttl is not None and self._renews:
             await self.store.touch(tail, self.clock())
 
 

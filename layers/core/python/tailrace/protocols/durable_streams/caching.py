@@ -4,7 +4,8 @@
 |---|---|---|
 | a complete chunk | `public, max-age=60` or more | `public, max-age=0, s-maxage=60` |
 | the tail | `public, no-cache` | `public, no-cache` |
-| a long-poll | `public, max-age=1` | `public, max-age=0, s-maxage=1` |
+| a long-poll with data | `public, max-age=1, s-maxage=5` | `public, max-age=0, s-maxage=5` |
+| an empty long-poll | `public, max-age=1` | `public, max-age=0, s-maxage=1` |
 
 Answers of private streams that the edge has not authorized are `private, no-cache`. The edge
 authorizes each request before it looks into its cache, so its cache may share an answer among all
@@ -57,11 +58,17 @@ EPOCH_MS: Final = 1_728_432_000_000  # 2024-10-09T00:00:00Z
 INTERVAL_S: Final = 20
 
 
-def next_cursor(held: str | None, now_ms: int) -> int:
-    """The cursor for an answer to a reader that sent `held`."""
+def next_cursor(held: str | None, now_ms: int, shared_s: float = 0) -> int:
+    """The cursor for an answer to a reader that sent `held`.
+
+    `shared_s`: 0, or the length of the intervals in which the cache in front counts: then `held` is
+    what it has made of the cursors of its readers, and it gives each a greater one than it held.
+    Such an answer is a step ahead of the time if its key would be found again now."""
     current = (now_ms - EPOCH_MS) // (INTERVAL_S * 1000)
     if not held or len(held) > CURSOR_DIGITS or not (held.isascii() and held.isdigit()):
         return current
+    if shared_s:
+        return current + (int(held) >= (now_ms - EPOCH_MS) // int(shared_s * 1000))
     if int(held) < current:
         return current
     return int(held) + 1
@@ -77,10 +84,16 @@ TAIL: Final = b"public, no-cache, stale-if-error=0"
 LIVE: Final = b"public, max-age=1, stale-if-error=0"
 """Of long-polls: a cache can give one answer to all clients that wait for the same data."""
 
+LIVE_DATA: Final = b"public, max-age=1, s-maxage=%d, stale-if-error=0"
+"""Of long-polls with data, which is what follows their offset: readers that come later get it from
+a shared cache, and a browser asks again."""
+
 NO_STORE: Final = (b"cache-control", b"no-store")
 
 _PRIVATE: Final = b"private, no-cache"
-_MAX_AGE: Final = re.compile(rb"max-age=([0-9]+)(, stale-while-revalidate=[0-9]+)?")
+_MAX_AGE: Final = re.compile(
+    rb"max-age=([0-9]+)(?:, s-maxage=([0-9]+))?(, stale-while-revalidate=[0-9]+)?"
+)
 
 
 def apply_cache_policy(headers: RawHeaders, decision: Decision) -> RawHeaders:
@@ -91,9 +104,13 @@ def apply_cache_policy(headers: RawHeaders, decision: Decision) -> RawHeaders:
         )
     if decision.reason == "edge":
         return _map_cache_control(
-            headers, lambda value: _MAX_AGE.sub(rb"max-age=0, s-maxage=\1", value)
+            headers, lambda value: _MAX_AGE.sub(_share_only_at_the_edge, value)
         )
     return headers
+
+
+def _share_only_at_the_edge(age: re.Match[bytes]) -> bytes:
+    return b"max-age=0, s-maxage=%b" % (age[2] or age[1])
 
 
 def _map_cache_control(headers: RawHeaders, change: Callable[[bytes], bytes]) -> RawHeaders:

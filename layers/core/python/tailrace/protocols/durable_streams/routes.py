@@ -18,7 +18,12 @@ from tailrace.errors import (
     StreamNotFound,
     TailraceError,
 )
-from tailrace.limits import COMPRESS_BYTES, HISTORY_CACHE_SECONDS, SSE_KEEP_ALIVE_SECONDS
+from tailrace.limits import (
+    COMPRESS_BYTES,
+    HISTORY_CACHE_SECONDS,
+    LIVE_CACHE_SECONDS,
+    SSE_KEEP_ALIVE_SECONDS,
+)
 from tailrace.live.follower import Sink
 from tailrace.log import offsets
 from tailrace.log.content import Mode, join_bodies
@@ -96,8 +101,10 @@ class StreamRoutes:
         self._quota = Quota.parse(settings.streams_per_prefix)
         self._public_url = settings.public_url.rstrip("/")
         self._poll_seconds = settings.long_poll_timeout
+        self._cursor_seconds = settings.cursor_interval
         self._retention = Retention.parse(settings.retention)
         self._sse_seconds = settings.sse_lifetime
+        self._sse_shared = settings.sse_shared
         self._sse_readers = SseReaders(streams, SSE_KEEP_ALIVE_SECONDS)
         self._compresses = compresses
         self._max_body_bytes = settings.max_body_bytes
@@ -224,21 +231,21 @@ class StreamRoutes:
         if event_id and view.closed and not view.bodies:
             # A browser whose stream has ended would connect again and again; 204 stops it.
             return Response(204, [*_view_headers(view)[1:], NO_STORE])
-        return self._sse(request, view, cursor)
+        return self._sse(request, view, start, cursor)
 
     async def _read_missing(
         self, request: Request, path: str, live: str, start: ReadStart, cursor: str
     ) -> Answer:
         """Answer a read of a stream that does not exist yet."""
         missing.check_start(start)
-        next_ = next_cursor(cursor, self._streams.clock())
+        next_ = self._next_cursor(cursor)
         headers = [*missing.HEADERS, (b"stream-cursor", b"%d" % next_)]
         if not live:
             return Response(200, [*headers, NO_STORE], missing.BODY)
         self._missing.admit(request.client)
         if live == "sse":
-            run = partial(self._live_missing, request.client, path, next_)
-            return Streaming(200, [*sse.HEADERS], run)
+            run = partial(self._live_missing, request.client, path, cursor)
+            return Streaming(200, self._sse_headers(start), run)
         deadline = time.monotonic() + self._poll_seconds
         with self._limiter.live(request.client):
             exists = await self._missing.wait(path, request.client, self._poll_seconds)
@@ -249,15 +256,19 @@ class StreamRoutes:
         left = max(0, deadline - time.monotonic())
         return await self._long_poll(request, view, start, cursor, left)
 
-    async def _live_missing(self, client: str, path: str, cursor: int, sink: Sink) -> None:
+    async def _live_missing(self, client: str, path: str, cursor: str, sink: Sink) -> None:
         """Send server-sent events of a stream that does not exist yet."""
-        left = self._sse_seconds
+        left = self._poll_seconds if self._sse_shared else self._sse_seconds
         deadline = time.monotonic() + left
-        sink.push(sse.RETRY + missing.control_event(cursor))
+        first = self._next_cursor(None if self._sse_shared else cursor)
+        retry = sse.RETRY_SHARED if self._sse_shared else sse.RETRY
+        sink.push(retry + missing.control_event(first))
         with self._limiter.live(client):
             while not await self._missing.wait(path, client, min(left, SSE_KEEP_ALIVE_SECONDS)):
                 left = deadline - time.monotonic()
                 if left <= 0 or self._streams.draining:
+                    if self._sse_shared:
+                        sink.push(missing.control_event(self._next_cursor(cursor)))
                     return
                 sink.push(sse.KEEP_ALIVE)
                 await sink.drain()
@@ -267,21 +278,24 @@ class StreamRoutes:
                 sink.push(sse.DELETED)
                 return
             # The head of the answer says nothing of base64, so binary data cannot follow.
-            if view.tail.stream.config.mode is not Mode.BYTES:
-                await self._events(view, str(cursor), sink, deadline)
+            if view.tail.stream.config.mode is Mode.BYTES:
+                return
+            if self._sse_shared:
+                await self._shared_events(view, cursor, sink, deadline)
+            else:
+                await self._events(view, str(first), sink, deadline)
 
     async def _catch_up(
         self, request: Request, view: View, start: ReadStart, cursor: str
     ) -> Answer:
         headers = _view_headers(view)
-        headers.append((b"stream-cursor", b"%d" % next_cursor(cursor, self._streams.clock())))
+        headers.append((b"stream-cursor", b"%d" % self._next_cursor(cursor)))
         if not isinstance(start, Position) or start.slot == offsets.NOW:
             mode = view.tail.stream.config.mode
             headers += [NO_STORE, SANDBOX]
             return Response(200, headers, join_bodies(mode, view.bodies))
-        # Retention has moved the beginning of the stream once and will move it again.
         joined = self._joined.join(view)
-        moves = start == Position(offsets.BEGINNING) and joined.start_size > 0
+        moves = _moves(start, joined.start_size)
         committed = (view.closed or not view.up_to_date) and not moves
         value = self._chunk_caching(view) if committed else caching.TAIL
         headers.append((b"cache-control", value))
@@ -290,18 +304,21 @@ class StreamRoutes:
     def _chunk_caching(self, view: View) -> bytes:
         """How long a chunk may be cached: no longer than the stream lives, and briefly if retention
         may delete it, since a cached chunk must not point to a deleted next one."""
-        config = view.tail.stream.config
         seconds = caching.CHUNK_SECONDS
         if view.cold and self._retention.keep(view.tail.stream.path) is None:
             seconds = HISTORY_CACHE_SECONDS
-        if config.ttl is None and config.expires_at is None:
+        left = self._lifetime(view)
+        if left is None:
             return caching.CHUNK % seconds
-        left = float(seconds)
-        if config.ttl is not None:
-            left = min(left, config.ttl)
+        return b"public, max-age=%d" % min(seconds, left)
+
+    def _lifetime(self, view: View) -> float | None:
+        """For how many seconds a stream certainly lives on; None: no end is known."""
+        config = view.tail.stream.config
+        ends = [] if config.ttl is None else [float(config.ttl)]
         if config.expires_at is not None:
-            left = min(left, (config.expires_at - self._streams.clock()) / 1000)
-        return b"public, max-age=%d" % max(0, left)
+            ends.append((config.expires_at - self._streams.clock()) / 1000)
+        return max(0.0, min(ends)) if ends else None
 
     async def _long_poll(
         self, request: Request, view: View, start: ReadStart, cursor: str, seconds: float
@@ -311,16 +328,26 @@ class StreamRoutes:
         elif not view.bodies:
             with self._limiter.live(request.client):
                 view = await self._streams.follow(view.tail, view.end, seconds)
-        headers = _view_headers(view)
         # At the tail, too: a thousand readers that begin there become one request.
         is_shared = isinstance(start, Position)
-        headers.append((b"cache-control", caching.LIVE) if is_shared else NO_STORE)
-        headers.append((b"stream-cursor", b"%d" % next_cursor(cursor, self._streams.clock())))
+        headers = _view_headers(view)
+        headers.append((b"stream-cursor", b"%d" % self._next_cursor(cursor)))
         if not view.bodies:
+            headers.append((b"cache-control", caching.LIVE) if is_shared else NO_STORE)
             # All but the content type: there is no content.
             return Response(204, headers[1:])
         joined = self._joined.join(view) if is_shared else join(view)
+        policy = self._poll_caching(view, joined.start_size, start)
+        headers.append((b"cache-control", policy) if is_shared else NO_STORE)
         return await self._data(request, view, joined, headers)
+
+    def _poll_caching(self, view: View, start_size: int, start: ReadStart) -> bytes:
+        """How long a long-poll may be cached: longer if it is the data that follows an offset."""
+        if _moves(start, start_size):
+            return caching.LIVE
+        left = self._lifetime(view)
+        seconds = LIVE_CACHE_SECONDS if left is None else min(LIVE_CACHE_SECONDS, left)
+        return caching.LIVE_DATA % max(1, seconds)
 
     async def _data(
         self, request: Request, view: View, joined: Joined, headers: RawHeaders
@@ -350,23 +377,67 @@ class StreamRoutes:
             headers.append((b"content-encoding", encoding.encode()))
         return Response(200, headers, body)
 
-    def _sse(self, request: Request, view: View, cursor: str) -> Streaming:
-        headers = [*sse.HEADERS]
+    def _next_cursor(self, held: str | None) -> int:
+        return next_cursor(held, self._streams.clock(), self._cursor_seconds)
+
+    def _sse(self, request: Request, view: View, start: ReadStart, cursor: str) -> Streaming:
+        headers = self._sse_headers(start)
         if view.tail.stream.config.mode is Mode.BYTES:
             headers.append((b"stream-sse-data-encoding", b"base64"))
         return Streaming(200, headers, partial(self._live, request.client, view, cursor))
 
+    def _sse_headers(self, start: ReadStart) -> RawHeaders:
+        if not self._sse_shared or not isinstance(start, Position):
+            return [*sse.HEADERS]
+        # The edge tells the reader not to keep it.
+        return [
+            (name, caching.LIVE if name == b"cache-control" else value)
+            for name, value in sse.HEADERS
+        ]
+
     async def _live(self, client: str, view: View, client_cursor: str, sink: Sink) -> None:
-        deadline = time.monotonic() + self._sse_seconds
         with self._limiter.live(client):
-            await self._events(view, client_cursor, sink, deadline, sse.RETRY)
+            if self._sse_shared:
+                deadline = time.monotonic() + self._poll_seconds
+                await self._shared_events(view, client_cursor, sink, deadline, sse.RETRY_SHARED)
+            else:
+                deadline = time.monotonic() + self._sse_seconds
+                await self._events(view, client_cursor, sink, deadline, sse.RETRY)
+
+    async def _shared_events(
+        self, view: View, cursor: str, sink: Sink, deadline: float, before: bytes = b""
+    ) -> None:
+        """Send all data there is, or else the first that is appended until a deadline.
+
+        `cursor`: that of the cache in front, which gives the response to all that wait. Only the
+        last event leads to another one: a reader whose connection breaks earlier shares again."""
+        streams = self._streams
+        waits = not view.bodies and not view.closed
+        first = self._next_cursor(None if waits else cursor)
+        await sse.send(sink, view, first, before)
+        try:
+            while waits or not view.up_to_date:
+                await sink.drain()
+                left = max(0.0, deadline - time.monotonic()) if waits else 0.0
+                view = await streams.follow(view.tail, view.end, min(left, SSE_KEEP_ALIVE_SECONDS))
+                waits = waits and not view.bodies and not view.closed
+                if waits and left > SSE_KEEP_ALIVE_SECONDS and not streams.draining:
+                    sink.push(sse.KEEP_ALIVE)
+                    continue
+                waits = False
+                await sse.send(sink, view, self._next_cursor(cursor))
+        except (StreamNotFound, StreamGone):
+            sink.push(sse.DELETED)
+        except TailraceError as error:
+            # The client reconnects, and gets the error itself if it is still there.
+            logger.warning("reading '%s' failed: %s", view.tail.stream.path, error)
 
     async def _events(
         self, view: View, client_cursor: str, sink: Sink, deadline: float, before: bytes = b""
     ) -> None:
         """Send data as it is appended, until the stream or the lifetime of the response ends."""
         streams = self._streams
-        cursor = next_cursor(client_cursor, streams.clock())
+        cursor = self._next_cursor(client_cursor)
         reader = SseReader(sink, view, cursor, deadline)
         await sse.send(sink, view, cursor, before)
         while not view.closed:
@@ -389,8 +460,16 @@ class StreamRoutes:
                 logger.warning("reading '%s' failed: %s", view.tail.stream.path, error)
                 return
             if view.bodies or view.closed:
-                cursor = max(cursor, next_cursor(None, streams.clock()))
+                cursor = max(cursor, self._next_cursor(None))
                 await sse.send(sink, view, cursor)
+
+
+def _moves(start: ReadStart, start_size: int) -> bool:
+    """Whether the same read may find other data later; `start_size`: that before what it found."""
+    if not isinstance(start, Position) or start.slot == offsets.NOW:
+        return True
+    # Retention has moved the beginning of the stream once and will move it again.
+    return start == Position(offsets.BEGINNING) and start_size > 0
 
 
 def _view_headers(view: View) -> RawHeaders:

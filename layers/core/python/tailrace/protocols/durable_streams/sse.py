@@ -26,6 +26,9 @@ HEADERS: Final[RawHeaders] = [
 RETRY: Final = b"retry: 1000\n\n"
 """How long a browser waits before it reconnects, in milliseconds."""
 
+RETRY_SHARED: Final = b"retry: 100\n\n"
+"""The same for a shared response, which ends with the first data."""
+
 DELETED: Final = b"event: deleted\ndata:{}\n\n"
 """Tells a reader that the stream was deleted; the answer ends after it."""
 

@@ -1,0 +1,44 @@
+"""The CloudFront functions as they are deployed: `edge/viewer_request.js` and
+`edge/viewer_response.js` without comments, indentation and empty lines, which would count towards
+CloudFront's size limit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+EDGE: Final = Path(__file__).parent / "edge"
+
+MAX_BYTES: Final = 10_240
+"""CloudFront's limit, for each function."""
+
+_DROPPED: Final = re.compile(r"^ *//.*\n|^ *\n|^ +", re.MULTILINE)
+
+
+def request_code(
+    access: str = "closed", ds_path: str = "/ds", wait: int = 20, sse: str = "held"
+) -> str:
+    """The viewer-request function for `closed` access, or for `open` access, which needs no keys;
+    for the second mount of streams, if there is one; for long-polls of `wait` seconds; and for
+    server-sent events that are `held` or `shared`."""
+    source = (EDGE / "viewer_request.js").read_text()
+    source = _replace(source, "const ACCESS = 'closed';", f"const ACCESS = '{access}';")
+    second = f"{ds_path}/" if ds_path else ""
+    source = _replace(source, "const SECOND = '/ds/';", f"const SECOND = '{second}';")
+    source = _replace(source, "const WAIT = 20;", f"const WAIT = {wait};")
+    shared = ", 'sse'" if sse == "shared" else ""
+    source = _replace(
+        source, "const SHARED = ['long-poll'];", f"const SHARED = ['long-poll'{shared}];"
+    )
+    return _DROPPED.sub("", source)
+
+
+def response_code() -> str:
+    """The viewer-response function."""
+    return _DROPPED.sub("", (EDGE / "viewer_response.js").read_text())
+
+
+def _replace(source: str, line: str, other: str) -> str:
+    assert source.count(line) == 1
+    return source.replace(line, other)
