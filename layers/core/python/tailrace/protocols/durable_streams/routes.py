@@ -384,7 +384,7 @@ class StreamRoutes:
         headers = self._sse_headers(start)
         if view.tail.stream.config.mode is Mode.BYTES:
             headers.append((b"stream-sse-data-encoding", b"base64"))
-        return Streaming(200, headers, partial(self._live, request.client, view, cursor))
+        return Streaming(200, headers, partial(self._live, request.client, [view], cursor))
 
     def _sse_headers(self, start: ReadStart) -> RawHeaders:
         if not self._sse_shared or not isinstance(start, Position):
@@ -395,14 +395,18 @@ class StreamRoutes:
             for name, value in sse.HEADERS
         ]
 
-    async def _live(self, client: str, view: View, client_cursor: str, sink: Sink) -> None:
+    async def _live(self, client: str, first: list[View], client_cursor: str, sink: Sink) -> None:
+        """Send server-sent events. `first`: has the first view, and keeps it no longer than it is
+        sent, since its data may be all that a reader takes in memory."""
         with self._limiter.live(client):
             if self._sse_shared:
                 deadline = time.monotonic() + self._poll_seconds
-                await self._shared_events(view, client_cursor, sink, deadline, sse.RETRY_SHARED)
+                await self._shared_events(
+                    first.pop(), client_cursor, sink, deadline, sse.RETRY_SHARED
+                )
             else:
                 deadline = time.monotonic() + self._sse_seconds
-                await self._events(view, client_cursor, sink, deadline, sse.RETRY)
+                await self._events(first.pop(), client_cursor, sink, deadline, sse.RETRY)
 
     async def _shared_events(
         self, view: View, cursor: str, sink: Sink, deadline: float, before: bytes = b""
@@ -442,13 +446,15 @@ class StreamRoutes:
         await sse.send(sink, view, cursor, before)
         while not view.closed:
             reader.slot, reader.offset = view.end, view.offset
+            tail, up_to_date = view.tail, view.up_to_date
+            del view
             await sink.drain()
             if streams.draining or time.monotonic() >= deadline:
                 return
-            if view.up_to_date and await self._sse_readers.attend(view.tail, reader):
+            if up_to_date and await self._sse_readers.attend(tail, reader):
                 return
             try:
-                view = await streams.follow(view.tail, reader.slot, 0)
+                view = await streams.follow(tail, reader.slot, 0)
             except (StreamNotFound, StreamGone):
                 sink.push(sse.DELETED)
                 return
@@ -457,7 +463,7 @@ class StreamRoutes:
                 return
             except TailraceError as error:
                 # The client reconnects, and gets the error itself if it is still there.
-                logger.warning("reading '%s' failed: %s", view.tail.stream.path, error)
+                logger.warning("reading '%s' failed: %s", tail.stream.path, error)
                 return
             if view.bodies or view.closed:
                 cursor = max(cursor, self._next_cursor(None))

@@ -348,13 +348,15 @@ class Exchange:
         return not connection.flow.write_paused
 
     async def _stream(self, answer: Streaming) -> None:
-        transport = self._connection.transport
-        head = _render_head(self._connection, answer, self.keep_alive)
-        head.append(b"transfer-encoding: chunked\r\n\r\n" if self._chunked else b"\r\n")
-        transport.write(b"".join(head))
+        self._write_streaming_head(answer)
         await answer.run(self)
         if self._chunked and not self.disconnected:
-            transport.write(b"0\r\n\r\n")
+            self._connection.transport.write(b"0\r\n\r\n")
+
+    def _write_streaming_head(self, answer: Streaming) -> None:
+        head = _render_head(self._connection, answer, self.keep_alive)
+        head.append(b"transfer-encoding: chunked\r\n\r\n" if self._chunked else b"\r\n")
+        self._connection.transport.write(b"".join(head))
 
     def _fail(self, error: Exception) -> None:
         """Log an error, and close: the head of the answer may be sent already."""
