@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -52,6 +53,18 @@ def test_several_publications_keep_their_order() -> None:
 )
 def test_json_is_unchanged_and_anything_else_becomes_a_string(data: str, text: bytes) -> None:
     assert text_of(data) == text
+
+
+def test_a_text_takes_no_more_memory_than_its_length() -> None:
+    """The newest are kept in memory, as many as their lengths allow."""
+    tracemalloc.start()
+    try:
+        texts = [text_of(f"plain text {number}") for number in range(1000)]
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1000 * 200
+    assert len({*texts}) == 1000
 
 
 def test_the_options_of_a_publication() -> None:

@@ -64,13 +64,13 @@ class Deletions:
                 return deleted
 
     async def delete(self, event: EventType, sequence: int) -> None:
-        await self._append(event, {"sequence": sequence})
+        await self._append(event, b'{"sequence":%d}' % sequence)
 
     async def wipe(self, event: EventType, through: int) -> None:
-        await self._append(event, {"through": through})
+        await self._append(event, b'{"through":%d}' % through)
 
-    async def _append(self, event: EventType, record: dict[str, int]) -> None:
-        await append_or_create(self._streams, _path(event), Append(orjson.dumps(record), JSON))
+    async def _append(self, event: EventType, record: bytes) -> None:
+        await append_or_create(self._streams, _path(event), Append(record, JSON))
 
 
 async def append_or_create(streams: Streams, path: str, request: Append) -> None:

@@ -95,7 +95,8 @@ def _text(data: str) -> bytes:
     try:
         json_mode.flatten(text)
     except InvalidJson:
-        return orjson.dumps(data)
+        # A copy, because what orjson returns takes 4 KiB, and newest entries stay in memory.
+        return b"%b" % orjson.dumps(data)
     return text
 
 

@@ -57,7 +57,7 @@ class Members:
             if message is None or self._size + len(message) > CABLE_PRESENCE_BYTES:
                 return None
             self._size += len(message)
-            self._infos[member] = orjson.Fragment(orjson.dumps(info))
+            self._infos[member] = orjson.Fragment(_text(info))
         self._ids[sid] = member
         self._sessions.setdefault(member, set()).add(sid)
         return message
