@@ -6,7 +6,7 @@ import asyncio
 import random
 
 from tailrace.log.append import Append
-from tailrace.log.create import Create
+from tailrace.log.create import Create, ForkFrom
 from tailrace.log.json_mode import split
 from tailrace.log.offsets import parse
 from tailrace.streams import Streams, View
@@ -53,6 +53,20 @@ async def fill(
             model += [(clock.now, bytes([byte])) for body in bodies for byte in body]
         await asyncio.gather(*(streams.append(path, Append(body, kind)) for body in bodies))
     return model
+
+
+async def check_forks(streams: Streams, path: str, kind: str, model: Model, clock: Clock) -> None:
+    """Compare forks, made within slots that several appends share, with the list of their source.
+
+    What a fork copies of such a slot is as old as the rest of what it has from its source."""
+    for count in (1, len(model) // 5, len(model) // 2):
+        clock.pass_s(1)
+        slot, offset, epoch = await streams.last(path, count)
+        fork = f"{path}/fork-{count}"
+        source = ForkFrom(path, slot, offset=offset, epoch=epoch)
+        await streams.create(fork, Create(fork=source))
+        inherited = (await streams.find(fork)).committed.offset
+        await check(streams, fork, kind, model[:inherited], clock)
 
 
 def messages(kind: str, bodies: list[bytes]) -> list[bytes]:

@@ -25,6 +25,7 @@ from tailrace.log.create import (
 from tailrace.log.state import Ancestor, Config, Entry, Fork, Part, State, Stream
 
 NOW = 1_000_000
+EARLIER = 900_000
 OPEN = State(2, 20, 20, 0)
 CLOSED = State(3, 20, 20, 0, end=2)
 PLAIN = Config("text/plain", 0)
@@ -409,7 +410,7 @@ def test_every_inherited_slot_has_exactly_the_chain_its_source_reads_it_from(
 
 
 SOURCE = Stream("source", 77, Config("text/plain; charset=utf-8", 0, ttl=60))
-POINT = ForkPoint(5, 50, 55, body=b"abcdef")
+POINT = ForkPoint(5, 50, 55, body=b"abcdef", written_at=EARLIER)
 
 
 def forked(request: Create, source: Stream = SOURCE, point: ForkPoint = POINT) -> Config:
@@ -544,13 +545,13 @@ def test_a_sub_offset_takes_the_first_bytes_of_the_next_append(
 ) -> None:
     size = len(prefix)
     assert fork_entries(POINT, sub_offset) == [
-        Entry(5, prefix, State(6, 50 + size, 55 + size, NOW))
+        Entry(5, prefix, State(6, 50 + size, 55 + size, EARLIER))
     ]
 
 
 def test_a_body_comes_after_the_part_of_the_next_append() -> None:
     assert fork_entries(POINT, 3, body=b"XY") == [
-        Entry(5, b"abc", State(6, 53, 58, NOW)),
+        Entry(5, b"abc", State(6, 53, 58, EARLIER)),
         Entry(6, b"XY", State(7, 55, 60, NOW)),
     ]
 
@@ -564,7 +565,7 @@ def test_a_body_comes_after_the_part_of_the_next_append() -> None:
             2,
             b"",
             [
-                Entry(5, b"ab", State(6, 52, 57, NOW)),
+                Entry(5, b"ab", State(6, 52, 57, EARLIER)),
                 Entry(6, None, State(7, 52, 57, NOW, end=6)),
             ],
         ),
@@ -572,7 +573,7 @@ def test_a_body_comes_after_the_part_of_the_next_append() -> None:
             2,
             b"X",
             [
-                Entry(5, b"ab", State(6, 52, 57, NOW)),
+                Entry(5, b"ab", State(6, 52, 57, EARLIER)),
                 Entry(6, b"X", State(7, 53, 58, NOW, end=7)),
             ],
         ),
@@ -586,13 +587,13 @@ def test_a_fork_may_be_created_closed(sub_offset: int, body: bytes, expected: li
 def test_appends_of_the_slot_share_the_forks_first_slot() -> None:
     kept = POINT._replace(kept=[b"12", b"345"])
     parts = [Part(2, 2), Part(3, 3)]
-    assert fork_entries(kept, 0) == [Entry(5, b"12345", State(6, 55, 60, NOW), parts=parts)]
+    assert fork_entries(kept, 0) == [Entry(5, b"12345", State(6, 55, 60, EARLIER), parts=parts)]
     assert fork_entries(kept, 4, body=b"XY", closed=True) == [
-        Entry(5, b"12345abcd", State(6, 59, 64, NOW), parts=[*parts, Part(4, 4)]),
+        Entry(5, b"12345abcd", State(6, 59, 64, EARLIER), parts=[*parts, Part(4, 4)]),
         Entry(6, b"XY", State(7, 61, 66, NOW, end=7)),
     ]
     assert fork_entries(POINT._replace(kept=[b"12"]), 0, closed=True) == [
-        Entry(5, b"12", State(6, 52, 57, NOW)),
+        Entry(5, b"12", State(6, 52, 57, EARLIER)),
         Entry(6, None, State(7, 52, 57, NOW, end=6)),
     ]
 

@@ -18,7 +18,7 @@ from tailrace.log.offsets import Position, parse
 from tailrace.log.state import Producer
 from tailrace.store.base import Compacting
 from tailrace.streams import Streams, View
-from tests.support.read_starts import JSON, check, fill, messages
+from tests.support.read_starts import JSON, check, check_forks, fill, messages
 from tests.support.streams import Clock, serving
 
 TEXT = "text/plain; charset=utf-8"
@@ -49,6 +49,7 @@ async def test_last_and_since_agree_with_a_list(tmp_path: Path, place: str, kind
         await streams.store.compact()
         await check(streams, "s", kind, model, clock)
         await check(streams, "fork", kind, model[:inherited], clock)
+        await check_forks(streams, "s", kind, model, clock)
 
 
 async def test_the_last_bytes_of_text_are_whole_characters(streams: Streams) -> None:

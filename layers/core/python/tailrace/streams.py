@@ -507,9 +507,13 @@ class Streams:
             point = await asyncio.to_thread(fork_point, mode, slot, start, bodies, inside)
         else:
             point = fork_point(mode, slot, start, bodies, inside)
-        if point.slot == slot or not fork.sub_offset:
+        if point.slot != slot and fork.sub_offset:
+            return await self._fork_point(source, point.slot, fork._replace(offset=0))
+        copies = point.kept or (fork.sub_offset and point.body)
+        if not copies:
             return point
-        return await self._fork_point(source, point.slot, fork._replace(offset=0))
+        info = await self.store.slot_info(_chain_of(source.stream, slot), slot)
+        return point._replace(written_at=info.written_at)
 
     async def _trimmed(self, tail: Tail, slot: int) -> OffsetTrimmed:
         """Build the error for a read before the earliest retained slot."""

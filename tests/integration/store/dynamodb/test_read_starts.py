@@ -13,7 +13,7 @@ from tailrace.log.create import Create, ForkFrom
 from tests.integration.store.dynamodb.conftest import Process, Start
 from tests.integration.store.dynamodb.test_history import compact, let_go
 from tests.support.archiving import Most
-from tests.support.read_starts import JSON, check, fill
+from tests.support.read_starts import JSON, check, check_forks, fill
 from tests.support.streams import Clock
 
 BYTES = "application/octet-stream"
@@ -41,6 +41,7 @@ async def test_last_and_since_agree_with_a_list(process: Process, kind: str, pla
         clock.now = model[-1][0]
     await check(streams, "s", kind, model, clock)
     await check(streams, "fork", kind, model[:inherited], clock)
+    await check_forks(streams, "s", kind, model, clock)
 
 
 SLOTS = 200

@@ -51,6 +51,8 @@ class ForkPoint(NamedTuple):
     """The first appends of the slot, which the fork has."""
     body: bytes | None = None
     """The append that follows them, if any."""
+    written_at: int = 0
+    """When the slot was filled."""
 
     @property
     def bodies(self) -> Sequence[bytes]:
@@ -168,12 +170,14 @@ def first_entries(config: Config, request: Create, point: ForkPoint | None) -> l
     entries: list[Entry] = []
     state = config.initial_state()
     copied = _copied(config.mode, request, point)
-    if copied:
-        shared = [_entry(state, *copied[0])]
+    if point is not None and copied:
+        # What is copied is as old as what a fork shares with its source.
+        before = state._replace(written_at=point.written_at)
+        shared = [_entry(before, *copied[0])]
         for each in copied[1:]:
             shared.append(share(_entry(shared[-1].state, *each)))
-        entries.append(merge(state, shared))
-        state = entries[-1].state
+        entries.append(merge(before, shared))
+        state = entries[-1].state._replace(written_at=state.written_at)
     body, steps = content(config.mode, request.body, request.flat)
     if steps:
         entries.append(_entry(state, body, steps))
