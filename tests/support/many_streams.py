@@ -65,7 +65,7 @@ class ManyReader:
     chance: random.Random
     offset: str = "-1"
     texts: dict[str, str] = field(default_factory=dict)
-    """What it has of each stream that exists."""
+    """The text that it has of each stream that exists."""
     closed: set[str] = field(default_factory=set)
 
     def catch_up(self) -> None:
