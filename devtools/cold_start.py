@@ -19,6 +19,7 @@ INIT = {
     "cable": "import handler",
     "heartbeat": "import handler",
     "dispatch": "import handler",
+    "purge": "import handler",
     "rotate_secret": "import handler",
     "edge_keys": "import handler",
 }

@@ -12,6 +12,7 @@ from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.components import Components
@@ -52,6 +53,7 @@ class Alarms(Construct):
         plan, storage = deployment.plan, deployment.storage
         functions, websocket_functions = components.http_functions, components.websocket_functions
         dispatch, rotation = components.dispatch, components.rotation
+        purge = components.purge
         self._topic = sns.Topic(self, "Topic", enforce_ssl=True, display_name=plan.name)
         # `enforce_ssl` adds a policy, which replaces the default that lets CloudWatch publish.
         self._topic.add_to_resource_policy(
@@ -92,21 +94,12 @@ class Alarms(Construct):
                 "More than 1 % of the distribution's responses are 5xx.",
                 periods=3,
             )
-        cables = "" if websocket_functions is None else ", and cables do not get new messages"
-        self._alarm(
-            "DispatchLag",
-            dispatch.dispatch.function.metric("IteratorAge", statistic="max", period=PERIOD),
-            LATE_MINUTES * 60_000,
-            f"Deleted streams are not purged from the edge{cables}: see the log of the dispatch"
-            " function.",
-        )
-        self._alarm(
-            "DispatchFailed",
-            dispatch.failed.metric_approximate_number_of_messages_visible(
-                statistic="max", period=PERIOD
-            ),
-            1,
-            "The dispatch function gave up on a batch of changes: the queue says which.",
+        if dispatch is not None:
+            self._add_follower(
+                "Dispatch", dispatch.dispatch, dispatch.failed, "Cables do not get new messages"
+            )
+        self._add_follower(
+            "Purge", purge.purge, purge.failed, "Deleted streams are not purged from the edge"
         )
         self._alarm(
             "RotationFailed",
@@ -224,6 +217,24 @@ class Alarms(Construct):
             function.function.metric_throttles(period=PERIOD),
             1,
             "Lambda throttles the function: its concurrency, or the account's, is used up.",
+        )
+
+    def _add_follower(
+        self, title: str, function: LambdaFunction, failed: sqs.Queue, effect: str
+    ) -> None:
+        """Watch a function behind the table's stream."""
+        name = title.lower()
+        self._alarm(
+            f"{title}Lag",
+            function.function.metric("IteratorAge", statistic="max", period=PERIOD),
+            LATE_MINUTES * 60_000,
+            f"{effect}: see the log of the {name} function.",
+        )
+        self._alarm(
+            f"{title}Failed",
+            failed.metric_approximate_number_of_messages_visible(statistic="max", period=PERIOD),
+            1,
+            f"The {name} function gave up on a batch of changes: the queue says which.",
         )
 
     def _add_duration(self, title: str, function: LambdaFunction) -> None:

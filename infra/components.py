@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.dispatch import Dispatch
+from infra.dispatch import Dispatch, Purge
 from infra.distribution import Distribution
 from infra.edge_keys import EdgeKeys
 from infra.history_jobs import HistoryJobs
@@ -21,6 +21,7 @@ class Components:
     websocket_functions: WebSocketFunctions | None
     distribution: Distribution
     edge_keys: EdgeKeys | None
-    dispatch: Dispatch
+    dispatch: Dispatch | None
+    purge: Purge
     rotation: OriginSecretRotation
     history_jobs: HistoryJobs | None

@@ -79,10 +79,13 @@ def create_dashboard(
             ],
         ),
         _graph(
-            "Age of the oldest undispatched change, ms",
-            [dispatch.dispatch.function.metric("IteratorAge", statistic="max", period=PERIOD)],
+            "Age of the oldest unprocessed change, ms",
+            [
+                each.function.metric("IteratorAge", statistic="max", period=PERIOD)
+                for each in [components.purge.purge, *([dispatch.dispatch] if dispatch else [])]
+            ],
         ),
-        _graph("Streams purged from the edge", [metric("purged_streams_total", "dispatch")]),
+        _graph("Streams purged from the edge", [metric("purged_streams_total", "purge")]),
     ]
     if plan.edge_metrics:
         graphs[2:2] = [

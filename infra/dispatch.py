@@ -1,5 +1,6 @@
-"""The function behind the table's stream: it delivers new entries to cables, and purges deleted
-streams from CloudFront."""
+"""The two functions behind the table's stream: `dispatch` delivers new entries to cables, `purge`
+purges deleted streams from CloudFront. Each reads the stream on its own, so that neither waits for
+the other; more than two may not."""
 
 from __future__ import annotations
 
@@ -30,30 +31,31 @@ SECONDS: Final = 60
 
 PURGE_MEGABYTES: Final = 256
 DELIVERY_MEGABYTES: Final = 512
-"""With cables: each entry is one call per subscriber, and subscribers wait for it."""
+"""Each entry is one call per subscriber, and subscribers wait for it."""
 
 TOMBSTONES: Final[list[dict[str, Any]]] = [
     {
-        "dynamodb": {
-            "Keys": {"p": {"S": [{"prefix": "C"}]}},
-            "NewImage": {"r": {"S": [{"suffix": '"g":1}'}]}},
-        }
+        "eventName": ["INSERT"],
+        "dynamodb": {"Keys": {"p": {"S": [{"prefix": "C"}]}}, "NewImage": {"h": {"N": ["1"]}}},
     }
 ]
-"""Event filter without cables: entries whose state is `gone`, which
-`tailrace.store.codec.rest_of` writes last. Filtered events cost nothing."""
+"""Event filter of `purge`: the tombstones of `tailrace.store.dynamodb.layout.is_purge`. Filtered
+events cost nothing."""
 
 NEW_ENTRIES_AND_NAMES: Final[list[dict[str, Any]]] = [
     {"eventName": ["INSERT"], "dynamodb": {"Keys": {"p": {"S": [{"prefix": kind}]}}}}
     for kind in ("C", "N")
 ]
-"""Event filter with cables: entries, and names because clients may subscribe to a stream before it
-exists."""
+"""Event filter of `dispatch`: entries, and names because clients may subscribe to a stream before
+it exists."""
 
 BATCH_SIZE: Final = 100
-WINDOW_SECONDS: Final = 1
-"""Without cables: streams that are deleted together are purged by one call. With cables the window
-is 0, since it would delay messages."""
+PURGE_BATCH_SIZE: Final = 1000
+"""One call may purge 3,000 tags, and that many may be in progress."""
+
+WINDOW_SECONDS: Final = 2
+"""Streams that are deleted together are purged by one call. `dispatch` has no such window, since it
+would delay messages."""
 
 PARALLELIZATION: Final = 10
 """Lambda's maximum of concurrent batches per shard, for cables. Changes of one item stay in order,
@@ -61,77 +63,128 @@ and entries are ordered by their slots."""
 
 ATTEMPTS: Final = 10
 MAX_AGE_HOURS: Final = 6
-"""After these a failing batch goes to the queue, and the shard continues with the next."""
+"""After these a failing batch goes to the queue, and the shard continues with the next. A purge is
+repeated for as long: CloudFront takes a limited number at a time."""
 
 
 class Dispatch(Construct):
     def __init__(
-        self, scope: Construct, name: str, deployment: Deployment, *, distribution: Distribution
+        self, scope: Construct, name: str, deployment: Deployment, *, websocket_api: WebSocketApi
     ) -> None:
         super().__init__(scope, name)
-        storage, websocket_api = deployment.storage, deployment.websocket_api
-        stream = storage.table.table_stream_arn
-        assert stream is not None
-        self.failed = sqs.Queue(
-            self,
-            "Failed",
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
-            enforce_ssl=True,
-            retention_period=cdk.Duration.days(14),
-        )
-        acknowledge(self.failed, "AwsSolutions-SQS3", "It is a dead-letter queue itself.")
+        storage = deployment.storage
+        self.failed = _dead_letters(self)
         self.dispatch = LambdaFunction(
             self,
             "dispatch",
             deployment,
             seconds=SECONDS,
-            megabytes=PURGE_MEGABYTES if websocket_api is None else DELIVERY_MEGABYTES,
-            environment={
-                "TAILRACE_DISTRIBUTION": distribution.id,
-                **({} if websocket_api is None else websocket_api.environment(storage)),
-            },
+            megabytes=DELIVERY_MEGABYTES,
+            environment=websocket_api.environment(storage),
             allowed=[
-                allow(
-                    [
-                        "dynamodb:DescribeStream",
-                        "dynamodb:GetRecords",
-                        "dynamodb:GetShardIterator",
-                        "dynamodb:ListStreams",
-                    ],
-                    stream,
-                ),
-                allow(["cloudfront:CreateInvalidation"], distribution.arn),
-                allow(["sqs:SendMessage"], self.failed.queue_arn),
-                *([] if websocket_api is None else _allow_delivery(storage, websocket_api)),
+                *_allow_following(storage, self.failed),
+                allow([*READ, *WRITE_ALL], storage.table.table_arn),
+                allow(["s3:GetObject"], storage.bucket.arn_for_objects(BODIES)),
+                websocket_api.allow_management(),
             ],
         )
-        if websocket_api is not None:
-            acknowledge_objects(self.dispatch, storage, BODIES)
-            websocket_api.acknowledge_management(self.dispatch)
-        patterns = TOMBSTONES if websocket_api is None else NEW_ENTRIES_AND_NAMES
-        lambda_.CfnEventSourceMapping(
+        acknowledge_objects(self.dispatch, storage, BODIES)
+        websocket_api.acknowledge_management(self.dispatch)
+        _follow(
             self,
-            "Changes",
-            function_name=self.dispatch.function.function_arn,
-            event_source_arn=stream,
-            starting_position="TRIM_HORIZON",
+            storage,
+            self.dispatch,
+            self.failed,
+            NEW_ENTRIES_AND_NAMES,
             batch_size=BATCH_SIZE,
-            maximum_batching_window_in_seconds=WINDOW_SECONDS if websocket_api is None else 0,
-            parallelization_factor=None if websocket_api is None else PARALLELIZATION,
+            maximum_batching_window_in_seconds=0,
+            parallelization_factor=PARALLELIZATION,
             bisect_batch_on_function_error=True,
             function_response_types=["ReportBatchItemFailures"],
             maximum_retry_attempts=ATTEMPTS,
-            maximum_record_age_in_seconds=MAX_AGE_HOURS * 3600,
-            destination_config={"onFailure": {"destination": self.failed.queue_arn}},
-            filter_criteria={"filters": [{"pattern": json.dumps(each)} for each in patterns]},
         )
 
 
-def _allow_delivery(
-    storage: StorageStack, websocket_api: WebSocketApi
-) -> list[iam.PolicyStatement]:
+class Purge(Construct):
+    def __init__(
+        self, scope: Construct, name: str, deployment: Deployment, *, distribution: Distribution
+    ) -> None:
+        super().__init__(scope, name)
+        storage = deployment.storage
+        self.failed = _dead_letters(self)
+        self.purge = LambdaFunction(
+            self,
+            "purge",
+            deployment,
+            seconds=SECONDS,
+            megabytes=PURGE_MEGABYTES,
+            environment={"TAILRACE_DISTRIBUTION": distribution.id},
+            allowed=[
+                *_allow_following(storage, self.failed),
+                allow(["cloudfront:CreateInvalidation"], distribution.arn),
+            ],
+        )
+        _follow(
+            self,
+            storage,
+            self.purge,
+            self.failed,
+            TOMBSTONES,
+            batch_size=PURGE_BATCH_SIZE,
+            maximum_batching_window_in_seconds=WINDOW_SECONDS,
+        )
+
+
+def _dead_letters(scope: Construct) -> sqs.Queue:
+    queue = sqs.Queue(
+        scope,
+        "Failed",
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        retention_period=cdk.Duration.days(14),
+    )
+    acknowledge(queue, "AwsSolutions-SQS3", "It is a dead-letter queue itself.")
+    return queue
+
+
+def _stream(storage: StorageStack) -> str:
+    stream = storage.table.table_stream_arn
+    assert stream is not None
+    return stream
+
+
+def _allow_following(storage: StorageStack, failed: sqs.Queue) -> list[iam.PolicyStatement]:
     return [
-        allow([*READ, *WRITE_ALL], storage.table.table_arn),
-        allow(["s3:GetObject"], storage.bucket.arn_for_objects(BODIES)),
-        websocket_api.allow_management(),
+        allow(
+            [
+                "dynamodb:DescribeStream",
+                "dynamodb:GetRecords",
+                "dynamodb:GetShardIterator",
+                "dynamodb:ListStreams",
+            ],
+            _stream(storage),
+        ),
+        allow(["sqs:SendMessage"], failed.queue_arn),
     ]
+
+
+def _follow(
+    scope: Construct,
+    storage: StorageStack,
+    function: LambdaFunction,
+    failed: sqs.Queue,
+    patterns: list[dict[str, Any]],
+    **options: Any,
+) -> None:
+    """Have Lambda invoke a function with the records of the table's stream that match a pattern."""
+    lambda_.CfnEventSourceMapping(
+        scope,
+        "Changes",
+        function_name=function.function.function_arn,
+        event_source_arn=_stream(storage),
+        starting_position="TRIM_HORIZON",
+        maximum_record_age_in_seconds=MAX_AGE_HOURS * 3600,
+        destination_config={"onFailure": {"destination": failed.queue_arn}},
+        filter_criteria={"filters": [{"pattern": json.dumps(each)} for each in patterns]},
+        **options,
+    )

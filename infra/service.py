@@ -10,7 +10,7 @@ from infra.assets import Assets
 from infra.components import Components
 from infra.dashboard import create_dashboard
 from infra.deployment import Deployment
-from infra.dispatch import Dispatch
+from infra.dispatch import Dispatch, Purge
 from infra.distribution import Distribution
 from infra.edge_keys import EdgeKeys
 from infra.history_jobs import HistoryJobs
@@ -66,7 +66,10 @@ class ServiceStack(cdk.Stack):
             websocket_functions=websocket_functions,
             distribution=distribution,
             edge_keys=None if access is None else EdgeKeys(self, "Keys", deployment, access=access),
-            dispatch=Dispatch(self, "Dispatch", deployment, distribution=distribution),
+            dispatch=None
+            if websocket_api is None
+            else Dispatch(self, "Dispatch", deployment, websocket_api=websocket_api),
+            purge=Purge(self, "Purge", deployment, distribution=distribution),
             rotation=OriginSecretRotation(self, "Rotation", deployment, distribution=distribution),
             history_jobs=HistoryJobs(self, "History", deployment)
             if deployment.plan.history
@@ -86,7 +89,7 @@ def _outputs(deployment: Deployment, components: Components) -> dict[str, str]:
         "Http": components.http_functions.http,
         "Wait": components.http_functions.wait,
         "Live": components.http_functions.live,
-        "Dispatch": components.dispatch.dispatch,
+        "Purge": components.purge.purge,
         "RotateSecret": components.rotation.rotate_secret,
     }
     if deployment.access is not None and components.edge_keys is not None:
@@ -96,6 +99,8 @@ def _outputs(deployment: Deployment, components: Components) -> dict[str, str]:
         outputs["CableUrl"] = f"wss://{distribution.host}/{STAGE}"
         outputs["CableEndpoint"] = deployment.websocket_api.endpoint
         functions["Cable"] = components.websocket_functions.cable
+        if components.dispatch is not None:
+            functions["Dispatch"] = components.dispatch.dispatch
         functions["Heartbeat"] = components.websocket_functions.heartbeat
     for name, function in functions.items():
         outputs[f"{name}FunctionName"] = function.function.function_name

@@ -36,6 +36,7 @@ LAYERS = {
     "cable": ("core", "shared", "tokens"),
     "heartbeat": ("core", "shared"),
     "dispatch": ("core", "shared"),
+    "purge": ("core", "shared"),
     "rotate_secret": ("core", "shared"),
     "edge_keys": ("core", "shared", "signing"),
 }

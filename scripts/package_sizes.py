@@ -29,6 +29,7 @@ LARGEST_FUNCTION = {
     "cable": 42,
     "heartbeat": 25,
     "dispatch": 25,
+    "purge": 25,
     "rotate_secret": 25,
     "edge_keys": 38,
 }

@@ -41,7 +41,7 @@ class EventSource:
             answer = await self._function.invoke({"Records": batch})
             body = b"".join([piece async for piece in answer.body()])
             if answer.failure is None:
-                batch = _again(batch, json.loads(body))
+                batch = _again(batch, json.loads(body) or {"batchItemFailures": []})
             if not batch:
                 self.delivered += 1
                 return

@@ -44,7 +44,10 @@ SECRET: Final = "the-origin-secret-of-this-machine"
 SECRET_HEADER: Final = "x-tailrace-origin"
 DISTRIBUTION: Final = "ELOCAL"
 URLS: Final = ("http", "wait", "live")
-FUNCTIONS: Final = (*URLS, "dispatch", "cable", "heartbeat")
+FOLLOWERS: Final = ("dispatch", "purge")
+"""The functions behind the table's stream."""
+
+FUNCTIONS: Final = (*URLS, *FOLLOWERS, "cable", "heartbeat")
 START_SECONDS: Final = 600.0
 """A generous limit: on a busy machine, a start of seconds can take minutes."""
 
@@ -229,12 +232,15 @@ class AwsLocal:
         }
 
     def _follow(self, assembly: Assembly, stream: str) -> None:
-        (mapping,) = assembly.resources("AWS::Lambda::EventSourceMapping").values()
-        filters = [each["Pattern"] for each in mapping["FilterCriteria"]["Filters"]]
-        source = EventSource(self._streams, stream, filters, self.functions["dispatch"])
-        following = asyncio.run_coroutine_threadsafe(source.run(), self._loop)
-        following.add_done_callback(_report_failure)
-        self._stack.callback(following.cancel)
+        mappings = assembly.resources("AWS::Lambda::EventSourceMapping").values()
+        for name in FOLLOWERS:
+            function = {"Fn::GetAtt": [logical_id(name), "Arn"]}
+            (mapping,) = (each for each in mappings if each["FunctionName"] == function)
+            filters = [each["Pattern"] for each in mapping["FilterCriteria"]["Filters"]]
+            source = EventSource(self._streams, stream, filters, self.functions[name])
+            following = asyncio.run_coroutine_threadsafe(source.run(), self._loop)
+            following.add_done_callback(_report_failure)
+            self._stack.callback(following.cancel)
 
     def _warm_up(self) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -1,4 +1,4 @@
-"""Handles records of the table's stream: delivers new entries, purges deleted streams."""
+"""Delivers new entries, which arrive as records of the table's stream, to WebSockets."""
 
 from typing import Any
 

@@ -326,6 +326,23 @@ def test_a_recreated_stream_is_not_served_from_the_old_ones_cache(
     assert viewer.get(stream, params={"offset": "-1"}).text == "new"
 
 
+def test_a_recreated_stream_that_was_not_purged_begins_anew(
+    viewer: httpx.Client, aws_local: AwsLocal, stream: str
+) -> None:
+    short = {**TEXT, "stream-ttl": "3600"}
+    viewer.put(stream, headers={**short, "stream-closed": "true"}, content=b"old")
+    old = viewer.get(stream, params={"offset": "-1"})
+    assert old.text == "old"
+    assert viewer.delete(stream).status_code == 204
+    created(viewer, stream, short)
+    append(viewer, stream, b"new", TEXT)
+    deadline = time.monotonic() + SECONDS
+    while viewer.get(stream, params={"offset": "-1"}).text != "new":
+        assert time.monotonic() < deadline, "the old stream's beginning stayed in the cache"
+        time.sleep(0.05)
+    assert old.headers["cache-tag"] not in aws_local.invalidations.purged
+
+
 def test_documents_come_from_the_function_too(viewer: httpx.Client) -> None:
     assert viewer.get("/health").json()["status"] == "ok"
     assert "/v1/stream/{path}" in json.dumps(viewer.get("/openapi.json").json())

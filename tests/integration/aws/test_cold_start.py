@@ -30,6 +30,7 @@ def loaded(function: str) -> frozenset[str]:
         ("cable", "tailrace.protocols.action_cable.api_gateway.command_handler"),
         ("heartbeat", "tailrace.protocols.action_cable.api_gateway.heartbeat"),
         ("dispatch", "tailrace.protocols.action_cable.api_gateway.delivery"),
+        ("purge", "tailrace.protocols.durable_streams.caching"),
     ],
 )
 def test_the_init_of_a_function_loads_nothing_heavy(function: str, needed: str) -> None:

@@ -248,12 +248,19 @@ async def test_the_cable_and_heartbeat_functions_answer_each_of_their_events(
 
 
 async def test_the_dispatch_function_answers_each_of_its_events(
-    start: Start, others: Others, distribution: str, cloudfront: Any
+    start: Start, others: Others
 ) -> None:
-    function = await start("dispatch", TAILRACE_DISTRIBUTION=distribution, **await others.start())
+    function = await start("dispatch", **await others.start())
     for case in ("append", "delete"):
         assert await answered(function, event("dispatch", case)) == {"batchItemFailures": []}
     assert others.posted == [], "there is nobody to tell"
+
+
+async def test_the_purge_function_answers_its_event(
+    start: Start, distribution: str, cloudfront: Any
+) -> None:
+    function = await start("purge", TAILRACE_DISTRIBUTION=distribution)
+    assert await answered(function, event("purge", "delete")) is None
     listed = cloudfront.list_invalidations(DistributionId=distribution)["InvalidationList"]
     assert listed["Quantity"] == 1
 

@@ -79,7 +79,7 @@ def test_edge_keys_runs_every_minute_with_both_secrets_and_the_store(dev: Stacks
 
 def test_only_edge_keys_may_change_the_key_value_store(dev: Stacks) -> None:
     (store,) = dev.resources(STORE)
-    for name in ("http", "live", "cable", "heartbeat", "dispatch", "rotate_secret"):
+    for name in ("http", "live", "cable", "heartbeat", "dispatch", "purge", "rotate_secret"):
         assert store not in json.dumps(dev.statements(name))
-    for name in ("heartbeat", "dispatch", "rotate_secret"):
+    for name in ("heartbeat", "dispatch", "purge", "rotate_secret"):
         assert SECRET not in json.dumps(dev.statements(name))

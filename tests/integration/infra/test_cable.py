@@ -87,7 +87,7 @@ def test_only_delivering_functions_get_the_endpoint(dev: Stacks, afar: Stacks) -
         for name in ("http", "cable", "heartbeat", "dispatch"):
             assert endpoint(stacks, name) == wanted
             assert variables(stacks, name).keys() >= {"TAILRACE_TABLE", "TAILRACE_BUCKET"}
-        for name in ("live", "rotate_secret", "edge_keys"):
+        for name in ("live", "purge", "rotate_secret", "edge_keys"):
             assert endpoint(stacks, name) is None
 
 
@@ -208,6 +208,7 @@ def test_nothing_of_action_cable_is_deployed_without_it(bare: Stacks) -> None:
         "execute-api",
         "CableFunction",
         "HeartbeatFunction",
+        "DispatchFunction",
         "CABLE_ENDPOINT",
     ):
         assert what not in whole

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from devtools.local_aws.event_source import matches
+from infra.names import camel_case
 from tailrace.log.append import tombstone
 from tailrace.log.state import Entry, Part, Producer, State
 from tailrace.store.dynamodb import layout
@@ -21,12 +22,20 @@ CLOSED = PLAIN._replace(end=3, closer=Producer('"g":1}', 0, 1))
 BUSY = PLAIN._replace(seq='"g":1}', producers={'"g":1}': (1, 1)}, spilled=1)
 
 
-def wakes(stacks: Stacks, item: dict[str, Any], kind: str = "INSERT") -> bool:
-    """Whether the function hears of the item when it is put."""
+def mapping_of(stacks: Stacks, name: str) -> dict[str, Any]:
+    function = {"Fn::GetAtt": [f"{camel_case(name)}Function", "Arn"]}
+    (mapping,) = (
+        each for each in stacks.resources(MAPPING).values() if each["FunctionName"] == function
+    )
+    return mapping
+
+
+def wakes(stacks: Stacks, name: str, item: dict[str, Any], kind: str = "INSERT") -> bool:
+    """Whether a function is invoked when the item is put."""
     change = {"Keys": layout.key_of(item), "NewImage": item}
     record = {"eventName": kind, "dynamodb": change}
-    patterns = [each["Pattern"] for each in stacks.only(MAPPING)["FilterCriteria"]["Filters"]]
-    return any(matches(json.loads(each), record) for each in patterns)
+    filters = mapping_of(stacks, name)["FilterCriteria"]["Filters"]
+    return any(matches(json.loads(each["Pattern"]), record) for each in filters)
 
 
 def entry(state: State, body: bytes | None = b'"g":1}') -> dict[str, Any]:
@@ -34,10 +43,14 @@ def entry(state: State, body: bytes | None = b'"g":1}') -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("state", [PLAIN, CLOSED, BUSY], ids=["plain", "closed", "busy"])
-def test_a_deletion_invokes_the_function(dev: Stacks, bare: Stacks, state: State) -> None:
+def test_a_deletion_invokes_purge_only_if_it_is_marked(
+    dev: Stacks, bare: Stacks, state: State
+) -> None:
     item = layout.entry_item(CHAIN, tombstone(state, 9), "attempt", None)
-    assert wakes(dev, item)
-    assert wakes(bare, item)
+    assert wakes(dev, "dispatch", item)
+    for stacks in (dev, bare):
+        assert not wakes(stacks, "purge", item)
+        assert wakes(stacks, "purge", {**item, "h": layout.number(1)})
 
 
 NAME = {**layout.name_key('"g":1}'), "i": layout.text("7")}
@@ -56,60 +69,73 @@ OTHERS = [
     [*HEARD, *OTHERS],
     ids=[*HEARD_IDS, "producer", "claim"],
 )
-def test_only_deletions_invoke_the_function_without_cables(
-    bare: Stacks, item: dict[str, Any]
-) -> None:
-    assert not wakes(bare, item)
+def test_only_deletions_invoke_purge(dev: Stacks, item: dict[str, Any]) -> None:
+    assert not wakes(dev, "purge", item)
 
 
 @pytest.mark.parametrize("item", HEARD, ids=HEARD_IDS)
-def test_inserts_invoke_the_function_and_changes_do_not(dev: Stacks, item: dict[str, Any]) -> None:
-    assert wakes(dev, item)
-    assert not wakes(dev, item, "MODIFY")
-    assert not wakes(dev, item, "REMOVE")
+def test_inserts_invoke_dispatch_and_changes_do_not(dev: Stacks, item: dict[str, Any]) -> None:
+    assert wakes(dev, "dispatch", item)
+    assert not wakes(dev, "dispatch", item, "MODIFY")
+    assert not wakes(dev, "dispatch", item, "REMOVE")
 
 
 @pytest.mark.parametrize("item", OTHERS, ids=["producer", "claim"])
-def test_other_items_do_not_invoke_the_function_with_cables(
-    dev: Stacks, item: dict[str, Any]
-) -> None:
-    assert not wakes(dev, item)
+def test_other_items_do_not_invoke_dispatch(dev: Stacks, item: dict[str, Any]) -> None:
+    assert not wakes(dev, "dispatch", item)
 
 
-def test_with_cables_batches_are_delivered_without_a_window(dev: Stacks, bare: Stacks) -> None:
-    cables, none = dev.only(MAPPING), bare.only(MAPPING)
-    assert (cables["MaximumBatchingWindowInSeconds"], cables["ParallelizationFactor"]) == (0, 10)
-    assert none["MaximumBatchingWindowInSeconds"] == 1
-    assert "ParallelizationFactor" not in none
-    assert dev.function("dispatch")["MemorySize"] == 512
-    assert bare.function("dispatch")["MemorySize"] == 256
-    assert none["BatchSize"] == 100
+def test_batches_are_delivered_without_a_window_and_purged_with_one(dev: Stacks) -> None:
+    dispatch, purge = mapping_of(dev, "dispatch"), mapping_of(dev, "purge")
+    options = ("MaximumBatchingWindowInSeconds", "BatchSize", "ParallelizationFactor")
+    assert [dispatch.get(each) for each in options] == [0, 100, 10]
+    assert [purge.get(each) for each in options] == [2, 1000, None]
 
 
-def test_the_function_follows_the_stream_from_its_beginning(dev: Stacks) -> None:
-    mapping = dev.only(MAPPING)
-    assert mapping["FunctionName"] == {"Fn::GetAtt": ["DispatchFunction", "Arn"]}
+@pytest.mark.parametrize("name", ["dispatch", "purge"])
+def test_a_function_follows_the_stream_from_its_beginning(dev: Stacks, name: str) -> None:
+    mapping = mapping_of(dev, name)
     assert "StreamArn" in mapping["EventSourceArn"]["Fn::ImportValue"]
     assert mapping["StartingPosition"] == "TRIM_HORIZON"
-    assert mapping["BatchSize"] == 100
+
+
+def test_two_functions_follow_the_stream_which_is_all_that_it_allows(
+    dev: Stacks, bare: Stacks
+) -> None:
+    assert len(dev.resources(MAPPING)) == 2
+    assert len(bare.resources(MAPPING)) == 1, "there is nothing to dispatch without cables"
 
 
 def test_a_failing_batch_is_bisected_and_then_sent_to_the_queue(dev: Stacks) -> None:
-    mapping = dev.only(MAPPING)
-    (queue,) = dev.resources("AWS::SQS::Queue")
+    mapping = mapping_of(dev, "dispatch")
     assert mapping["BisectBatchOnFunctionError"] is True
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert mapping["MaximumRetryAttempts"] == 10
+
+
+def test_a_failing_purge_is_repeated_as_a_whole(dev: Stacks) -> None:
+    mapping = mapping_of(dev, "purge")
+    for option in ("BisectBatchOnFunctionError", "FunctionResponseTypes", "MaximumRetryAttempts"):
+        assert option not in mapping
+
+
+@pytest.mark.parametrize("name", ["dispatch", "purge"])
+def test_a_batch_that_is_given_up_goes_to_the_functions_queue(dev: Stacks, name: str) -> None:
+    mapping = mapping_of(dev, name)
     # The stream keeps records for a day.
     assert mapping["MaximumRecordAgeInSeconds"] < 86_400
-    assert mapping["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0] == queue
+    queue = mapping["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0]
+    assert queue.startswith(camel_case(name))
+    assert queue in dev.resources("AWS::SQS::Queue")
 
 
-def test_the_queue_is_encrypted_and_takes_only_tls(dev: Stacks) -> None:
-    assert dev.only("AWS::SQS::Queue")["SqsManagedSseEnabled"] is True
-    (statement,) = dev.only("AWS::SQS::QueuePolicy")["PolicyDocument"]["Statement"]
-    assert statement["Effect"] == "Deny"
-    assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+def test_the_queues_are_encrypted_and_take_only_tls(dev: Stacks) -> None:
+    for queue in dev.resources("AWS::SQS::Queue").values():
+        assert queue["SqsManagedSseEnabled"] is True
+    for policy in dev.resources("AWS::SQS::QueuePolicy").values():
+        (statement,) = policy["PolicyDocument"]["Statement"]
+        assert statement["Effect"] == "Deny"
+        assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
 
 def origin_secret(stacks: Stacks) -> str:

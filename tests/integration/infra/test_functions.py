@@ -66,7 +66,6 @@ MAY = {
     "heartbeat": {*CHANGE, "lambda:InvokeFunction", CONNECTIONS},
     "dispatch": {
         *CHANGE,
-        "cloudfront:CreateInvalidation",
         "dynamodb:DescribeStream",
         "dynamodb:GetRecords",
         "dynamodb:GetShardIterator",
@@ -74,6 +73,14 @@ MAY = {
         "s3:GetObject",
         "sqs:SendMessage",
         CONNECTIONS,
+    },
+    "purge": {
+        "cloudfront:CreateInvalidation",
+        "dynamodb:DescribeStream",
+        "dynamodb:GetRecords",
+        "dynamodb:GetShardIterator",
+        "dynamodb:ListStreams",
+        "sqs:SendMessage",
     },
     "rotate_secret": {
         "cloudfront:GetDistribution",
@@ -137,14 +144,8 @@ def test_only_traces_go_to_no_resource_in_particular(dev: Stacks, name: str) -> 
 
 
 def test_without_cables_functions_have_fewer_permissions(bare: Stacks) -> None:
-    allowed = {
-        name: set[str]().union(*map(actions, bare.statements(name))) - LOGS - TRACES
-        for name in ("http", "dispatch")
-    }
-    assert allowed == {
-        "http": MAY["http"] - {"dynamodb:BatchWriteItem", CONNECTIONS},
-        "dispatch": MAY["dispatch"] - CHANGE - {"s3:GetObject", CONNECTIONS},
-    }
+    allowed = set[str]().union(*map(actions, bare.statements("http"))) - LOGS - TRACES
+    assert allowed == MAY["http"] - {"dynamodb:BatchWriteItem", CONNECTIONS}
 
 
 def test_wait_may_only_change_names(dev: Stacks) -> None:
@@ -189,6 +190,7 @@ def test_a_function_runs_on_lambdas_python_and_cheaper_processor(dev: Stacks, na
         ("cable", "handler.handler", 30, 512),
         ("heartbeat", "handler.handler", 300, 256),
         ("dispatch", "handler.handler", 60, 512),
+        ("purge", "handler.handler", 60, 256),
         ("rotate_secret", "handler.handler", 900, 256),
         ("edge_keys", "handler.handler", 30, 256),
     ],
@@ -268,8 +270,8 @@ def test_only_live_streams(dev: Stacks) -> None:
     assert variables(dev, "live")["AWS_LAMBDA_EXEC_WRAPPER"] == "/opt/asgi-stream"
 
 
-def test_dispatch_and_rotate_secret_get_the_distribution(dev: Stacks) -> None:
-    for name in ("dispatch", "rotate_secret"):
+def test_purge_and_rotate_secret_get_the_distribution(dev: Stacks) -> None:
+    for name in ("purge", "rotate_secret"):
         assert variables(dev, name)["TAILRACE_DISTRIBUTION"] == {"Ref": "Distribution"}
 
 

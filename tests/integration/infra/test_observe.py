@@ -21,8 +21,8 @@ EVERYWHERE = {
     "LiveErrors",
     "LiveThrottles",
     "LiveDuration",
-    "DispatchLag",
-    "DispatchFailed",
+    "PurgeLag",
+    "PurgeFailed",
     "RotationFailed",
     "TableReadThrottles",
     "TableReadErrors",
@@ -31,7 +31,7 @@ EVERYWHERE = {
 }
 
 
-CABLE = {"CableErrors", "CableThrottles", "HeartbeatFailed"}
+CABLE = {"CableErrors", "CableThrottles", "HeartbeatFailed", "DispatchLag", "DispatchFailed"}
 
 HISTORY = {
     "HistoryProblems": "ignore",
@@ -65,11 +65,6 @@ def test_a_few_failed_heartbeats_raise_no_alarm(dev: Stacks) -> None:
     failed = alarms(dev)["HeartbeatFailed"]
     assert (failed["MetricName"], failed["Threshold"], failed["Period"]) == ("Errors", 5, 300)
     assert failed["Dimensions"] == [{"Name": "FunctionName", "Value": {"Ref": "HeartbeatFunction"}}]
-
-
-def test_the_dispatch_alarm_mentions_cables_if_enabled(dev: Stacks, bare: Stacks) -> None:
-    assert "cables" in alarms(dev)["DispatchLag"]["AlarmDescription"]
-    assert "cables" not in alarms(bare)["DispatchLag"]["AlarmDescription"]
 
 
 def test_every_alarm_has_a_description_and_notifies_the_topic(prod: Stacks) -> None:

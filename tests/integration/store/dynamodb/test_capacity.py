@@ -208,6 +208,9 @@ async def test_appends_of_many_processes_all_succeed(start: Start) -> None:
 
 # Creating and deleting
 
+SHORT_LIFE = {"create": (5.0, 1.0), "expire": (6.0, 4.0), "erase": (3.0, 4.0)}
+"""Write and read units of a stream that expires with one entry, by what is done to it."""
+
 
 async def test_an_empty_stream_is_one_get_and_one_transaction(process: Process) -> None:
     """A put would cost half, but its retry could claim the name again after a delete."""
@@ -232,6 +235,35 @@ async def test_a_deletion_is_one_transaction(warm: Process) -> None:
     calls, written, _ = warm.spent()
     assert calls == {"GetItem": 1, "Query": 1, "TransactWriteItems": 1}
     assert written <= 6, "5: 4, and the tombstone's place in the index"
+
+
+async def test_the_life_of_streams_that_expire(start: Start) -> None:
+    """Each has one entry, which closes it; docs/deploying.md says what a million of them cost."""
+    process = await start(Clock())
+    clock, number = cast("Clock", process.clock), 20
+
+    async def sweep() -> tuple[float, float]:
+        """Write and read units for each stream, beside those of a sweep that finds nothing."""
+        await process.streams.sweep()
+        _, written, read = process.spent()
+        await process.streams.sweep()
+        _, nothing, idle = process.spent()
+        assert nothing == 0
+        return written / number, (read - idle) / number
+
+    for each in range(number):
+        create = Create(BODY, "text/plain", closed=True, ttl=60)
+        await process.streams.create(f"s/{each}", create)
+    _, written, read = process.spent()
+    # The name and the entry 4, and the name's place in the index.
+    assert (written / number, read / number) == SHORT_LIFE["create"]
+    clock.pass_s(100)
+    # The tombstone and the name 4, their places in the index 2.
+    assert await sweep() == SHORT_LIFE["expire"]
+    clock.pass_s(process.settings.trim_grace)
+    # The entry, the tombstone, and its place in the index.
+    assert await sweep() == SHORT_LIFE["erase"]
+    assert await process.items() == []
 
 
 async def test_a_fork_is_one_transaction(warm: Process) -> None:

@@ -61,6 +61,17 @@ def expired(config: Config, accessed: int, now: int) -> bool:
     return instant is not None and now >= instant
 
 
+def is_purged(config: Config, *, complete: bool, cold: bool) -> bool:
+    """Return whether deleting a stream purges it from shared caches.
+
+    `complete`: it had chunks that cannot grow, `cold`: chunks that came from segments. Caches serve
+    both for longer than a minute, but the former not if the stream expires. A purge has its price,
+    and what is served for a minute at most is gone before long.
+    """
+    expires = config.ttl is not None or config.expires_at is not None
+    return cold or (complete and not expires)
+
+
 def renewal_slack(ttl: int) -> int:
     """How far, in milliseconds, the stored access time may lag behind the true one.
 

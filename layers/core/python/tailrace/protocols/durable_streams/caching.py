@@ -20,6 +20,8 @@ from typing import Final
 
 from tailrace.auth.authorizer import Decision
 from tailrace.limits import CURSOR_DIGITS
+from tailrace.log.offsets import Position
+from tailrace.log.state import Config
 from tailrace.web.messages import RawHeaders
 
 _TAG = re.compile(r'(?:^|,)[ \t]*(?:W/)?"([^"]*)"[ \t]*(?=,|$)')
@@ -81,12 +83,22 @@ CHUNK: Final = b"public, max-age=%d, stale-while-revalidate=300"
 TAIL: Final = b"public, no-cache, stale-if-error=0"
 """Of the tail, which grows: a cache revalidates it each time, and serves no old one on errors."""
 
-LIVE: Final = b"public, max-age=1, stale-if-error=0"
+LIVE_SECONDS: Final = 1
+LIVE: Final = b"public, max-age=%d, stale-if-error=0" % LIVE_SECONDS
 """Of long-polls: a cache can give one answer to all clients that wait for the same data."""
 
 LIVE_DATA: Final = b"public, max-age=1, s-maxage=%d, stale-if-error=0"
 """Of long-polls with data, which is what follows their offset: readers that come later get it from
 a shared cache, and a browser asks again."""
+
+
+def is_ambiguous(start: Position, config: Config) -> bool:
+    """Whether a read could as well be of a later stream of the same name.
+
+    The position of other reads has an epoch, which the next stream of that name does not accept.
+    Forks share that of their source, so that a later fork of it would."""
+    return start.epoch == 0 or config.fork is not None
+
 
 NO_STORE: Final = (b"cache-control", b"no-store")
 

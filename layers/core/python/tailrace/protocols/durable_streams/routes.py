@@ -27,7 +27,7 @@ from tailrace.limits import (
 from tailrace.live.follower import Sink
 from tailrace.log import offsets
 from tailrace.log.content import Mode, join_bodies
-from tailrace.log.expiry import format_instant
+from tailrace.log.expiry import format_instant, is_purged
 from tailrace.log.offsets import Position
 from tailrace.log.quota import Quota
 from tailrace.log.retention import Retention
@@ -297,19 +297,25 @@ class StreamRoutes:
         joined = self._joined.join(view)
         moves = _moves(start, joined.start_size)
         committed = (view.closed or not view.up_to_date) and not moves
-        value = self._chunk_caching(view) if committed else caching.TAIL
+        value = self._chunk_caching(view, start) if committed else caching.TAIL
         headers.append((b"cache-control", value))
         return await self._data(request, view, joined, headers)
 
-    def _chunk_caching(self, view: View) -> bytes:
+    def _chunk_caching(self, view: View, start: Position) -> bytes:
         """How long a chunk may be cached: no longer than the stream lives, and briefly if retention
-        may delete it, since a cached chunk must not point to a deleted next one."""
+        may delete it, since a cached chunk must not point to a deleted next one. For a moment only
+        if nothing purges it, and readers could take it for data of the next stream of that name."""
+        config = view.tail.stream.config
         seconds = caching.CHUNK_SECONDS
-        if view.cold and self._retention.keep(view.tail.stream.path) is None:
+        # A fork may have cold chunks of its source, without having been archived itself.
+        cold = view.cold and config.fork is None
+        if cold and self._retention.keep(view.tail.stream.path) is None:
             seconds = HISTORY_CACHE_SECONDS
         left = self._lifetime(view)
         if left is None:
             return caching.CHUNK % seconds
+        if caching.is_ambiguous(start, config) and not is_purged(config, complete=True, cold=cold):
+            seconds = caching.LIVE_SECONDS
         return b"public, max-age=%d" % min(seconds, left)
 
     def _lifetime(self, view: View) -> float | None:
@@ -337,13 +343,16 @@ class StreamRoutes:
             # All but the content type: there is no content.
             return Response(204, headers[1:])
         joined = self._joined.join(view) if is_shared else join(view)
-        policy = self._poll_caching(view, joined.start_size, start)
-        headers.append((b"cache-control", policy) if is_shared else NO_STORE)
+        headers.append(
+            (b"cache-control", self._poll_caching(view, joined.start_size, start))
+            if isinstance(start, Position)
+            else NO_STORE
+        )
         return await self._data(request, view, joined, headers)
 
-    def _poll_caching(self, view: View, start_size: int, start: ReadStart) -> bytes:
+    def _poll_caching(self, view: View, start_size: int, start: Position) -> bytes:
         """How long a long-poll may be cached: longer if it is the data that follows an offset."""
-        if _moves(start, start_size):
+        if _moves(start, start_size) or caching.is_ambiguous(start, view.tail.stream.config):
             return caching.LIVE
         left = self._lifetime(view)
         seconds = LIVE_CACHE_SECONDS if left is None else min(LIVE_CACHE_SECONDS, left)

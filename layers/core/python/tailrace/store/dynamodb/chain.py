@@ -82,6 +82,7 @@ class Chain:
     __slots__ = (
         "_touched",
         "access_lock",
+        "archived",
         "batches",
         "committed",
         "confirmed",
@@ -143,6 +144,7 @@ class Chain:
         self.forked = name.forked
         self.soft_deleted = name.tombstone is not None
         self.earliest = earliest(name.stream.config, name.earliest)
+        self.archived = name.archived > name.stream.config.base[0]
 
     @property
     def state(self) -> State:
@@ -212,6 +214,7 @@ class Chain:
         self.stored = max(self.stored, other.stored)
         self.forked = other.forked
         self.earliest = max(self.earliest, other.earliest)
+        self.archived = self.archived or other.archived
         self.soft_deleted = self.soft_deleted or other.soft_deleted
         self.deleted = self.deleted or other.deleted
         if other.committed.slot >= self.committed.slot:

@@ -33,6 +33,7 @@ of every item is paid for.
 | m         | text   | its appends, if it has several, as `store.codec.parts_text` writes them      |
 | f         | text   | on the tombstone of a fork: its source, as JSON `[path, id]`                 |
 | g, d      |        | on a tombstone: when the chain may go; set when its last fork is gone        |
+| h         | number | on a tombstone: 1, if caches are to be purged of the stream                  |
 
 **Producer**, `p` = `P` + id, `s` = `=` + producer: a part of the state that was spilled. `e` and `q` are epoch and
 last sequence. Written by an append that spills, changed by a later one; removed with the chain.
@@ -363,6 +364,11 @@ def object_key_of(item: Item) -> str | None:
             key: str = item[attribute]["S"]
             return key
     return None
+
+
+def is_purge(item: Item) -> bool:
+    """Whether an entry is a tombstone that has caches purged of the stream."""
+    return "h" in item
 
 
 def source_text(fork: Fork) -> dict[str, str]:

@@ -20,7 +20,7 @@ from tailrace.clock import Clock, system_clock
 from tailrace.errors import BodyTooLarge, SlotTrimmed, StoreUnavailable, StreamTooHot
 from tailrace.limits import INDEX_SLOTS, ITEM_BODY_BYTES, RIVAL_SLOT_BYTES, SLOT_BYTES
 from tailrace.log.append import tombstone
-from tailrace.log.expiry import renewal_slack
+from tailrace.log.expiry import is_purged, renewal_slack
 from tailrace.log.offsets import BEGINNING, NOW
 from tailrace.log.state import Chunk, Entry, Fork, Listed, SlotInfo, State, Stream
 from tailrace.settings import Settings
@@ -221,6 +221,12 @@ class DynamoStore:
         item = layout.entry_item(stream.id, tombstone(chain.committed, now), attempt, None)
         if not soft:
             item |= layout.due(layout.CHAINS_DUE, item, now + self._grace)
+        if is_purged(
+            stream.config,
+            complete=chain.committed.closed or chain.committed.size >= self._settings.chunk_bytes,
+            cold=chain.archived,
+        ):
+            item["h"] = layout.number(1)
         fork = stream.config.fork
         if fork is not None:
             item["f"] = layout.source_text(fork)
