@@ -22,12 +22,15 @@ class Sink:
 
     def __init__(self) -> None:
         self.received = 0
+        self.complete = asyncio.Event()
 
     async def drain(self) -> None:
         pass
 
     def push(self, data: bytes) -> bool:
         self.received += len(data)
+        if self.received > SIZE:
+            self.complete.set()
         return True
 
 
@@ -46,8 +49,8 @@ async def test_a_reader_does_not_keep_what_it_has_sent(tmp_path: Path) -> None:
             assert isinstance(answer, Streaming)
             readers.append(asyncio.ensure_future(answer.run(sink)))
             del answer
-        while min(sink.received for sink in sinks) < SIZE:
-            await asyncio.sleep(0.01)
+        for sink in sinks:
+            await sink.complete.wait()
         for _ in range(100):
             await asyncio.sleep(0)
         gc.collect()
