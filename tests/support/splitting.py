@@ -2,7 +2,11 @@
 
     python -m tests.support.splitting serve --data DIR
 
-serves it, for suites that know nothing of slots.
+serves it, for suites that know nothing of slots: the official one, stock clients, crashes.
+
+It says nothing where a test compares what is stored with what was sent, append by append: in the
+simulation, whose clients share slots by themselves, and in tests that fork through a whole append,
+which are marked `whole_bodies` or named in tests/slow/conformance.
 """
 
 from __future__ import annotations

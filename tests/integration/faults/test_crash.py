@@ -249,20 +249,26 @@ def batches_in(stream: str, data: bytes) -> list[str]:
     return marks
 
 
-@pytest.fixture(params=["sqlite", "compacting", "dynamodb"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+def environment(kind: str) -> dict[str, str]:
+    """Return the settings of the embedded store, `sqlite` or `compacting`."""
     env = {
         "TAILRACE_LONG_POLL_TIMEOUT": "0.5",
         "TAILRACE_INLINE_BYTES": str(INLINE_BYTES),
         "TAILRACE_SWEEP_INTERVAL": "0.2",
         "TAILRACE_COMPACT_INTERVAL": "0",
     }
-    if request.param == "compacting":
+    if kind == "compacting":
         env |= {
             "TAILRACE_HOT_BYTES": "0",
             "TAILRACE_COMPACT_INTERVAL": "0.02",
             "TAILRACE_SEGMENT_MAX_MESSAGES": "7",
         }
+    return env
+
+
+@pytest.fixture(params=["sqlite", "compacting", "dynamodb"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    env = environment(request.param)
     if request.param == "dynamodb":
         env |= on_dynamodb(request.getfixturevalue("aws"))
     with Server(tmp_path / "data", env) as server:
