@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import httpx
 from botocore.exceptions import BotoCoreError, ClientError
 
 from devtools.aws_smoke.findings import Finding, NotMeasured, Outcome
@@ -30,7 +29,7 @@ class Check:
     minutes: float
     """How long it takes on AWS, about."""
     dollars: float
-    """What it costs there at most, without what the deployment costs by itself."""
+    """Its price there at most, without that of the deployment itself."""
     measure: Callable[[Target], Finding]
     here: str
     """Why a success on the local AWS says nothing about AWS; empty: it does say something."""
@@ -148,8 +147,8 @@ def run(check: Check, target: Target) -> Finding:
         if target.account is None:
             return Finding(Outcome.NOT_HERE, check.here or str(error))
         return Finding(Outcome.NOT_MEASURED, str(error))
-    except (AssertionError, httpx.HTTPError) as error:
-        return Finding(Outcome.FAIL, str(error) or repr(error))
+    except Exception as error:  # noqa: BLE001 - the other checks are worth the deployment
+        return Finding(Outcome.FAIL, f"{type(error).__name__}: {error}")
     if target.account is None and check.here and finding.outcome is Outcome.PASS:
         return Finding(Outcome.NOT_HERE, check.here, finding.numbers)
     return finding

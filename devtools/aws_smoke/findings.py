@@ -44,16 +44,19 @@ class Report:
     findings: Mapping[str, Finding]
     left: Sequence[str] = ()
     interrupted: bool = False
+    error: str = ""
+    """Why there is nothing to measure."""
 
     @property
     def failed(self) -> bool:
         failures = [each for each in self.findings.values() if each.outcome is Outcome.FAIL]
-        return bool(failures or self.left)
+        return bool(failures or self.left or self.error)
 
     def to_json(self) -> str:
         document: dict[str, Any] = {
             "target": self.target,
             "interrupted": self.interrupted,
+            "error": self.error,
             "checks": [
                 {
                     "name": name,
@@ -72,6 +75,8 @@ class Report:
         for name, finding in self.findings.items():
             lines.append(f"{finding.outcome.value:20} {name}: {finding.summary}")
             lines += [f"{'':20}   {key} = {_show(it)}" for key, it in finding.numbers.items()]
+        if self.error:
+            lines += ["", f"error: {self.error}"]
         if self.left:
             lines += ["", "LEFT IN THE ACCOUNT, remove it by hand:"]
             lines += [f"  {each}" for each in self.left]

@@ -132,12 +132,13 @@ def measure_remapped(target: Target) -> Finding:
     seen: dict[str, set[str]] = {}
     with target.viewer() as viewer:
         viewer.create(path)
+        viewer.append(path, "some")
     for function in target.function_urls:
         with target.direct(function) as client:
             query = "?offset=-1&live=sse" if function == "live" else ""
             refused = client.send("GET", f"{path}{query}", {})
-            answered = client.send("HEAD", path, client.bearer("read"))
-            for answer in (refused, answered):
+            # A response without a body may hang on a streaming URL.
+            for answer in (refused, client.read(path)):
                 seen.setdefault(function, set()).update(renamed(answer.headers))
     with target.viewer() as viewer:
         outside = viewer.send("GET", path, {})

@@ -57,7 +57,7 @@ class Pace:
     """The longest wait for a metric, a log or a change of the distribution, in seconds."""
 
 
-LOCAL_PACE: Final = Pace(readers=20, wait=0.5, events=4, gap=0.1, prompt=60, settle=0.5, metrics=0)
+LOCAL_PACE: Final = Pace(readers=10, wait=0.5, events=4, gap=0.1, prompt=60, settle=0.5, metrics=0)
 
 
 @dataclass(frozen=True, slots=True)

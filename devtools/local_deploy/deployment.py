@@ -154,7 +154,7 @@ class Deployment:
         begun = time.monotonic()
         done = subprocess.run(
             cdk.command(*command),
-            env={**self._env(), "PATH": cdk.search_path()},
+            env={**self.environment(), "PATH": cdk.search_path()},
             cwd=cwd or self._directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -166,7 +166,7 @@ class Deployment:
         print(f"cdk {command[0]} took {time.monotonic() - begun:.0f} s")
         return done.stdout
 
-    def _env(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """The environment without variables that could refer to a real account."""
         safe = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "CDK_"))}
         return {
