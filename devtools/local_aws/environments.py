@@ -152,7 +152,7 @@ class Environment:
                 return invocation.failure
             if not self.alive:
                 return self._exit_failure(invocation.request_id)
-            self._kill()
+            self.kill()
             return _failure(
                 "Sandbox.Timedout",
                 f"RequestId: {invocation.request_id} Error: Task timed out after"
@@ -169,7 +169,7 @@ class Environment:
         return await self._waiting(self.configuration.seconds + self.configuration.grace)
 
     async def close(self) -> None:
-        self._kill()
+        self.kill()
         if self._ended is not None:
             await self._ended
         await self._api.close()
@@ -188,7 +188,8 @@ class Environment:
             await asyncio.sleep(LOOK_SECONDS)
         return self.alive
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """End its process now, whatever it does."""
         if self.alive and self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

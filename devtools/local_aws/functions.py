@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -62,6 +63,15 @@ class Function:
             idle, self._idle = self._idle, []
         for environment in idle:
             await self._drop(environment)
+
+    def limit(self, concurrency: int) -> None:
+        """Change how many environments it may have at a time."""
+        self.configuration = replace(self.configuration, concurrency=concurrency)
+
+    def kill(self) -> None:
+        """End all environments, whatever they do."""
+        for environment in tuple(self._all):
+            environment.kill()
 
     def logs(self) -> list[Path]:
         """The log files of the environments, the oldest first."""

@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -166,8 +167,7 @@ class Audience:
         pending, self._pending = self._pending, []
         for key, answer in pending:
             self._at(
-                self.now + self.chance.uniform(0.005, 0.04),
-                lambda k=key, a=answer: self._answer(k, a),
+                self.now + self.chance.uniform(0.005, 0.04), partial(self._answer, key, answer)
             )
 
     def _answer(self, key: tuple[int, int], answer: Answer) -> None:

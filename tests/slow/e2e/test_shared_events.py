@@ -1,0 +1,106 @@
+"""Server-sent events that readers share, through the whole path."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from devtools.engines.ministack import Ministack
+from devtools.local_aws.stack import AwsLocal, Missing
+from devtools.processes import fresh_name
+from tests.e2e.conftest import SECONDS
+from tests.support.conformance.official import check
+
+JSON = {"content-type": "application/json"}
+
+ONE_CONNECTION: tuple[str, ...] = ()
+"""The tests of the suite that wait for later data on the same connection: docs/edge.md has them."""
+
+
+@pytest.fixture(scope="module")
+def shared_local(ministack: Ministack) -> Iterator[AwsLocal]:
+    variables = {"TAILRACE_AVISO_MAX_DURATION": "3"}
+    try:
+        with AwsLocal(
+            variables=variables, variant="local-open-shared", ministack=ministack
+        ) as stack:
+            yield stack
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+def test_official_suite_passes_but_for_tests_of_one_connection(
+    shared_local: AwsLocal, tmp_path: Path
+) -> None:
+    check(shared_local, tmp_path, ONE_CONNECTION)
+
+
+async def follow(stack: AwsLocal, path: str, offset: str, last: int) -> list[int]:
+    """What an `EventSource` gets: it goes on behind the last event, after the time it was told."""
+    got: list[int] = []
+    event_id, pause = "", 1.0
+    async with httpx.AsyncClient(base_url=stack.url, timeout=SECONDS, trust_env=False) as client:
+        while last not in got:
+            headers = {"last-event-id": event_id} if event_id else {}
+            query = {"offset": offset, "live": "sse"}
+            async with client.stream("GET", path, params=query, headers=headers) as answer:
+                assert answer.status_code == 200, answer.status_code
+                assert answer.headers["cache-control"] == "no-cache"
+                async for kind, data, given, retry in events(answer):
+                    event_id, pause = given or event_id, retry or pause
+                    if kind == "data":
+                        got += json.loads(data)
+            await asyncio.sleep(pause)
+    return got
+
+
+async def events(answer: httpx.Response) -> AsyncIterator[tuple[str, str, str, float]]:
+    kind = data = given = ""
+    retry = 0.0
+    async for line in answer.aiter_lines():
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            kind = value
+        elif name == "data":
+            data += value
+        elif name == "id":
+            given = value
+        elif name == "retry":
+            retry = int(value) / 1000
+        elif not line:
+            yield kind, data, given, retry
+            kind = data = given = ""
+            retry = 0.0
+
+
+async def test_readers_of_events_share_requests_and_lose_nothing(shared_local: AwsLocal) -> None:
+    path, readers, writes = f"/v1/stream/{fresh_name('events')}", 40, 8
+    async with httpx.AsyncClient(
+        base_url=shared_local.url, timeout=SECONDS, trust_env=False
+    ) as writer:
+        created = await writer.put(path, headers=JSON)
+        offset = created.headers["stream-next-offset"]
+        following = [
+            asyncio.create_task(follow(shared_local, path, offset, writes - 1))
+            for _ in range(readers)
+        ]
+        for number in range(writes):
+            await asyncio.sleep(1)
+            appended = await writer.post(path, headers=JSON, content=str(number))
+            assert appended.status_code == 204
+        async with asyncio.timeout(SECONDS):
+            got = await asyncio.gather(*following)
+    assert got == [list(range(writes))] * readers
+    asked = sum(
+        times
+        for (_, target), times in shared_local.requests("live").items()
+        if target.startswith(path)
+    )
+    print(f"{asked} origin requests for {writes} writes to {readers} readers")
+    assert asked <= readers * writes / 5
