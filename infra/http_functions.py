@@ -20,6 +20,8 @@ from infra.lambda_function import (
     acknowledge_objects,
     allow,
 )
+from infra.stage import Plan
+from tailrace.store.dynamodb.layout import WAIT_PERMITS
 
 HTTP_SECONDS: Final = 30
 """Room for large bodies, retries and a cold start."""
@@ -39,6 +41,12 @@ LIVE_MEGABYTES: Final = 512
 
 NAMES: Final = "N*"
 """The partitions of the table with the names of streams, which have the clocks of their TTLs."""
+
+MISSING_PART: Final = 4
+"""One in so many executions may wait for a stream that does not exist."""
+
+MISSING_WAITS: Final = 100
+"""The same where no concurrency is reserved."""
 
 SERVER_ENVIRONMENT: Final = {
     # A Lambda payload has at most 6 MB, and base64 makes four bytes of three.
@@ -68,6 +76,7 @@ class HttpFunctions(Construct):
             # Data that the sweep is about to remove must not stay in caches for long.
             "TAILRACE_RETENTION": plan.retention or "",
             "TAILRACE_ALLOWED_ORIGINS": plan.allowed_origins,
+            "TAILRACE_MISSING_WAITS": str(_missing_waits(plan)),
         }
         environment = {
             **streams,
@@ -116,7 +125,7 @@ class HttpFunctions(Construct):
             seconds=waiting,
             megabytes=WAIT_MEGABYTES,
             environment={**streams, **waits},
-            allowed=[*reads, _allow_renewing(table)],
+            allowed=[*reads, _allow_renewing(table), _allow_wait_permits(table)],
             concurrency=plan.wait_concurrency,
             snap_start=plan.snap_start,
         )
@@ -133,7 +142,7 @@ class HttpFunctions(Construct):
                 "TAILRACE_SSE_SHARED": str(shared).lower(),
                 "AWS_LAMBDA_EXEC_WRAPPER": "/opt/asgi-stream",
             },
-            allowed=[*reads, *protocols.allow_reading_schema(plan)],
+            allowed=[*reads, _allow_wait_permits(table), *protocols.allow_reading_schema(plan)],
             concurrency=plan.live_concurrency,
         )
         for function in (self.http, self.wait, self.live):
@@ -151,4 +160,19 @@ def _allow_renewing(table: str) -> iam.PolicyStatement:
         actions=["dynamodb:UpdateItem"],
         resources=[table],
         conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [NAMES]}},
+    )
+
+
+def _missing_waits(plan: Plan) -> int:
+    """A part of the concurrency of the smaller function: waits for streams that do not exist must
+    leave room for those that do."""
+    reserved = [each for each in (plan.wait_concurrency, plan.live_concurrency) if each is not None]
+    return max(1, min(reserved, default=MISSING_WAITS * MISSING_PART) // MISSING_PART)
+
+
+def _allow_wait_permits(table: str) -> iam.PolicyStatement:
+    return iam.PolicyStatement(
+        actions=["dynamodb:UpdateItem", "dynamodb:DeleteItem"],
+        resources=[table],
+        conditions={"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": [WAIT_PERMITS]}},
     )

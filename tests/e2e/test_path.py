@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -137,6 +138,21 @@ def test_a_stream_below_the_second_mount_may_be_read_before_it_exists(
         append(guarded, public, b'"hello"', writer)
         assert next(data for kind, data in arriving if kind == "data") == '["hello"]'
     assert guarded.get(room).json() == guarded.get(public).json() == ["hello"]
+
+
+def test_waits_for_streams_that_do_not_exist_are_bounded(guarded: httpx.Client) -> None:
+    """The edge leaves encoded names to the function, which knows the client by its token."""
+    room, reader = f"/ds/open/{fresh_name('room')}%09", bearer("read", sub=fresh_name("stranger"))
+    live = {"offset": "-1", "live": "sse"}
+    with contextlib.ExitStack() as stack:
+        for number in range(3):
+            waiting = guarded.stream("GET", f"{room}{number}", params=live, headers=reader)
+            assert next(events(stack.enter_context(waiting)))[0] == "control"
+        for mode in ("sse", "long-poll"):
+            refused = guarded.get(f"{room}3", params={**live, "live": mode}, headers=reader)
+            assert refused.status_code == 429
+            assert int(refused.headers["retry-after"]) > 0
+        assert guarded.get(f"{room}3", headers=reader).json() == []
 
 
 def test_many_streams_are_read_by_one_request(guarded: httpx.Client, stream: str) -> None:

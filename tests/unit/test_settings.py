@@ -119,6 +119,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "api_path": ("/rest", "/rest"),
     "events_path": ("/events", "/events"),
     "events_lifetime": ("50", 50.0),
+    "missing_waits": ("12", 12),
     "cable_endpoint": ("https://api.example/cable", "https://api.example/cable"),
     "heartbeat": ("tailrace-heartbeat", "tailrace-heartbeat"),
     "rpc_url": ("https://app.example/_anycable", "https://app.example/_anycable"),

@@ -13,7 +13,7 @@ from tailrace.log.state import Entry, State
 from tailrace.protocols.action_cable.api_gateway import items
 from tailrace.protocols.action_cable.api_gateway.items import ConnectionRecord, SubscriberRecord
 from tailrace.protocols.action_cable.core.channels import Subscription
-from tailrace.store.dynamodb.layout import entry_item, number, text
+from tailrace.store.dynamodb.layout import entry_item, number, text, wait_permit_key
 
 SUBSCRIPTION = Subscription('{"channel":"$pubsub"}', "chat/1", "chat/1", whispers=True)
 LEASED = {"lease_owner": text("me"), "leased_until": number(5)}
@@ -41,6 +41,11 @@ KINDS: dict[str, dict[str, Any]] = {
         "connection_ids": {"SS": ["c"]},
     },
     "lease": {**items.HEARTBEAT_LEASE, **LEASED},
+    "wait permit": {
+        **wait_permit_key(7),
+        "permit_holder": text("me"),
+        "held_until": number(5),
+    },
     "entry": entry_item(255, Entry(0, b"1", State(1, 1, 1, 1), note='[["c",null]]'), "a", None),
 }
 

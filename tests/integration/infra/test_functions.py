@@ -51,8 +51,10 @@ MAY = {
         "secretsmanager:GetSecretValue",
     },
     "live": {
+        "dynamodb:DeleteItem",
         "dynamodb:GetItem",
         "dynamodb:Query",
+        "dynamodb:UpdateItem",
         "s3:GetObject",
         "secretsmanager:GetSecretValue",
     },

@@ -25,14 +25,14 @@ async def test_a_client_waits_for_a_bounded_number_of_streams(streams: Streams) 
     missing = MissingStreams(streams)
     waits = []
     for number in range(MISSING_WAITS_PER_CLIENT):
-        missing.admit("a")
+        missing.check("a")
         waits.append(await begun(missing.wait(f"s/{number}", "a", 60), 0))
     with pytest.raises(TooManyRequests):
-        missing.admit("a")
-    missing.admit("b")
+        missing.check("a")
+    missing.check("b")
     await Client(streams).create("s/0")
     assert await ended(waits.pop(0))
-    missing.admit("a")
+    missing.check("a")
     for wait in waits:
         wait.cancel()
     await asyncio.gather(*waits, return_exceptions=True)

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 import orjson
@@ -339,6 +340,12 @@ async def test_head_is_get_without_the_body(client: httpx.AsyncClient, path: str
     assert head.headers.pop("x-request-id") != get.headers.pop("x-request-id")
     assert head.headers == get.headers
     _has_common_headers(get)
+
+
+async def test_health_has_a_request_id_of_its_own(client: httpx.AsyncClient) -> None:
+    """As every answer of aviso-server has."""
+    answer = await client.get("/health", headers={"x-request-id": "mine"})
+    assert UUID(answer.headers["x-request-id"]).version == 4
 
 
 async def test_health_has_details_on_request_only(client: httpx.AsyncClient) -> None:

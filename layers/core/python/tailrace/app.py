@@ -17,6 +17,7 @@ from tailrace.auth.proxies import Proxies
 from tailrace.clock import Clock, PeriodicTask, system_clock
 from tailrace.errors import NotAllowed, NotFound
 from tailrace.protocols import aviso
+from tailrace.protocols.durable_streams.missing import MissingStreams, Permits
 from tailrace.protocols.durable_streams.plain_append import PlainAppends
 from tailrace.protocols.durable_streams.routes import StreamRoutes
 from tailrace.settings import Settings
@@ -59,12 +60,14 @@ class Application:
         clock: Clock = system_clock,
         provider: PolicyProvider | None = None,
         hosts: LocalHosts | None = None,
+        permits: Permits | None = None,
         *,
         serves_many: bool = True,
         compresses: bool = True,
     ) -> None:
         """`provider`: provides the authorizer where the settings alone do not define it.
         `hosts`: the only hosts whose requests are answered; None: any.
+        `permits`: bound waits for streams that do not exist, if processes have few requests each.
         `serves_many`: whether many requests share the process, so that it may follow patterns.
         `compresses`: whether bodies are compressed here, and not by a cache in front."""
         self._serves_many = serves_many
@@ -79,6 +82,7 @@ class Application:
         self._urls = StreamUrls(settings.ds_path)
         self._authorizer = RequestAuthorizer(self._provider, clock, self._urls)
         self.streams = Streams(store or choose_store(settings, clock), settings, clock)
+        self._missing = MissingStreams(self.streams, permits)
         self.routes = StreamRoutes(
             self.streams,
             settings,
@@ -87,6 +91,7 @@ class Application:
             self._limiter,
             self._origins,
             hosts,
+            self._missing,
             compresses=compresses,
         )
         self._cable: CableServer | None = None
@@ -154,6 +159,7 @@ class Application:
             self._limiter,
             self._origins,
             None,
+            self._missing,
             patterns=self._serves_many,
         )
 
@@ -264,7 +270,8 @@ class Application:
     async def _serve_api(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request by FastAPI, with the headers that every answer has."""
         fields = dict(scope.get("headers", ()))
-        scope["tailrace.id"] = request_id(fields.get(b"x-request-id"))
+        own_id = None if scope["path"] == aviso.HEALTH else fields.get(b"x-request-id")
+        scope["tailrace.id"] = request_id(own_id)
         allowed = cors(self._origins, fields.get(b"origin"))
         try:
             api = self.api

@@ -123,6 +123,9 @@ MISSING_WAITS_PER_CLIENT: Final = 100
 MISSING_WAITS: Final = 10_000
 """The same of all clients: a stranger can name any number of streams."""
 
+MISSING_WAITS_SHARE: Final = 4
+"""On AWS a client may take one in so many of the waits in TAILRACE_MISSING_WAITS."""
+
 MISSING_POLL_SECONDS: Final = 1
 """Interval at which a stream that another process may create is looked up."""
 

@@ -491,6 +491,14 @@ class AwsSettings:
         "Id of the CloudFront distribution whose cache is purged of deleted streams.",
         serve=False,
     )
+    missing_waits: int = setting(
+        100,
+        "Number of reads that may wait at once for streams that do not exist, in all functions"
+        " together: each keeps one busy.",
+        serve=False,
+        least=1,
+        most=10_000,
+    )
     cable_endpoint: str = setting(
         "",
         "Management URL of the WebSocket API through which broadcasts are delivered.",

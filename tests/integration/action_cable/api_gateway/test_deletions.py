@@ -20,7 +20,7 @@ async def subscribe(world: World, name: str, *, extended: bool = True) -> None:
 
 
 def story(world: World, name: str) -> list[object]:
-    """What a client heard after the confirmation: messages, and the types of other frames."""
+    """Messages that a client got after its confirmation, and the types of other frames."""
     heard = [each.get("type", each.get("message")) for each in world.heard(name)]
     assert heard.pop(0) == "confirm_subscription"
     return heard

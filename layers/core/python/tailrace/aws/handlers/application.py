@@ -10,8 +10,10 @@ from tailrace.app import Application
 from tailrace.aws.edge.origin_guard import OriginGuard, create_origin_secret
 from tailrace.aws.runtime.observability import ObservedApp, Observer
 from tailrace.aws.runtime.policy_provider import create_policy_provider
+from tailrace.clock import system_clock
 from tailrace.configuration import load_settings
 from tailrace.store.dynamodb.store import DynamoStore
+from tailrace.store.dynamodb.wait_permits import WaitPermits
 from tailrace.web.asgi import Receive, Scope, Send
 
 
@@ -28,6 +30,7 @@ class FunctionApplication:
             settings,
             store,
             provider=create_policy_provider(settings),
+            permits=WaitPermits(store, settings.missing_waits, system_clock),
             serves_many=False,
             compresses=False,  # CloudFront does.
         )

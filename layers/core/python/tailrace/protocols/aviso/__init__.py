@@ -5,3 +5,5 @@ from typing import Final
 PREFIX: Final = "/api/v1/"
 READY: Final = "/ready"
 DOCUMENT: Final = "/api-docs/openapi.json"
+HEALTH: Final = "/health"
+"""The health of the whole server, answered as aviso-server does."""

@@ -108,6 +108,7 @@ class ManyStreams:
         limiter: Limiter,
         origins: Origins,
         hosts: LocalHosts | None,
+        missing_streams: MissingStreams,
         *,
         patterns: bool,
     ) -> None:
@@ -117,7 +118,7 @@ class ManyStreams:
         self._streams = streams
         self._authorizer = authorizer
         self._limiter = limiter
-        self._missing = MissingStreams(streams)
+        self._missing = missing_streams
         self._patterns = patterns
         self._chunk_bytes = settings.chunk_bytes
         self._poll_seconds = settings.long_poll_timeout
@@ -135,7 +136,7 @@ class ManyStreams:
         request.client = client_key(subject, request.peer)
         if live:
             self._limiter.admit(request.client)
-            self._missing.admit(request.client)
+            self._missing.check(request.client)
         event_id = request.header(b"last-event-id") if live == "sse" else None
         matching = await self._matching(patterns)
         start, known = _parse_start(parameters, event_id, [*paths, *matching], live=bool(live))

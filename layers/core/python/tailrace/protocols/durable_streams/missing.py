@@ -7,10 +7,11 @@ first message. A position that a stream gave is refused: that stream was there, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 import orjson
 
@@ -46,24 +47,46 @@ def control_event(cursor: int) -> bytes:
     return b"event: control\ndata:%b\nid:%b\n\n" % (orjson.dumps(fields), START.encode())
 
 
+class Permits(Protocol):
+    """Bounds waits over processes that share no memory."""
+
+    async def acquire(self, client: str, seconds: float) -> str | None:
+        """Acquire a permit for a wait; None: the client, or all clients, hold all that they may."""
+
+    async def release(self, permit: str) -> None: ...
+
+
+Release = Callable[[], Awaitable[None]]
+"""Says that a wait has ended."""
+
+
 class MissingStreams:
     """Waits for streams to be created, bounded for each client and in sum: a client could name any
     number of streams. Those that wait for the same stream share its lookups."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: Streams, permits: Permits | None = None) -> None:
+        """`permits`: bound the waits of several processes, of which each has few."""
         self._streams = streams
+        self._permits = permits
         self._waits: dict[str, int] = {}
         """By client."""
         self._sum = 0
         self._lookups: dict[str, _Lookup] = {}
 
-    def admit(self, client: str) -> None:
-        """Check that a client may wait for one more stream."""
+    def check(self, client: str) -> None:
+        """Check that a client may wait for one more stream in this process."""
         if self._waits.get(client, 0) >= MISSING_WAITS_PER_CLIENT or self._sum >= MISSING_WAITS:
-            raise TooManyRequests(
-                "too many reads wait for streams that do not exist; end one of them first",
-                LIVE_RETRY_SECONDS,
-            )
+            raise _too_many()
+
+    async def admit(self, client: str, seconds: float) -> Release:
+        """Admit a wait of so many seconds; call what is returned when it has ended."""
+        self.check(client)
+        if self._permits is None:
+            return _nothing
+        permit = await self._permits.acquire(client, seconds)
+        if permit is None:
+            raise _too_many()
+        return partial(self._permits.release, permit)
 
     async def wait(self, path: str, client: str, seconds: float) -> bool:
         """Wait until there is a stream at a path; returns whether there is one."""
@@ -108,6 +131,17 @@ class MissingStreams:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(created.wait(), MISSING_POLL_SECONDS)
         return False
+
+
+def _too_many() -> TooManyRequests:
+    return TooManyRequests(
+        "too many reads wait for streams that do not exist; end one of them first",
+        LIVE_RETRY_SECONDS,
+    )
+
+
+async def _nothing() -> None:
+    pass
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ from tailrace.protocols.durable_streams.caching import (
     next_cursor,
 )
 from tailrace.protocols.durable_streams.joined_bodies import Joined, JoinedBodies, join
-from tailrace.protocols.durable_streams.missing import MissingStreams
+from tailrace.protocols.durable_streams.missing import MissingStreams, Release
 from tailrace.protocols.durable_streams.parse import parse_append, parse_create, refuse_encoding
 from tailrace.protocols.durable_streams.read_start import (
     ReadStart,
@@ -87,6 +87,7 @@ class StreamRoutes:
         limiter: Limiter,
         origins: Origins,
         hosts: LocalHosts | None,
+        missing_streams: MissingStreams,
         *,
         compresses: bool = True,
     ) -> None:
@@ -95,7 +96,7 @@ class StreamRoutes:
         self.respond = Endpoint(self._answer, origins, hosts).respond
         self._streams = streams
         self._urls = urls
-        self._missing = MissingStreams(streams)
+        self._missing = missing_streams
         self._authorizer = authorizer
         self._limiter = limiter
         self._quota = Quota.parse(settings.streams_per_prefix)
@@ -105,6 +106,8 @@ class StreamRoutes:
         self._retention = Retention.parse(settings.retention)
         self._sse_seconds = settings.sse_lifetime
         self._sse_shared = settings.sse_shared
+        self._missing_seconds = self._poll_seconds if self._sse_shared else self._sse_seconds
+        """How long a response of server-sent events waits for a stream that does not exist yet."""
         self._sse_readers = SseReaders(streams, SSE_KEEP_ALIVE_SECONDS)
         self._compresses = compresses
         self._max_body_bytes = settings.max_body_bytes
@@ -242,13 +245,17 @@ class StreamRoutes:
         headers = [*missing.HEADERS, (b"stream-cursor", b"%d" % next_)]
         if not live:
             return Response(200, [*headers, NO_STORE], missing.BODY)
-        self._missing.admit(request.client)
         if live == "sse":
-            run = partial(self._live_missing, request.client, path, cursor)
+            release = await self._missing.admit(request.client, self._missing_seconds)
+            run = partial(self._live_missing, request.client, path, cursor, release)
             return Streaming(200, self._sse_headers(start), run)
         deadline = time.monotonic() + self._poll_seconds
-        with self._limiter.live(request.client):
-            exists = await self._missing.wait(path, request.client, self._poll_seconds)
+        release = await self._missing.admit(request.client, self._poll_seconds)
+        try:
+            with self._limiter.live(request.client):
+                exists = await self._missing.wait(path, request.client, self._poll_seconds)
+        finally:
+            await release()
         if not exists:
             # All but the content type: there is no content. A cache gives it to all that waited.
             return Response(204, [*headers[1:], (b"cache-control", caching.LIVE)])
@@ -256,22 +263,23 @@ class StreamRoutes:
         left = max(0, deadline - time.monotonic())
         return await self._long_poll(request, view, start, cursor, left)
 
-    async def _live_missing(self, client: str, path: str, cursor: str, sink: Sink) -> None:
+    async def _live_missing(
+        self, client: str, path: str, cursor: str, release: Release, sink: Sink
+    ) -> None:
         """Send server-sent events of a stream that does not exist yet."""
-        left = self._poll_seconds if self._sse_shared else self._sse_seconds
-        deadline = time.monotonic() + left
+        deadline = time.monotonic() + self._missing_seconds
         first = self._next_cursor(None if self._sse_shared else cursor)
         retry = sse.RETRY_SHARED if self._sse_shared else sse.RETRY
         sink.push(retry + missing.control_event(first))
         with self._limiter.live(client):
-            while not await self._missing.wait(path, client, min(left, SSE_KEEP_ALIVE_SECONDS)):
-                left = deadline - time.monotonic()
-                if left <= 0 or self._streams.draining:
-                    if self._sse_shared:
-                        sink.push(missing.control_event(self._next_cursor(cursor)))
-                    return
-                sink.push(sse.KEEP_ALIVE)
-                await sink.drain()
+            try:
+                exists = await self._wait_for_missing(client, path, deadline, sink)
+            finally:
+                await release()
+            if not exists:
+                if self._sse_shared:
+                    sink.push(missing.control_event(self._next_cursor(cursor)))
+                return
             try:
                 view = await self._streams.read(path, Position(offsets.BEGINNING))
             except (StreamNotFound, StreamGone):
@@ -284,6 +292,17 @@ class StreamRoutes:
                 await self._shared_events(view, cursor, sink, deadline)
             else:
                 await self._events(view, str(first), sink, deadline)
+
+    async def _wait_for_missing(self, client: str, path: str, deadline: float, sink: Sink) -> bool:
+        """Wait until there is a stream, and keep the connection alive; returns whether there is."""
+        left = self._missing_seconds
+        while not await self._missing.wait(path, client, min(left, SSE_KEEP_ALIVE_SECONDS)):
+            left = deadline - time.monotonic()
+            if left <= 0 or self._streams.draining:
+                return False
+            sink.push(sse.KEEP_ALIVE)
+            await sink.drain()
+        return True
 
     async def _catch_up(
         self, request: Request, view: View, start: ReadStart, cursor: str

@@ -66,6 +66,14 @@ merged one; removed by a merge, by retention, or with the chain.
 | end_offset     | number | the offset after its last slot                                          |
 | end_size       | number | the size after its last slot                                            |
 
+**Wait permit**, `p` = `W`, `s` = its number, in 4 digits: somebody waits for a stream that does not exist. Written when
+the wait begins, removed when it ends; there is a fixed number of them.
+
+| attribute     | type   | holds                                                                    |
+|---------------|--------|--------------------------------------------------------------------------|
+| permit_holder | text   | the wait that holds it, at random                                        |
+| held_until    | number | when it may be taken over, ms: its holder has died                       |
+
 The index `due` has the keys `g`, a partition of the index (text), and `d`, a time in ms (number). It is sparse: it holds
 only items that will want attention at a time.
 
@@ -103,6 +111,9 @@ LAST_SLOT: Final = "9" * 16
 NAMES_DUE: Final = "n"
 CHAINS_DUE: Final = "c"
 UPLOADS_DUE: Final = "b"
+
+WAIT_PERMITS: Final = "W"
+"""Partition of the permits to wait for streams that do not exist."""
 
 ARCHIVED: Final = "archived_to"
 TRIMMED: Final = "trimmed_to"
@@ -188,6 +199,10 @@ class Stored(NamedTuple):
 def id_text(chain: int) -> str:
     """An incarnation as the items show it."""
     return f"{chain:016x}"
+
+
+def wait_permit_key(permit: int) -> Key:
+    return {"p": text(WAIT_PERMITS), "s": text(f"{permit:04d}")}
 
 
 def name_key(path: str) -> Key:
