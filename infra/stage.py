@@ -22,6 +22,9 @@ EDGE_REGION: Final = "us-east-1"
 PLATFORMS: Final[dict[str, Platform]] = {"lambda": "lambda", "host": "host"}
 PRICE_CLASSES: Final = {"100": "PriceClass_100", "200": "PriceClass_200", "all": "PriceClass_All"}
 
+CLIENT_SECONDS: Final = 25
+"""The Python client of Durable Streams gives up a request after 30 s of silence by default."""
+
 LONG_POLL_SECONDS: Final = 110
 """CloudFront waits for an origin for 120 s at most, and a cold start comes before the wait."""
 
@@ -139,7 +142,7 @@ class Plan:
             live_concurrency=context.count("live_concurrency", 200 if prod else 20) or None,
             sse=context.choice("sse", "held", ("held", "shared")),
             long_poll_timeout=context.count(
-                "long_poll_timeout", LONG_POLL_SECONDS, least=1, most=LONG_POLL_SECONDS
+                "long_poll_timeout", CLIENT_SECONDS, least=1, most=LONG_POLL_SECONDS
             ),
             access=context.choice("access", "closed", ("closed", "open")),
             firewall=context.flag("firewall", True),

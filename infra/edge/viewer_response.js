@@ -14,7 +14,8 @@ function handler(event) {
         shared.value = String(Math.max(Number(shared.value), Number(held.value) + 1));
     }
     const caching = headers['cache-control'];
-    if (caching && /max-age/.test(caching.value) && /event-stream/.test(headers['content-type'].value)) {
+    const type = headers['content-type'];
+    if (type && /event-stream/.test(type.value) && caching && /max-age/.test(caching.value)) {
         // The edge gives events to all that wait for them, and no other cache may keep them.
         caching.value = 'no-cache';
     }

@@ -111,6 +111,27 @@ describe("the query of a read", () => {
     ))
 })
 
+describe("shared server-sent events", () => {
+  const shared = { through: loadFunction(code("open", "/ds", 20, "shared"), options), headers: {} }
+
+  it("have the key of a long-poll, and no reader", async () => {
+    const { url, origin, headers } = await edge(`${STREAM}?offset=${TOKEN}&live=sse&cursor=5000`, shared)
+    expect([url, origin]).toEqual([`${STREAM}?offset=${TOKEN}&live=sse&cursor=1001`, "live"])
+    expect(headers["x-tailrace-cursor"]).toBe("5000")
+    expect(headers).not.toHaveProperty("x-tailrace-reader")
+  })
+
+  it("begin behind the last event", async () => {
+    const resumed = { ...shared, headers: { "last-event-id": TOKEN } }
+    expect(await urlOf(`${STREAM}?offset=-1&live=sse`, resumed)).toBe(`${STREAM}?offset=${TOKEN}&live=sse&cursor=1000`)
+  })
+
+  it("are not shared by last and since", async () => {
+    const { headers } = await edge(`${STREAM}?last=5&live=sse`, shared)
+    expect(headers["x-tailrace-reader"]).toBe("request-1")
+  })
+})
+
 describe("the cursor of a long-poll", () => {
   const through = (wait) => loadFunction(code("open", "/ds", wait), options)
   const sent = (cursor, wait = 20) => edge(`${STREAM}?offset=now&live=long-poll${cursor}`, { through: through(wait) })
@@ -160,6 +181,28 @@ describe("the viewer-response function", () => {
   it("understands the request as the viewer sent it, too", async () => {
     expect(await given([], "cursor=1000")).toBe("1001")
     expect(await given([], "cursor=x")).toBe("1000")
+  })
+
+  /** A response after the function: its headers by name. */
+  async function after(headers) {
+    const was = new Map(Object.entries(headers).map(([name, value]) => [name, [value]]))
+    const event = toResponseEvent({ method: "GET", path: STREAM }, { statusCode: 200 }, was)
+    return Object.fromEntries(responseHeaders((await respond.run(event)).response, was))
+  }
+
+  it("tells browsers not to keep shared events", async () => {
+    const events = { "content-type": "text/event-stream" }
+    const shared = await after({ ...events, "cache-control": "public, max-age=0, s-maxage=1" })
+    expect(shared["cache-control"]).toEqual(["no-cache"])
+    const alone = await after({ ...events, "cache-control": "private, no-cache" })
+    expect(alone["cache-control"]).toEqual(["private, no-cache"])
+    const data = await after({ "content-type": "text/plain", "cache-control": "public, max-age=1" })
+    expect(data["cache-control"]).toEqual(["public, max-age=1"])
+    expect(await after({ "cache-control": "public, max-age=1" })).toEqual({ "cache-control": ["public, max-age=1"] })
+  })
+
+  it("removes the time to try again, which is for errors", async () => {
+    expect(await after({ "retry-after": "5", etag: '"x"' })).toEqual({ etag: ['"x"'] })
   })
 
   it("leaves other responses alone", async () => {

@@ -59,11 +59,14 @@ def test_a_production_secret_outlives_its_stack(dev: Stacks, prod: Stacks) -> No
         assert stacks.templates[name]["Resources"][SECRET]["DeletionPolicy"] == policy
 
 
-def test_the_viewer_function_has_the_store_and_no_other_has(dev: Stacks) -> None:
+def test_the_viewer_request_function_has_the_store_and_no_other_has(dev: Stacks) -> None:
     (store,) = dev.resources(STORE)
-    (association,) = dev.only("AWS::CloudFront::Function")["FunctionConfig"][
-        "KeyValueStoreAssociations"
-    ]
+    associated = {
+        name: function["FunctionConfig"].get("KeyValueStoreAssociations")
+        for name, function in dev.resources("AWS::CloudFront::Function").items()
+    }
+    ((name, (association,)),) = [each for each in associated.items() if each[1]]
+    assert "ViewerRequest" in name
     assert association["KeyValueStoreARN"] == {"Fn::GetAtt": [store, "Arn"]}
     assert "ImportSource" not in dev.only(STORE), "keys are in no template and no bucket"
 

@@ -51,7 +51,7 @@ def test_the_origins_have_the_ids_that_the_viewer_function_selects(
 
 
 @pytest.mark.parametrize(
-    ("name", "seconds"), [("http", 30), ("wait", 115), ("live", 60), ("cable", 30)]
+    ("name", "seconds"), [("http", 30), ("wait", 30), ("live", 60), ("cable", 30)]
 )
 def test_an_origin_gets_one_attempt_with_the_functions_timeout(
     dev: Stacks, name: str, seconds: int
@@ -66,6 +66,14 @@ def test_an_origin_gets_one_attempt_with_the_functions_timeout(
     assert config["OriginSSLProtocols"] == ["TLSv1.2"]
 
 
+@pytest.mark.parametrize("name", ["wait", "live"])
+def test_the_longest_wait_and_shared_events_fit_into_cloudfronts_timeout(
+    afar: Stacks, name: str
+) -> None:
+    assert afar.function(name)["Timeout"] == 115
+    assert origins(afar)[name]["CustomOriginConfig"]["OriginReadTimeout"] == 120
+
+
 def test_the_origin_shield_is_in_the_functions_region(
     dev: Stacks, afar: Stacks, bare: Stacks
 ) -> None:
@@ -76,7 +84,9 @@ def test_the_origin_shield_is_in_the_functions_region(
         assert shield(dev, name) == {"Ref": "AWS::Region"}
         assert shield(afar, name) == "eu-west-1"
         assert shield(bare, name) is None
-    assert not any(shield(stacks, "live") for stacks in (dev, afar, bare))
+    # Only afar shares server-sent events.
+    assert shield(afar, "live") == "eu-west-1"
+    assert not any(shield(stacks, "live") for stacks in (dev, bare))
     assert not any(shield(stacks, "cable") for stacks in (dev, afar))
 
 
@@ -95,7 +105,7 @@ def test_origins_get_the_secret_as_a_dynamic_reference(dev: Stacks, name: str) -
 
 @pytest.mark.parametrize(
     ("variant", "access", "ds_path", "wait"),
-    [("dev", "closed", "/ds", 110), ("afar", "closed", "/rooms", 110), ("bare", "open", "", 20)],
+    [("dev", "closed", "/ds", 25), ("afar", "closed", "/rooms", 110), ("bare", "open", "", 20)],
 )
 def test_edge_and_functions_have_the_same_mounts_and_wait(
     request: pytest.FixtureRequest, variant: str, access: str, ds_path: str, wait: int
@@ -104,11 +114,17 @@ def test_edge_and_functions_have_the_same_mounts_and_wait(
     patterns = {behavior["PathPattern"] for behavior in stacks.distribution["CacheBehaviors"]}
     streams = {f"{prefix}*" for prefix in StreamUrls(ds_path).prefixes}
     assert patterns - {Settings().cable_path} == streams
-    assert viewer_function(stacks, "Request")["FunctionCode"] == request_code(access, ds_path, wait)
+    sse = "shared" if variant == "afar" else "held"
+    deployed = viewer_function(stacks, "Request")["FunctionCode"]
+    assert deployed == request_code(access, ds_path, wait, sse)
+    assert variables(stacks, "live")["TAILRACE_SSE_SHARED"] == str(sse == "shared").lower()
     for name in ("http", "wait", "live"):
         assert variables(stacks, name)["TAILRACE_DS_PATH"] == ds_path
-    for setting in ("LONG_POLL_TIMEOUT", "CURSOR_INTERVAL"):
-        assert variables(stacks, "wait")[f"TAILRACE_{setting}"] == str(wait)
+    for name in ("wait", "live") if sse == "shared" else ("wait",):
+        for setting in ("LONG_POLL_TIMEOUT", "CURSOR_INTERVAL"):
+            assert variables(stacks, name)[f"TAILRACE_{setting}"] == str(wait)
+    if sse == "held":
+        assert "TAILRACE_CURSOR_INTERVAL" not in variables(stacks, "live")
 
 
 def viewer_function(stacks: Stacks, event: str) -> Resource:
@@ -232,8 +248,10 @@ def test_a_stage_can_be_in_two_regions(dev: Stacks) -> None:
 
 
 def test_all_origins_are_allowed_by_default(dev: Stacks) -> None:
-    (used,) = {behavior["ResponseHeadersPolicyId"]["Ref"] for behavior in behaviors(dev)[:-1]}
-    cors = policy(dev, "ResponseHeadersPolicy", {"Ref": used})["CorsConfig"]
+    default, streams, second, _ = (each.get("ResponseHeadersPolicyId") for each in behaviors(dev))
+    assert streams == second
+    cors = policy(dev, "ResponseHeadersPolicy", streams)["CorsConfig"]
+    assert cors == policy(dev, "ResponseHeadersPolicy", default)["CorsConfig"]
     assert cors["AccessControlAllowOrigins"]["Items"] == ["*"]
     assert cors["AccessControlAllowMethods"]["Items"] == METHODS.split(", ")
     assert cors["AccessControlAllowHeaders"]["Items"] == list(ALLOWED_HEADERS)
@@ -262,6 +280,15 @@ def test_answers_have_the_headers_that_browsers_are_careful_by(dev: Stacks) -> N
     assert security["StrictTransportSecurity"]["AccessControlMaxAgeSec"] == 365 * 86_400
     assert security["FrameOptions"]["FrameOption"] == "DENY"
     assert security["ReferrerPolicy"]["ReferrerPolicy"] == "no-referrer"
+
+
+def test_only_responses_of_streams_say_when_to_try_again(dev: Stacks) -> None:
+    default, streams, *_ = (each.get("ResponseHeadersPolicyId") for each in behaviors(dev))
+    config = policy(dev, "ResponseHeadersPolicy", streams)
+    (header,) = config["CustomHeadersConfig"]["Items"]
+    assert header == {"Header": "Retry-After", "Value": "5", "Override": False}
+    assert "CustomHeadersConfig" not in policy(dev, "ResponseHeadersPolicy", default)
+    assert "delete headers['retry-after']" in response_code()
 
 
 def test_errors_are_not_cached(dev: Stacks) -> None:

@@ -7,7 +7,7 @@ import pytest
 from infra.names import logical_id
 from tests.integration.infra.stacks import Stacks
 
-MODES = [("http", "BUFFERED"), ("live", "RESPONSE_STREAM")]
+MODES = [("http", "BUFFERED"), ("wait", "BUFFERED"), ("live", "RESPONSE_STREAM")]
 
 
 @pytest.mark.parametrize(("name", "mode"), MODES)

@@ -504,6 +504,9 @@ class AwsSettings:
         "Management URL of the WebSocket API through which broadcasts are delivered.",
         serve=False,
     )
+    heartbeat: str = setting(
+        "", "Name of the function that pings the clients of that WebSocket API.", serve=False
+    )
     read_only_renews: bool = setting(
         False, "Let reads renew a TTL even if only reads are served.", serve=False
     )
@@ -520,9 +523,6 @@ class AwsSettings:
         "End an SSE response after the first data, or after `long_poll_timeout` without, so that "
         "the cache in front gives it to all readers that wait.",
         serve=False,
-    )
-    heartbeat: str = setting(
-        "", "Name of the function that pings the clients of that WebSocket API.", serve=False
     )
 
 

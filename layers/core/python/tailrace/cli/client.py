@@ -26,7 +26,8 @@ UNREPORTED_WAIT: Final = 1.0
 """Waits up to this many seconds are not reported."""
 
 TIMEOUT: Final = httpx.Timeout(30.0, connect=10.0)
-LIVE_TIMEOUT: Final = httpx.Timeout(90.0, connect=10.0)
+LIVE_TIMEOUT: Final = httpx.Timeout(150.0, connect=10.0)
+"""Longer than a server on AWS may wait for data."""
 
 
 class CommandClient:
