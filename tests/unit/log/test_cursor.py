@@ -75,6 +75,14 @@ def test_readers_with_the_same_cursor_get_the_same_next_one(held: int) -> None:
     assert next_cursor(str(held), NOW) == next_cursor(str(held), NOW + 19_999)
 
 
+@pytest.mark.parametrize("seconds", [2, 25, 110])
+def test_a_cursor_of_the_edge_says_how_far_its_key_is_ahead(seconds: int) -> None:
+    interval = (NOW - EPOCH) // (seconds * 1000)
+    for ahead, wanted in ((-1, 1000), (0, 1001), (1, 1002), (2, 1002), (10**9, 1002)):
+        assert next_cursor(str(interval + ahead), NOW, seconds) == wanted
+    assert next_cursor("", NOW, seconds) == 1000
+
+
 def test_a_reader_that_follows_its_cursors_never_sees_one_twice() -> None:
     seen, cursor = set[int](), next_cursor(None, NOW)
     for _ in range(200):

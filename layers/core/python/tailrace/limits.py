@@ -150,7 +150,7 @@ JWKS_SECONDS: Final = 3
 LIST_PAGE_STREAMS: Final = 1000
 """Maximum number of streams on one page of the listing: a page is built in memory."""
 
-LIVE_CACHE_SECONDS: Final = 5
+LIVE_CACHE_SECONDS: Final = 2
 """How long a shared cache may keep a long-poll with data: docs/collapsing.md compares times."""
 
 CURSOR_DIGITS: Final = 15

@@ -4,7 +4,7 @@
 |---|---|---|
 | a complete chunk | `public, max-age=60` or more | `public, max-age=0, s-maxage=60` |
 | the tail | `public, no-cache` | `public, no-cache` |
-| a long-poll with data | `public, max-age=1, s-maxage=5` | `public, max-age=0, s-maxage=5` |
+| a long-poll with data | `public, max-age=1, s-maxage=2` | `public, max-age=0, s-maxage=2` |
 | an empty long-poll | `public, max-age=1` | `public, max-age=0, s-maxage=1` |
 
 Answers of private streams that the edge has not authorized are `private, no-cache`. The edge
@@ -65,12 +65,13 @@ def next_cursor(held: str | None, now_ms: int, shared_s: float = 0) -> int:
 
     `shared_s`: 0, or the length of the intervals in which the cache in front counts: then `held` is
     what it has made of the cursors of its readers, and it gives each a greater one than it held.
-    Such an answer is a step ahead of the time if its key would be found again now."""
+    Such an answer is a step or two ahead of the time if its key would be found again now."""
     current = (now_ms - EPOCH_MS) // (INTERVAL_S * 1000)
     if not held or len(held) > CURSOR_DIGITS or not (held.isascii() and held.isdigit()):
         return current
     if shared_s:
-        return current + (int(held) >= (now_ms - EPOCH_MS) // int(shared_s * 1000))
+        ahead = int(held) - (now_ms - EPOCH_MS) // int(shared_s * 1000)
+        return current + min(max(ahead + 1, 0), 2)
     if int(held) < current:
         return current
     return int(held) + 1

@@ -268,7 +268,7 @@ class StreamRoutes:
     ) -> None:
         """Send server-sent events of a stream that does not exist yet."""
         deadline = time.monotonic() + self._missing_seconds
-        first = self._next_cursor(None if self._sse_shared else cursor)
+        first = self._next_cursor(cursor)
         retry = sse.RETRY_SHARED if self._sse_shared else sse.RETRY
         sink.push(retry + missing.control_event(first))
         with self._limiter.live(client):
@@ -441,12 +441,10 @@ class StreamRoutes:
     ) -> None:
         """Send all data there is, or else the first that is appended until a deadline.
 
-        `cursor`: that of the cache in front, which gives the response to all that wait. Only the
-        last event leads to another one: a reader whose connection breaks earlier shares again."""
+        `cursor`: that of the cache in front, which gives the response to all that wait."""
         streams = self._streams
         waits = not view.bodies and not view.closed
-        first = self._next_cursor(None if waits else cursor)
-        await sse.send(sink, view, first, before)
+        await sse.send(sink, view, self._next_cursor(cursor), before)
         try:
             while waits or not view.up_to_date:
                 await sink.drain()
