@@ -123,8 +123,8 @@ bench-cable: setup ## Measure how long broadcasts take to their subscribers: ARG
 bench-aviso: setup ## Measure notifications, replays, watchers and their filters: ARGS="--write"
 	@$(RUN) bench.aviso $(ARGS)
 
-bench-collapsing: setup ## Count the origin requests of an audience of long-polls: ARGS="--write"
-	@$(RUN) devtools.load.audience $(ARGS)
+bench-collapsing: setup ## Count the origin requests of readers that come and go: ARGS="--write"
+	@$(RUN) devtools.load.arrivals $(ARGS)
 
 soak: setup ## Load the server for long and watch memory and correctness
 	@$(RUN) bench.soak $(ARGS)

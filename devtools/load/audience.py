@@ -1,7 +1,6 @@
-"""Counts the origin requests of a long-polling audience, with the whole deployment on this machine.
+"""Counts the origin requests of readers that long-poll together, through the whole path.
 
-`.venv/bin/python -m devtools.load.audience` prints the table; `--write` puts it into
-docs/collapsing.md.
+`devtools.load.arrivals` has readers that come and go.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import asyncio
 import os
 import platform
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,15 +18,12 @@ from typing import Final
 from devtools.load.client import Address, Client, Connection
 from devtools.load.wire import ResponseParser, header_of, render
 from devtools.local_aws.stack import AwsLocal
-from devtools.processes import ROOT
 
 PATIENCE: Final = 300.0
 SETTLE_SECONDS: Final = 0.1
 """The pause between complete delivery and the next write, in which all clients poll again."""
 LAST_SECONDS: Final = 1.0
 """The time after the last write, in which its poll reaches the origin: it is a cycle, too."""
-IDLE_SECONDS: Final = 45.0
-"""Long enough for two polls of the deployed duration without data."""
 TEXT: Final = "text/plain"
 
 Credentials = Callable[[str, int], Mapping[str, str]]
@@ -265,31 +260,6 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def page(results: Sequence[Result]) -> str:
-    return f"""# Collapsing: what an audience costs
-
-All clients that wait at the tail of a stream request the same URL: the stream's path, the offset
-and the cursor. CloudFront forwards the first request and gives the others the same response, so one
-Lambda environment waits per stream, not per client. Only a first poll by `last` or `since` is
-not shared; its response has the offset from which the next ones are.
-
-This is the whole path on one machine: clients on keep-alive connections, the viewer-request
-function, a cache in CloudFront's place, the function URL, the packaged function, DynamoDB on
-ministack. A cycle is one offset and cursor, until there is data or the poll ends with 204. Times
-are from sending the append until a client has the message; all parts share the machine, so they
-say more about it than about AWS. CloudFront itself was not measured: there, every regional edge
-cache asks for itself, or with Origin Shield one of them for all.
-
-A client that joins later has another cursor than earlier ones. On a stream with less than one
-message in 20 s it shares with them from its next response on. On a busier stream its cursor stays
-different, so clients that joined together share among themselves, until the stream is quiet.
-
-{table(results)}
-
-Measured on {machine()}. Do it again: `.venv/bin/python -m devtools.load.audience --write`.
-"""
-
-
 def machine() -> str:
     return f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
 
@@ -297,24 +267,3 @@ def machine() -> str:
 def _percentile(audiences: Iterable[Audience], percent: int) -> float:
     delays = [delay for audience in audiences for delay in audience.delays]
     return statistics.quantiles(delays, n=100, method="inclusive")[percent - 1]
-
-
-async def both(stack: AwsLocal) -> list[Result]:
-    return [
-        await measure(stack, "crowd", streams=1, clients=1000, writes=30, idle=IDLE_SECONDS),
-        await measure(stack, "crowds", streams=5, clients=200, writes=30, idle=IDLE_SECONDS),
-    ]
-
-
-def main() -> None:
-    with AwsLocal(say=print) as stack:
-        results = asyncio.run(both(stack))
-    print(table(results))
-    if "--write" in sys.argv[1:]:
-        target = ROOT / "docs" / "collapsing.md"
-        target.write_text(page(results))
-        print(f"wrote docs/{target.name}")
-
-
-if __name__ == "__main__":
-    main()

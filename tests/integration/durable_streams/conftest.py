@@ -52,6 +52,21 @@ def server(
 
 
 @pytest.fixture(scope="session")
+def sharing(
+    store_settings: StoreSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A server whose SSE responses caches can share: they wait for a second."""
+    settings = {
+        **store_settings(),
+        "TAILRACE_SSE_SHARED": "true",
+        "TAILRACE_LONG_POLL_TIMEOUT": "1",
+        "TAILRACE_CURSOR_INTERVAL": "1",
+    }
+    with Server(tmp_path_factory.mktemp("sharing") / "data", settings) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="session")
 def client(server: Server) -> Iterator[httpx.Client]:
     yield from _client(server)
 

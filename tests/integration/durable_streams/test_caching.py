@@ -10,13 +10,14 @@ import httpx
 import pytest
 
 from devtools.server import Server
-from tailrace.limits import HISTORY_CACHE_SECONDS
+from tailrace.limits import HISTORY_CACHE_SECONDS, LIVE_CACHE_SECONDS
 from tests.integration.durable_streams.conftest import SECONDS, Connect
 from tests.support.events import EventStream
 from tests.support.wire import CLOSE, COMMON_HEADERS, START, TEXT, Connection, eventually, target
 
 IMMUTABLE = "public, max-age=60, stale-while-revalidate=300"
 LIVE = "public, max-age=1, stale-if-error=0"
+LIVE_DATA = f"public, max-age=1, s-maxage={LIVE_CACHE_SECONDS}, stale-if-error=0"
 
 
 def caching(answer: httpx.Response) -> str:
@@ -70,10 +71,31 @@ def test_now_head_and_errors_are_not_stored(client: httpx.Client, path: str) -> 
         assert caching(bad) == "no-store"
 
 
+def test_data_of_long_polls_is_kept_no_longer_than_the_stream_lives(
+    client: httpx.Client, path: str
+) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=LIVE_CACHE_SECONDS / 2)
+    later = datetime.now(UTC) + timedelta(hours=1)
+    poll = {"live": "long-poll", "offset": "-1"}
+    for number, (name, value, wanted) in enumerate(
+        [
+            ("stream-ttl", "1", "s-maxage=1,"),
+            ("stream-ttl", "3600", f"s-maxage={LIVE_CACHE_SECONDS},"),
+            ("stream-expires-at", later.isoformat(), f"s-maxage={LIVE_CACHE_SECONDS},"),
+            ("stream-expires-at", soon.isoformat(), "s-maxage=1,"),
+        ]
+    ):
+        created = client.put(f"{path}-{number}", content=b"x", headers={**TEXT, name: value})
+        if created.status_code == 201:
+            answer = client.get(f"{path}-{number}", params=poll)
+            # On a slow machine it has expired.
+            assert answer.status_code == 404 or wanted in caching(answer)
+
+
 def test_long_polls_may_be_shared_for_a_second(cramped_client: httpx.Client, path: str) -> None:
     cramped_client.put(path, content=b"x", headers=TEXT)
     poll = {"live": "long-poll", "offset": "-1"}
-    assert caching(cramped_client.get(path, params=poll)) == LIVE
+    assert caching(cramped_client.get(path, params=poll)) == LIVE_DATA
     silent = cramped_client.get(path, params=poll | {"offset": "now"})
     assert (silent.status_code, caching(silent)) == (204, LIVE)
     cramped_client.post(path, headers=CLOSE)
