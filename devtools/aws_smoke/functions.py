@@ -18,7 +18,7 @@ EDGE_REGION: Final = "us-east-1"
 """CloudFront's metrics are in this region."""
 MOST_UTILIZATION: Final = 80.0
 """Percent of the limit of a CloudFront function; above 100 viewers get 503."""
-REQUESTS: Final = 200
+REQUESTS: Final = 100
 METRIC_PAUSE: Final = 20.0
 LOOKBACK: Final = timedelta(hours=3)
 
@@ -76,7 +76,7 @@ def edge_functions(account: Account) -> list[str]:
     config = account.client("cloudfront").get_distribution_config(
         Id=account.output("DistributionId")
     )["DistributionConfig"]
-    behaviors = [config["DefaultCacheBehavior"], *config["CacheBehaviors"].get("Items", ())]
+    behaviors = [config["DefaultCacheBehavior"], *config.get("CacheBehaviors", {}).get("Items", ())]
     return sorted(
         {
             each["FunctionARN"].rpartition("/")[2]

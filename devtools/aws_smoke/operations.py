@@ -14,7 +14,7 @@ from devtools.aws_smoke.findings import Finding, NotMeasured, Number, judge
 from devtools.aws_smoke.target import Account, Target, wait_until
 
 REQUEST_PAUSE: Final = 0.5
-JOB_PAUSE: Final = 10.0
+JOB_PAUSE: Final = 5.0
 ENTRIES: Final = 200
 """Appended before the job runs, so that it has something to read."""
 JOB_SECONDS: Final = 1_800.0
