@@ -58,6 +58,56 @@ def test_a_page_survives_lifetimes_restarts_and_drops(browser: Browser, tmp_path
         assert browser.evaluate("messages") == expected
 
 
+MANY = """
+    const got = {}
+    let batch = []
+    const names = [0, 1, 2, 3].map((number) => `stream=many/${number}`).join("&")
+    const source = new EventSource(`/v1/read?${names}&offset=-1&live=sse`)
+    source.addEventListener("open", () => { batch = [] })
+    source.addEventListener("data", ({ data }) => batch.push(JSON.parse(data)))
+    source.addEventListener("closed", ({ data }) => {
+      batch.push({ data: ["closed"], ...JSON.parse(data) })
+    })
+    source.addEventListener("control", () => {
+      for (const { stream, data } of batch) (got[stream] ??= []).push(...data)
+      batch = []
+    })
+"""
+
+
+def test_a_page_follows_many_streams(browser: Browser, tmp_path: Path) -> None:
+    """One connection is enough, also for a stream that is created later, whatever breaks."""
+    paths = [f"many/{number}" for number in range(4)]
+    expected: dict[str, list[object]] = {path: [] for path in paths}
+    with (
+        Server(tmp_path / "data", {"TAILRACE_SSE_LIFETIME": "2"}) as server,
+        Relay([server.port]) as relay,
+        httpx.Client(base_url=f"{server.url}/v1/stream/", trust_env=False) as client,
+    ):
+        for path in paths[:3]:
+            client.put(path, headers=JSON)
+        browser.open(f"{relay.url}/health")
+        browser.evaluate(MANY)
+        for turn in range(160):
+            if turn == 80:
+                server.restart()
+                client.put(paths[3], headers=JSON)
+            elif turn % 10 == 5:
+                relay.cut()
+            path = paths[turn % (4 if turn >= 80 else 3)]
+            expected[path].append(turn)
+            answer = client.post(path, content=json.dumps(turn), headers=JSON)
+            assert answer.status_code == 204
+            time.sleep(0.05)
+        for path in paths:
+            client.post(path, headers=CLOSE)
+            expected[path].append("closed")
+        eventually(
+            lambda: browser.evaluate("source.readyState === EventSource.CLOSED"), seconds=SECONDS
+        )
+        assert browser.evaluate("got") == expected
+
+
 def test_a_page_may_open_before_the_first_message(browser: Browser, tmp_path: Path) -> None:
     with Server(tmp_path / "data", {"TAILRACE_SSE_LIFETIME": "1"}) as server:
         browser.open(f"{server.url}/health")
