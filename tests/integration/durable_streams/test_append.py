@@ -222,6 +222,25 @@ def test_a_repeated_request_of_a_producer_wins_over_its_offset(
     ]
 
 
+def test_a_repeated_request_has_a_tag_only_while_it_is_the_last(
+    client: httpx.Client, path: str
+) -> None:
+    """With a tag of a later append its producer would overlook that append."""
+    client.put(path, headers=TEXT)
+
+    def send(seq: int) -> str | None:
+        answer = client.post(path, content=b"x", headers=TEXT | producer("p", 0, seq))
+        tag: str | None = answer.headers.get("etag")
+        return tag
+
+    first = send(0)
+    assert first == send(0) == client.head(path).headers["etag"]
+    client.post(path, content=b"y", headers=TEXT)
+    assert send(0) is None
+    assert send(1) == client.head(path).headers["etag"]
+    assert send(0) is None
+
+
 @pytest.mark.parametrize("tag", ["*", f'W/"{START}"', f'"{START}", "{START}"', START, '""', '"x"'])
 def test_other_conditions_are_refused(client: httpx.Client, path: str, tag: str) -> None:
     client.put(path, headers=TEXT)

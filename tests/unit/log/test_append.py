@@ -174,7 +174,7 @@ def test_a_new_producer_and_a_new_epoch_begin_at_0() -> None:
 @pytest.mark.parametrize("body", [b"hello", b"something else"])
 def test_a_duplicate_stores_nothing_and_names_the_highest_accepted(seq: int, body: bytes) -> None:
     request = text(body, producer=Producer("p", 5, seq))
-    assert decide(TEXT, OPEN, request, NOW) == Accepted(OPEN, None, 9)
+    assert decide(TEXT, OPEN, request, NOW) == Accepted(OPEN, None, 9, is_end=False)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +193,15 @@ def test_any_other_place_in_its_order_is_refused(
         decide(TEXT, OPEN, text(producer=producer), NOW)
 
 
+def test_a_duplicate_knows_whether_it_is_the_last() -> None:
+    request = text(producer=Producer("p", 5, 9))
+    last = OPEN._replace(produced=True)
+    assert decide(TEXT, last, request, NOW).is_end
+    assert not decide(TEXT, last, text(producer=Producer("p", 5, 8)), NOW).is_end
+    after = decide(TEXT, last, text(), NOW).state
+    assert not decide(TEXT, after, request, NOW).is_end
+
+
 def test_a_plain_append_has_no_producer_seq() -> None:
     assert decide(TEXT, OPEN, text(), NOW).producer_seq is None
 
@@ -209,7 +218,7 @@ def test_a_spilled_producer_is_known(seq: int, outcome: str) -> None:
         return
     accepted = decide(TEXT, state, request, NOW, spilled=(1, 3))
     if outcome == "duplicate":
-        assert accepted == Accepted(state, None, 3)
+        assert accepted == Accepted(state, None, 3, is_end=False)
     else:
         assert accepted.state.producers == {"p": (5, 9), "cold": (1, 4)}
         assert accepted.state.spilled
@@ -218,7 +227,9 @@ def test_a_spilled_producer_is_known(seq: int, outcome: str) -> None:
 def test_the_state_knows_better_than_what_was_spilled_before() -> None:
     state = OPEN._replace(spilled=1)
     request = text(producer=Producer("p", 5, 9))
-    assert decide(TEXT, state, request, NOW, spilled=(5, 3)) == Accepted(state, None, 9)
+    assert decide(TEXT, state, request, NOW, spilled=(5, 3)) == Accepted(
+        state, None, 9, is_end=False
+    )
 
 
 def test_spilling_is_part_of_the_entry_and_marks_the_state() -> None:
@@ -351,7 +362,7 @@ def test_the_closing_matrix(cell: Cell) -> None:
         case "closed already":
             assert accepted == Accepted(state, None, None)
         case "closed by this" | "duplicate":
-            assert accepted == Accepted(state, None, seq)
+            assert accepted == Accepted(state, None, seq, cell.outcome == "closed by this")
         case "close":
             assert accepted.entry == Entry(3, None, accepted.state)
             assert accepted.state.end == 3
@@ -487,7 +498,7 @@ def test_a_retry_is_a_duplicate_before_anything_else_is_wrong_with_it(
     seq: str, body: bytes
 ) -> None:
     request = Append(body, "application/json", seq=seq, producer=Producer("p", 5, 9))
-    assert decide(JSON, OPEN, request, NOW) == Accepted(OPEN, None, 9)
+    assert decide(JSON, OPEN, request, NOW) == Accepted(OPEN, None, 9, is_end=False)
 
 
 @pytest.mark.parametrize("name", MISTAKES)

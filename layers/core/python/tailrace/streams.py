@@ -76,6 +76,9 @@ class Appended(NamedTuple):
     """False if an earlier request did the same."""
     producer_seq: int | None
     """The highest sequence accepted from the request's producer."""
+    is_end: bool
+    """Whether the offset is the end of what was requested: if that was done before, it may be that
+    of a later append."""
 
 
 class Appending(NamedTuple):
@@ -588,7 +591,9 @@ def _appended(tail: Tail, accepted: Accepted, slot: int) -> Appended:
     state = accepted.state
     next_offset = token(slot, state.offset, tail.stream.config.epoch)
     new = accepted.entry is not None
-    return Appended(slot, state.offset, next_offset, state.closed, new, accepted.producer_seq)
+    return Appended(
+        slot, state.offset, next_offset, state.closed, new, accepted.producer_seq, accepted.is_end
+    )
 
 
 def _cut(view: View, offset: int) -> View:

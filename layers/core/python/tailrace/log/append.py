@@ -48,6 +48,9 @@ class Accepted(NamedTuple):
     entry: Entry | None
     producer_seq: int | None = None
     """The highest sequence accepted from the request's producer."""
+    is_end: bool = True
+    """Whether the stream ends with what was requested: if that was done before, others may have
+    appended since."""
 
 
 def decide(
@@ -101,7 +104,7 @@ def _next_entry(
     if producer is not None:
         duplicate = admit(producers.get(producer.id, spilled), producer)
         if duplicate is not None:
-            return Accepted(state, None, duplicate.seq)
+            return Accepted(state, None, duplicate.seq, is_end=state.author == producer)
     if request.expected is not None and not _ends_at(config, state, request.expected):
         raise OffsetMismatch(state.next_offset(config.epoch))
     if request.seq is not None and state.seq is not None and request.seq <= state.seq:

@@ -159,10 +159,10 @@ class StreamRoutes:
         append = parse_append(request)
         self._limiter.append(request.client)
         accepted = await self._streams.append(path, append)
-        headers: RawHeaders = [
-            (b"stream-next-offset", accepted.next_offset.encode()),
-            (b"etag", append_tag(accepted.next_offset)),
-        ]
+        headers: RawHeaders = [(b"stream-next-offset", accepted.next_offset.encode())]
+        if accepted.is_end:
+            # Otherwise the client's next append would overlook what others have appended.
+            headers.append((b"etag", append_tag(accepted.next_offset)))
         if accepted.closed:
             headers.append(_CLOSED)
         if append.producer is None or accepted.producer_seq is None:
