@@ -42,7 +42,7 @@ LIVE_MEGABYTES: Final = 512
 NAMES: Final = "N*"
 """The partitions of the table with the names of streams, which have the clocks of their TTLs."""
 
-MISSING_PART: Final = 4
+MISSING_PART: Final = 2
 """One in so many executions may wait for a stream that does not exist."""
 
 MISSING_WAITS: Final = 100

@@ -342,8 +342,8 @@ async def test_after_a_closed_stream_another_one_may_come(own_server: Server) ->
         log.change("POST", "a", b"1", stream_closed="true")
         assert await cable.messages(1) == [1]
         log.change("DELETE", "a")
-        log.change("PUT", "a", b"2")
         assert (await cable.hear())["type"] == "deleted"
+        log.change("PUT", "a", b"2")
         assert await cable.messages(1) == [2]
 
 

@@ -266,6 +266,18 @@ def test_serving_functions_get_the_table_the_bucket_and_the_secret(dev: Stacks) 
         assert "OriginSecret" in known["TAILRACE_ORIGIN_SECRET"]["Fn::GetAtt"][0]
 
 
+def test_waits_for_missing_streams_leave_room_for_others(dev: Stacks, prod: Stacks) -> None:
+    for stacks, least in ((dev, 50), (prod, 300)):
+        for name in ("http", "live"):
+            assert int(variables(stacks, name)["TAILRACE_MISSING_WAITS"]) == least // 2
+
+
+def test_live_writes_nothing_but_permits(dev: Stacks) -> None:
+    writes = {"dynamodb:UpdateItem", "dynamodb:DeleteItem"}
+    (statement,) = (each for each in dev.statements("live") if actions(each) & writes)
+    assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["W"]}}
+
+
 def test_only_live_streams(dev: Stacks) -> None:
     wrapped = {name: "AWS_LAMBDA_EXEC_WRAPPER" in variables(dev, name) for name in FUNCTIONS}
     assert [name for name in FUNCTIONS if wrapped[name]] == ["live"]

@@ -123,7 +123,7 @@ MISSING_WAITS_PER_CLIENT: Final = 100
 MISSING_WAITS: Final = 10_000
 """The same of all clients: a stranger can name any number of streams."""
 
-MISSING_WAITS_SHARE: Final = 4
+MISSING_WAITS_SHARE: Final = 3
 """On AWS a client may take one in so many of the waits in TAILRACE_MISSING_WAITS."""
 
 MISSING_POLL_SECONDS: Final = 1

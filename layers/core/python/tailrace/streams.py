@@ -198,6 +198,7 @@ class Streams:
     async def delete(self, path: str) -> None:
         for attempt in range(ATTEMPTS):
             if await self.store.drop(await self.find(path)):
+                self._notify(path)
                 return
             await _back_off(attempt)
         raise _too_busy(path)
@@ -373,7 +374,8 @@ class Streams:
 
     @contextmanager
     def watching(self, path: str) -> Iterator[asyncio.Event]:
-        """Give an event that is set when this process creates a stream at a path, or stops."""
+        """Give an event that is set when this process creates or deletes a stream at a path, or
+        stops: nothing follows a closed stream that could notice its deletion."""
         event = asyncio.Event()
         watchers = self._watchers.setdefault(path, set())
         watchers.add(event)
@@ -580,6 +582,7 @@ class Streams:
         if self._read_only:
             raise StreamNotFound(tail.stream.path)
         await self.store.drop(tail)
+        self._notify(tail.stream.path)
         return False
 
     async def _renew(self, tail: Tail) -> None:
