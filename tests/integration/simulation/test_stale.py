@@ -109,6 +109,19 @@ def test_many_entries_of_others_are_jumped_over_with_one_query() -> None:
     play(story)
 
 
+def test_at_first_a_tail_is_trusted_for_a_second() -> None:
+    async def story(stage: Stage) -> None:
+        await asyncio.sleep(0.5)
+        await append(stage.warm, b"<1>")
+        assert stage.calls() == ["PutItem"]
+        await asyncio.sleep(5)
+        await append(stage.warm, b"<2>")
+        assert stage.calls() == ["Query", "PutItem"]
+
+    play(story)
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_tail_is_trusted_for_a_minute_and_no_longer() -> None:
     async def story(stage: Stage) -> None:
         await asyncio.sleep(TAIL_CACHE_SECONDS - 5)

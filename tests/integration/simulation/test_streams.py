@@ -229,6 +229,7 @@ def test_an_entry_put_without_a_condition_is_noticed(monkeypatch: pytest.MonkeyP
     caught("calm", "acknowledged, but not in")
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_write_into_a_removed_slot_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def trusted(*_: object) -> bool:
         return True

@@ -137,6 +137,7 @@ def test_a_trimmer_that_dies_leaves_work_but_no_harm() -> None:
 # The writer
 
 
+@pytest.mark.usefixtures("alone")
 def test_within_the_time_that_a_tail_is_trusted_its_slot_is_still_there() -> None:
     async def story(stage: Stage) -> None:
         await archive(stage)
@@ -163,6 +164,7 @@ def test_after_that_time_the_writer_asks_where_the_tail_is() -> None:
     play(story)
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_lost_race_does_not_make_a_tail_trusted_for_longer() -> None:
     async def story(stage: Stage) -> None:
         await fill(stage)

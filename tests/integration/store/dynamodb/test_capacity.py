@@ -20,7 +20,7 @@ from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.offsets import NOW, parse
 from tailrace.log.state import Producer, Stream
-from tailrace.store.dynamodb import layout, segments, trimming
+from tailrace.store.dynamodb import chain, layout, segments, trimming
 from tailrace.streams import Appended
 from tests.integration.store.dynamodb.conftest import Process, Start
 from tests.support import archiving
@@ -34,6 +34,12 @@ TEXT = Create(content_type="text/plain")
 
 def produced(seq: int, epoch: int = 0, close: bool = False) -> Append:
     return Append(BODY, "text/plain", close, producer=Producer("till-7", epoch, seq))
+
+
+@pytest.fixture(autouse=True)
+def no_presumption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trust a new tail for longer than a busy machine takes to the next append."""
+    monkeypatch.setattr(chain, "PRESUMED_SECONDS", 3600.0)
 
 
 @pytest.fixture

@@ -68,6 +68,48 @@ class AppendPacer:
         return 1 if self._others >= COMPETING else AMONG_RIVALS
 
 
+PRESUMED_SECONDS: Final = 4.0
+"""Time in which others are presumed to fill a slot, before experience says more: Lambda spreads the
+requests for a stream over processes, so that a tail is trusted for a second at first."""
+
+EXPERIENCE: Final = 15 / 16
+"""The part of its earlier observations that the estimate of other writers keeps at each append."""
+
+LIKELY: Final = 0.25
+"""Expected slots of others from which on the tail is read before a write. The read costs a fifth of
+a lost write, and takes as long."""
+
+
+class OtherWriters:
+    """Estimates how many slots of a stream other processes fill.
+
+    It counts them between two appends of this process: a process that is alone soon trusts its tail
+    for as long as it may, and one of many reads the tail before each write."""
+
+    __slots__ = ("_ended", "_seconds", "_slot", "_slots")
+
+    def __init__(self) -> None:
+        self._slot: int | None = None
+        self._ended = 0.0
+        self._slots = 1.0
+        self._seconds = PRESUMED_SECONDS
+
+    def appended(self, slot: int, ended: float) -> None:
+        """Note that this process has filled a slot.
+
+        After more than TAIL_CACHE_SECONDS it has read the tail anyway, and a pause between two
+        bursts must not hide the writers in them."""
+        seconds = ended - self._ended
+        if self._slot is not None and seconds < TAIL_CACHE_SECONDS:
+            self._slots = self._slots * EXPERIENCE + slot - self._slot - 1
+            self._seconds = self._seconds * EXPERIENCE + seconds
+        self._slot, self._ended = slot, ended
+
+    def expected(self, seconds: float) -> float:
+        """Return how many slots they fill in so many seconds, on average."""
+        return seconds * self._slots / self._seconds
+
+
 UNKNOWN: Final = -1e9
 """A time so long ago that nothing known since then is trusted."""
 
@@ -92,6 +134,7 @@ class Chain:
         "known_at",
         "losses",
         "lost_at",
+        "other_writers",
         "pacer",
         "polling",
         "seen_at",
@@ -114,7 +157,8 @@ class Chain:
         self.seen_at = UNKNOWN
         """When, by the loop's clock, `committed` was last seen to be the tail."""
         self.known_at = UNKNOWN
-        """When, by the loop's clock, this process was last told of the tail or an entry there."""
+        """When, by the loop's clock, this process was last told of the tail or an entry there, if
+        only by a poll, which may lag a little."""
         self.used_at = UNKNOWN
         """When, by the loop's clock, a writer last used the state from memory."""
         self.confirmed = False
@@ -124,6 +168,7 @@ class Chain:
         self.losses = 0
         self.lost_at = UNKNOWN
         """When, by the loop's clock, a race was last lost to another process."""
+        self.other_writers = OtherWriters()
         self.pacer = AppendPacer()
         self.batches = Batches()
         self.written_at = UNKNOWN
@@ -182,11 +227,14 @@ class Chain:
         return now - self.seen_at < TAIL_CACHE_SECONDS
 
     def outdated(self, now: float) -> bool:
-        """Whether the tail is to be read before a write: a read that finds a new one takes as long
-        as a lost write, and costs less."""
+        """Whether the tail is to be read before a write: others have probably filled a slot, and a
+        read that tells costs less than a lost write."""
         if not self.trusted(now) or self.losses >= LOSSES:
             return True
-        return self.has_rivals(now) and now - self.known_at > self.pacer.seconds
+        age = now - self.known_at
+        if age <= self.pacer.seconds:
+            return False
+        return self.has_rivals(now) or self.other_writers.expected(age) >= LIKELY
 
     def has_rivals(self, now: float) -> bool:
         return now - self.lost_at < RIVAL_SECONDS

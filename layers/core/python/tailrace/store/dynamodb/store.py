@@ -97,7 +97,7 @@ class DynamoStore:
             self._bodies = Bodies(self._table, bucket, self._clock)
             self._segments = BucketSegments(self._table, bucket, INDEX_SLOTS, self._clock)
         self._inline_bytes = min(self._settings.inline_bytes, ITEM_BODY_BYTES)
-        self._poller = Poller(self._table, self._clock, self._settings.poll_slowest)
+        self._poller = Poller(self._table, self._clock, self._settings)
 
     async def close(self) -> None:
         self.wake()
@@ -507,6 +507,7 @@ class DynamoStore:
         chain.unused_upload = None
         now = self._loop.time()
         chain.pacer.appended(entry.slot, begun, now, rivals=chain.has_rivals(now))
+        chain.other_writers.appended(entry.slot, now)
         self._learn(chain, entry.state, begun)
         return True
 
