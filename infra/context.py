@@ -11,10 +11,12 @@ from tailrace.auth.origins import Origins
 from tailrace.errors import BadSetting
 from tailrace.log.retention import Retention
 from tailrace.protocols.aviso.config import parse_admin_roles
-from tailrace.settings import check_route
+from tailrace.settings import Settings, check_route
 
 _SWITCH: Final = re.compile(r"[a-z_]+")
 """Switches; CDK's own context keys contain a colon, a slash or a dash."""
+
+_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 _BOOLEANS: Final = {"true": True, "false": False}
 
@@ -48,6 +50,15 @@ class Context:
         if not value.isdecimal() or int(value) < least or (most and int(value) > most):
             _reject(name, value, f"a whole number, {bounds}")
         return int(value)
+
+    def setting(self, name: str) -> float:
+        """Read a switch that has the name, default and bounds of a setting in seconds."""
+        field = Settings.__dataclass_fields__[name]
+        least, most = field.metadata["least"], field.metadata["most"]
+        value = self._read(name, str(field.default))
+        if not _NUMBER.fullmatch(value) or not least <= float(value) <= most:
+            _reject(name, value, f"seconds, {least:g} to {most:g}")
+        return float(value)
 
     def text(self, name: str, expected: str, pattern: str) -> str | None:
         value = self._read(name, "")

@@ -68,6 +68,8 @@ class HttpFunctions(Construct):
         streams = {
             **SERVER_ENVIRONMENT,
             "TAILRACE_DS_PATH": plan.ds_path,
+            "TAILRACE_POLL_FASTEST": f"{plan.poll_fastest:g}",
+            "TAILRACE_POLL_SLOWEST": f"{plan.poll_slowest:g}",
             "TAILRACE_TABLE": storage.table.table_name,
             "TAILRACE_BUCKET": storage.bucket.bucket_name,
             "TAILRACE_ORIGIN_SECRET": deployment.origin_secret.id,

@@ -75,6 +75,8 @@ class Plan:
     """How long a long-poll waits for data, in seconds."""
     sse: str
     """`held`: each reader has an SSE response of its own; `shared`: readers share finite ones."""
+    poll_fastest: float
+    poll_slowest: float
     access: str
     """`closed`: requests need credentials; `open`: everybody may do everything."""
     firewall: bool
@@ -144,6 +146,8 @@ class Plan:
             long_poll_timeout=context.count(
                 "long_poll_timeout", CLIENT_SECONDS, least=1, most=LONG_POLL_SECONDS
             ),
+            poll_fastest=context.setting("poll_fastest"),
+            poll_slowest=context.setting("poll_slowest"),
             access=context.choice("access", "closed", ("closed", "open")),
             firewall=context.flag("firewall", True),
             rate_limit=context.count("rate_limit", 6000, least=10),

@@ -72,6 +72,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "access_secret": ('{"secret": "x"}', '{"secret": "x"}'),
     "edge_keys": ("arn:aws:cloudfront::1:key-value-store/x",) * 2,
     "distribution": ("E1", "E1"),
+    "poll_fastest": ("0.05", 0.05),
     "poll_slowest": ("2", 2.0),
     "trim_grace": ("3600", 3600),
     "public_url": ("https://example.org", "https://example.org"),

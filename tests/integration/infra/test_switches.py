@@ -32,6 +32,8 @@ def test_the_default_stage_is_dev() -> None:
         ({"wait_concurrency": "x"}, "wait_concurrency must be a whole number, at least 0"),
         ({"long_poll_timeout": "111"}, "long_poll_timeout must be a whole number, 1 to 110"),
         ({"sse": "on"}, "sse must be held or shared, not 'on'"),
+        ({"poll_fastest": "0.001"}, "poll_fastest must be seconds, 0.005 to 60, not '0.001'"),
+        ({"poll_slowest": "1 s"}, "poll_slowest must be seconds, 0.005 to 60, not '1 s'"),
         ({"access": "public"}, "access must be closed or open, not 'public'"),
         ({"firewall": "0"}, "firewall must be true or false, not '0'"),
         ({"rate_limit": "9"}, "rate_limit must be a whole number, at least 10, not '9'"),

@@ -161,9 +161,16 @@ class StoreSettings:
         False,
         "Create the table and the bucket if they are missing; always done on a local endpoint.",
     )
+    poll_fastest: float = setting(
+        0.025,
+        "Pause between two polls of DynamoDB for the waiting readers of a stream that had news in "
+        "the last five minutes, in seconds.",
+        least=0.005,
+        most=60,
+    )
     poll_slowest: float = setting(
-        0.5,
-        "Interval at which DynamoDB is polled for a waiting reader of an idle stream, in seconds.",
+        0.25,
+        "Longest such pause, after hours of silence, in seconds; never below the shortest.",
         least=0.005,
         most=60,
     )

@@ -1,32 +1,32 @@
 """Waiting: one task per stream and process polls the next slot, for all waits for it.
 
-The pause between two polls grows with the silence, so that an entry is late by a share of the time
-it took to come. Polls are eventually consistent, at half the price: readers read again anyway.
+The pause between two polls is shortest while the stream has had news in the last minutes, and then
+grows with the silence. Polls are eventually consistent, at half the price: readers read again
+anyway.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
 from tailrace.clock import Clock
 from tailrace.errors import StoreUnavailable, StreamTooHot
-from tailrace.limits import POLL_MILLISECONDS
+from tailrace.limits import POLLS_PER_SECOND, RECENT_SECONDS
+from tailrace.settings import Settings
 from tailrace.store.base import resolve
 from tailrace.store.dynamodb import layout
 from tailrace.store.dynamodb.chain import Chain
 from tailrace.store.dynamodb.table import Table
 
-SHARE: Final = 0.1
-"""Of the silence so far: how late an entry may be noticed."""
-
 
 class Poller:
-    def __init__(self, table: Table, clock: Clock, slowest: float) -> None:
+    def __init__(self, table: Table, clock: Clock, settings: Settings) -> None:
         self._table = table
         self._clock = clock
-        self._fastest = POLL_MILLISECONDS / 1000
-        self._slowest = max(self._fastest, slowest)
+        self._fastest = settings.poll_fastest
+        self._slowest = max(self._fastest, settings.poll_slowest)
+        self._rate = 0.0
+        """Polls a second that the pauses of all streams would make."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def wait(self, chain: Chain, slot: int, seconds: float) -> bool:
@@ -56,20 +56,28 @@ class Poller:
 
     async def _poll(self, chain: Chain) -> None:
         now = asyncio.get_running_loop().time
-        while True:
-            await asyncio.sleep(self._pause(now() - chain.written_at))
-            if chain.waiters:
-                await self._read_slot(chain, max(chain.waiters.values()))
+        rate = 0.0
+        try:
+            while True:
+                pause = self._pause(now() - chain.written_at)
+                self._rate += 1 / pause - rate
+                rate = 1 / pause
+                await asyncio.sleep(pause * max(1.0, self._rate / POLLS_PER_SECOND))
+                if chain.waiters:
+                    await self._read_slot(chain, max(chain.waiters.values()))
+        finally:
+            self._rate -= rate
 
     def _pause(self, silence: float) -> float:
-        return min(max(silence * SHARE, self._fastest), self._slowest)
+        return min(self._fastest * max(silence / RECENT_SECONDS, 1.0), self._slowest)
 
     async def _read_slot(self, chain: Chain, slot: int) -> None:
-        now = asyncio.get_running_loop().time()
+        begun = asyncio.get_running_loop().time()
         try:
             item = await self._table.get(layout.slot_key(chain.stream.id, slot), consistent=False)
         except (StoreUnavailable, StreamTooHot):
             return  # A reader reads after its wait, and gets the error if that fails, too.
+        chain.known_at = max(chain.known_at, begun)
         if item is not None:
             state = layout.entry_of(item).state
-            chain.observe(state, now - max(0, self._clock() - state.written_at) / 1000)
+            chain.observe(state, begun - max(0, self._clock() - state.written_at) / 1000)
