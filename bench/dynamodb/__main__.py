@@ -16,7 +16,7 @@ import uvloop
 
 from bench.dynamodb.clients import costs
 from bench.dynamodb.lab import Site, found_at, ministack
-from bench.dynamodb.measure import FULL, QUICK, measure, say
+from bench.dynamodb.measure import FULL, QUICK, measure, say, simulated
 from bench.dynamodb.report import Report, markdown
 from bench.report import machine
 from devtools.engines.ministack import PYTHON, Ministack
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(f"on {site.name}")
             with found_at(site, local):
                 runs.append(uvloop.run(measure(site, scale)))
+    known_exactly = simulated(scale)
     say("clients")
     spent = costs(scale.calls)
     known = machine(ROOT / "node_modules", None)
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "load average before": f"{load_average:.1f}",
         "command": f"`{_command(options)}` ({(time.monotonic() - began) / 60:.1f} min)",
     }
-    page = markdown(Report(facts, runs, scale.rounds, spent, Settings()))
+    page = markdown(Report(facts, runs, known_exactly, scale.rounds, spent, Settings()))
     print(page)
     if options.write:
         PAGE.write_text(page)

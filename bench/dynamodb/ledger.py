@@ -91,12 +91,12 @@ class Ledger:
         except (ConditionFailed, TransactionCanceled) as failure:
             await self._travel()
             # Local engines do not say what a failure consumed.
-            _note(Made(operation, begin, time.perf_counter(), write=lost_units(request, failure)))
+            note(Made(operation, begin, time.perf_counter(), write=lost_units(request, failure)))
             raise
         if read:
             # Not every local engine goes by the size of what was read.
             read = max(read, read_units(request, answer))
-        _note(Made(operation, begin, time.perf_counter(), read, write))
+        note(Made(operation, begin, time.perf_counter(), read, write))
         return answer
 
     async def close(self) -> None:
@@ -121,12 +121,12 @@ class Objects:
         self._keys.append(key)
         begin = time.perf_counter()
         await self._bucket.put(key, body)
-        _note(Made(S3_PUT, begin, time.perf_counter()))
+        note(Made(S3_PUT, begin, time.perf_counter()))
 
     async def get(self, key: str, begin: int = 0, end: int | None = None) -> bytes:
         sent = time.perf_counter()
         body = await self._bucket.get(key, begin, end)
-        _note(Made(S3_GET, sent, time.perf_counter()))
+        note(Made(S3_GET, sent, time.perf_counter()))
         return body
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -155,7 +155,7 @@ def shape(calls: Sequence[Made]) -> str:
     )
 
 
-def _note(call: Made) -> None:
+def note(call: Made) -> None:
     calls = _trace.get()
     if calls is not None:
         calls.append(call)

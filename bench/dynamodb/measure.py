@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bench.dynamodb.lab import Lab, Site
 from bench.dynamodb.operations import OPERATIONS
-from bench.dynamodb.races import other_races, slot_races
+from bench.dynamodb.races import DISTANCE, other_races, slot_races
 from bench.dynamodb.results import Measured, Run
-from bench.dynamodb.waiting import idle, wake
-from tailrace.limits import POLL_MILLISECONDS
-from tailrace.store.dynamodb.polling import SHARE
+from bench.dynamodb.spread import Spread, engine_spreads, simulated_spreads
+from bench.dynamodb.waiting import QUIET_SECONDS, Delivery, Waiting, deliveries, waiting, wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +23,16 @@ class Scale:
     """Of the repetitions of each operation."""
     waits: int
     """Waiting readers at once, and rounds of them."""
-    slow_seconds: float
-    """For which an idle stream is watched at the slowest pace."""
+    samples: int
+    """Deliveries of each kind in virtual time, and appends of each spread."""
     rounds: int
     """Logs that many write to; one far away takes as long as three near ones."""
     calls: int
     """Of each client."""
 
 
-FULL = Scale(divisor=1, waits=8, slow_seconds=10.0, rounds=4, calls=4000)
-QUICK = Scale(divisor=50, waits=2, slow_seconds=2.0, rounds=1, calls=320)
+FULL = Scale(divisor=1, waits=8, samples=400, rounds=4, calls=4000)
+QUICK = Scale(divisor=50, waits=2, samples=20, rounds=1, calls=320)
 LEAST = 3
 
 
@@ -46,9 +47,8 @@ async def measure(site: Site, scale: Scale) -> Run:
             times = max(LEAST, operation.times // scale.divisor)
             found.append(Measured.of(operation.title, await operation.run(lab, times)))
         found += await _woken(lab, scale.waits)
-        say("an idle stream")
-        watched = await idle(lab, scale.slow_seconds)
         slots, others = [], []
+        spreads: list[Spread] = []
         for far, rounds in ((False, scale.rounds), (True, 1)):
             if far and site.on_aws:
                 break
@@ -57,17 +57,34 @@ async def measure(site: Site, scale: Scale) -> Run:
             slots += await slot_races(lab, rounds, far=far)
             say(f"other designs, DynamoDB {where}")
             others += await other_races(lab, rounds, far=far)
-        return Run(site.name, found, watched, slots, others)
+        if not site.on_aws:
+            say("requests spread over environments")
+            spreads = await engine_spreads(lab, DISTANCE, scale.samples // 2)
+        return Run(site.name, found, slots, others, spreads)
+
+
+class Simulated(NamedTuple):
+    """The measurements in virtual time."""
+
+    deliveries: Sequence[Delivery]
+    waiting: Waiting
+    spreads: Sequence[Spread]
+
+
+def simulated(scale: Scale) -> Simulated:
+    say("in virtual time: waiting readers")
+    late = deliveries(scale.samples)
+    units = waiting(140.0)
+    say("in virtual time: requests spread over environments")
+    return Simulated(late, units, simulated_spreads(scale.samples))
 
 
 async def _woken(lab: Lab, waits: int) -> list[Measured]:
-    fastest, slowest = POLL_MILLISECONDS / 1000, lab.settings.poll_slowest
     found = []
-    for silence, rounds in ((fastest / SHARE / 2, waits), (slowest / SHARE, 1)):
-        say(f"waiting readers after {silence:g} s of silence")
-        samples = await wake(lab, silence, waits * waits // rounds, rounds)
-        title = f"waiting reader gets an append, {silence:g} s after the last"
-        found.append(Measured.of(title, samples))
+    for silence, when in ((0.0, "soon after the last"), (QUIET_SECONDS, "hours after the last")):
+        title = f"waiting reader gets an append, {when}"
+        say(title)
+        found.append(Measured.of(title, await wake(lab, silence, waits, waits)))
     return found
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from bench.dynamodb import prices
 from bench.dynamodb.clients import AT_ONCE, Cost
 from bench.dynamodb.lab import SMALL, entry_item
-from bench.dynamodb.operations import APPEND, READ_TAIL
+from bench.dynamodb.measure import Simulated
+from bench.dynamodb.operations import APPEND
 from bench.dynamodb.page import PAGE
 from bench.dynamodb.races import (
     APART,
@@ -21,15 +22,18 @@ from bench.dynamodb.races import (
     Race,
 )
 from bench.dynamodb.results import Measured, Run
+from bench.dynamodb.spread import Spread
 from bench.dynamodb.units import WRITE_BYTES, item_bytes
+from bench.dynamodb.virtual import LONG_POLL_SECONDS
 from bench.report import ABSENT, figure, times
-from tailrace.limits import POLL_MILLISECONDS
+from tailrace.limits import POLLS_PER_SECOND, RECENT_SECONDS
 from tailrace.settings import Settings
 from tailrace.streams import ATTEMPTS
 
-HOURS_A_MONTH = 730
-SECONDS_AN_HOUR = 3600
+SECONDS_A_MONTH = 730 * 3600
 MILLION = 1_000_000
+WAIT_MEGABYTES = 256
+"""Of a function that only waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class Report:
     facts: Mapping[str, str]
     runs: Sequence[Run]
     """One per engine; calls and units are taken from the first."""
+    simulated: Simulated
     rounds: int
     costs: Sequence[Cost]
     settings: Settings
@@ -51,11 +56,16 @@ def markdown(report: Report) -> str:
         shares=SHARES if any(each.share < 1 for each in run.operations) else "",
         overhead=overhead,
         one_unit=WRITE_BYTES - overhead,
-        fastest=POLL_MILLISECONDS / 1000,
+        fastest=settings.poll_fastest,
         slowest=settings.poll_slowest,
-        idle=_idle(run, settings),
-        watched=run.idle.seconds,
-        long_poll=settings.long_poll_timeout,
+        recent=RECENT_SECONDS // 60,
+        quiet=RECENT_SECONDS * settings.poll_slowest / settings.poll_fastest / 60,
+        polls=POLLS_PER_SECOND,
+        delivered=_deliveries(report.simulated),
+        waits=_waiting(report.simulated),
+        megabytes=WAIT_MEGABYTES,
+        long_poll=LONG_POLL_SECONDS,
+        spreads=_spreads(report),
         processes=APART.processes,
         attempts=ATTEMPTS,
         races=_races(report.runs, lambda each: each.slots),
@@ -109,23 +119,65 @@ def _operations(runs: Sequence[Run]) -> str:
     )
 
 
-def _idle(run: Run, settings: Settings) -> str:
-    hour = run.idle.per_minute * SECONDS_AN_HOUR / 60
-    renewals = SECONDS_AN_HOUR / settings.long_poll_timeout
-    renewed = 2 * renewals * run.operation(READ_TAIL).read
-    rows = {
-        "a watched stream, first minute after an append": run.idle.first_minute,
-        "a watched stream, each idle minute after that": run.idle.per_minute,
-        "a watched stream, an idle hour": hour,
-        "a watched stream, an idle month": hour * HOURS_A_MONTH,
-        "a long-poll reader, an idle hour": renewed,
-    }
+def _deliveries(simulated: Simulated) -> str:
     return _table(
-        ["", "read units", "dollars"],
+        ["reader", "appended by", "stream", "p50 ms", "p99 ms", "n"],
         (
-            [name, f"{units:,.0f}", f"{prices.dynamodb(0, units) / MILLION:.6f}"]
-            for name, units in rows.items()
+            [
+                each.mode,
+                "the same process" if each.same_process else "another process",
+                "quiet for hours" if each.quiet else "with news",
+                figure(each.p50),
+                figure(each.p99),
+                str(each.times),
+            ]
+            for each in simulated.deliveries
         ),
+        words=3,
+    )
+
+
+def _waiting(simulated: Simulated) -> str:
+    """The price of a stream that is long-polled all the time."""
+    requests = SECONDS_A_MONTH / LONG_POLL_SECONDS
+    function = prices.function(SECONDS_A_MONTH, WAIT_MEGABYTES, requests) / MILLION
+    rows = []
+    for name, per_second in (
+        ("with news all the time", simulated.waiting.news),
+        ("quiet all the time", simulated.waiting.quiet),
+    ):
+        table = prices.dynamodb(0, per_second * SECONDS_A_MONTH) / MILLION
+        rows.append(
+            [
+                name,
+                f"{per_second * 60:,.0f}",
+                *(f"{dollars:.2f}" for dollars in (table, function, table + function)),
+            ]
+        )
+    return _table(
+        ["a waiting stream", "read units a minute", "DynamoDB", "function", "dollars a month"], rows
+    )
+
+
+def _spreads(report: Report) -> str:
+    """Those in virtual time first."""
+    rows: list[tuple[str, Spread]] = [("virtual time", each) for each in report.simulated.spreads]
+    rows += [(run.engine, each) for run in report.runs for each in run.spreads]
+    header = ["environments", "appends/s", "on", "write units", "read units", "round trips"]
+    return _table(
+        [*header, "p50 ms", "p99 ms", "a million, $"],
+        (
+            [
+                str(each.environments),
+                f"{each.per_second:g}",
+                engine,
+                *(f"{value:.2f}" for value in (each.write, each.read, each.round_trips)),
+                *map(figure, (each.p50, each.p99)),
+                f"{prices.dynamodb(each.write, each.read):.3f}",
+            ]
+            for engine, each in rows
+        ),
+        words=3,
     )
 
 

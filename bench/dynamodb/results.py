@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 from bench.dynamodb.ledger import S3_GET, S3_PUT, THEN, Sample, shape
 from bench.dynamodb.races import Race
-from bench.dynamodb.waiting import Idle
+from bench.dynamodb.spread import Spread
 
 
 class Measured(NamedTuple):
@@ -56,9 +56,9 @@ class Measured(NamedTuple):
 class Run(NamedTuple):
     engine: str
     operations: Sequence[Measured]
-    idle: Idle
     slots: Sequence[Race]
     others: Sequence[Race]
+    spreads: Sequence[Spread]
 
     def operation(self, title: str) -> Measured:
         return next(each for each in self.operations if each.title == title)

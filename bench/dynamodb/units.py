@@ -27,6 +27,14 @@ def read_units(request: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
     return whole if request.get("ConsistentRead") else whole / 2
 
 
+def written_units(request: Mapping[str, Any]) -> int:
+    """Of a PutItem of a new item, or of a transaction of such."""
+    if "TransactItems" not in request:
+        return _write_units(request, None)
+    actions = (action for each in request["TransactItems"] for action in each.values())
+    return 2 * sum(_write_units(action, None) for action in actions)
+
+
 def lost_units(request: Mapping[str, Any], failure: ConditionFailed | TransactionCanceled) -> float:
     """Of a write whose condition did not hold: as much as if it had, by the larger of the item
     that is there and the one that was to be."""
