@@ -34,7 +34,8 @@ CHECKED: Final[dict[str, dict[str, str]]] = {
     "prod": {"stage": "prod"},
     "afar": {
         "stage": "prod",
-        "region": "eu-west-1",
+        "region": "eu-west-3",
+        "read_limit": "0",
         "domain": "streams.example.org",
         "certificate_arn": "arn:aws:acm:us-east-1:123456789012:certificate/0a1b",
         "addresses": "203.0.113.0/24,2001:db8::/32",
@@ -43,7 +44,7 @@ CHECKED: Final[dict[str, dict[str, str]]] = {
         "ds_path": "/rooms",
         "history_workers": "5",
         "compact_schedule": "cron(0 0/6 * * ? *)",
-        "sweep_dry_run": "false",
+        "sweep_dry_run": "true",
         "retention": "chat/**=30d,1GB; **=forever",
         "ping_interval": "30",
         "turbo_streams": "false",

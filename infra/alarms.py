@@ -19,9 +19,9 @@ from infra.components import Components
 from infra.deployment import Deployment
 from infra.distribution import Distribution
 from infra.history_jobs import HistoryJobs
-from infra.lambda_function import LambdaFunction
+from infra.lambda_function import COMMON_ENVIRONMENT, LambdaFunction
 from infra.schedule import hours_between
-from infra.stage import EDGE_REGION
+from infra.stage import EDGE_REGION, Plan
 
 PERIOD: Final = cdk.Duration.minutes(5)
 
@@ -40,6 +40,13 @@ LATE_MINUTES: Final = 5
 
 RUNS: Final = 3
 """Consecutive runs of a job that have to fail before an alarm is raised."""
+
+READERS: Final = ("http", "wait", "live")
+"""The functions that serve reads of streams."""
+
+UNVERIFIED_PERCENT: Final = 50
+UNVERIFIED_READS: Final = 100
+"""Reads in five minutes from which on their share means something."""
 
 OPERATIONS: Final = {"Read": "Query", "Write": "PutItem"}
 """The DynamoDB operation of every read, and of every append."""
@@ -115,6 +122,7 @@ class Alarms(Construct):
                 FEW,
                 "The edge does not get changed keys: see the log of the edge_keys function.",
             )
+            self._add_unverified(plan)
         if websocket_functions is not None:
             self._add_function("Cable", websocket_functions.cable)
             self._alarm(
@@ -219,6 +227,30 @@ class Alarms(Construct):
             "Lambda throttles the function: its concurrency, or the account's, is used up.",
         )
 
+    def _add_unverified(self, plan: Plan) -> None:
+        """Watch the share of reads that the edge did not verify: these are not shared, so that the
+        cost grows with the audience. Of the verified ones, only some reach a function."""
+        reads, unverified = (
+            {f"{kind}_{name}": function_metric(plan, metric, name) for name in READERS}
+            for kind, metric in (
+                ("reads", "ds_requests_total"),
+                ("unverified", "unverified_reads_total"),
+            )
+        )
+        total, part = ("+".join(f"FILL({name},0)" for name in each) for each in (reads, unverified))
+        self._alarm(
+            "EdgeUnverified",
+            cloudwatch.MathExpression(
+                expression=f"IF({total} >= {UNVERIFIED_READS}, 100 * ({part}) / ({total}), 0)",
+                using_metrics={**reads, **unverified},
+                period=PERIOD,
+            ),
+            UNVERIFIED_PERCENT,
+            "The edge does not verify most reads, so readers do not share responses: see"
+            " docs/edge.md, private streams.",
+            periods=3,
+        )
+
     def _add_follower(
         self, title: str, function: LambdaFunction, failed: sqs.Queue, effect: str
     ) -> None:
@@ -279,4 +311,18 @@ def edge_metric(distribution: Distribution, name: str, statistic: str) -> cloudw
         statistic=statistic,
         period=PERIOD,
         region=EDGE_REGION,
+    )
+
+
+def function_metric(
+    plan: Plan, name: str, function: str, statistic: str = "sum"
+) -> cloudwatch.Metric:
+    """A metric that `tailrace.aws.runtime.observability` publishes."""
+    return cloudwatch.Metric(
+        namespace=COMMON_ENVIRONMENT["POWERTOOLS_METRICS_NAMESPACE"],
+        metric_name=name,
+        dimensions_map={"function": function, "service": plan.name},
+        statistic=statistic,
+        label=f"{name} {statistic}" if statistic.startswith("p") else name,
+        period=PERIOD,
     )

@@ -10,11 +10,10 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.alarms import PERIOD, edge_metric
+from infra.alarms import PERIOD, READERS, edge_metric, function_metric
 from infra.components import Components
 from infra.deployment import Deployment
-from infra.lambda_function import COMMON_ENVIRONMENT, LambdaFunction
-from infra.stage import Plan
+from infra.lambda_function import LambdaFunction
 from infra.websocket_api import WebSocketApi
 
 WIDTH: Final = 12
@@ -29,7 +28,7 @@ def create_dashboard(
     functions, distribution = components.http_functions, components.distribution
     dispatch, history_jobs = components.dispatch, components.history_jobs
     http, wait, live = functions.http, functions.wait, functions.live
-    metric = partial(_function_metric, plan)
+    metric = partial(function_metric, plan)
     graphs = [
         _graph("Requests at the edge", [edge_metric(distribution, "Requests", "sum")]),
         _graph(
@@ -43,6 +42,10 @@ def create_dashboard(
                 metric("ds_poll_requests_total", "wait"),
                 metric("ds_sse_requests_total", "live"),
             ],
+        ),
+        _graph(
+            "Reads that the edge could not verify",
+            [metric("unverified_reads_total", name) for name in READERS],
         ),
         _graph(
             "Waiting readers per environment",
@@ -138,20 +141,6 @@ def create_dashboard(
 
 def _graph(title: str, metrics: Sequence[cloudwatch.IMetric]) -> cloudwatch.GraphWidget:
     return cloudwatch.GraphWidget(title=title, left=list(metrics), width=WIDTH, period=PERIOD)
-
-
-def _function_metric(
-    plan: Plan, name: str, function: str, statistic: str = "sum"
-) -> cloudwatch.IMetric:
-    """A metric that `tailrace.aws.runtime.observability` publishes."""
-    return cloudwatch.Metric(
-        namespace=COMMON_ENVIRONMENT["POWERTOOLS_METRICS_NAMESPACE"],
-        metric_name=name,
-        dimensions_map={"function": function, "service": plan.name},
-        statistic=statistic,
-        label=f"{name} {statistic}" if statistic.startswith("p") else name,
-        period=PERIOD,
-    )
 
 
 def _websocket_metric(websocket_api: WebSocketApi, name: str) -> cloudwatch.IMetric:

@@ -12,6 +12,7 @@ from infra.deployment import Deployment
 from infra.distribution_policies import DistributionPolicies
 from infra.findings import acknowledge
 from infra.http_functions import HTTP_SECONDS, HttpFunctions
+from infra.origin_shield import NEAREST
 from infra.secrets import OriginSecret
 from infra.stage import Plan
 from infra.viewer_functions import request_code, response_code
@@ -190,8 +191,15 @@ class Distribution(Construct):
         """The region of the origin shield, or None if it is off."""
         if plan.origin_shield == "off":
             return None
-        here = plan.origin_shield == "here"
-        return cdk.Stack.of(self).region if here else plan.origin_shield
+        if plan.origin_shield != "here":
+            return plan.origin_shield
+        if plan.region is not None:
+            return NEAREST[plan.region]
+        # The region is known to CloudFormation only.
+        regions = cdk.CfnMapping(
+            self, "Shields", mapping={name: {"region": near} for name, near in NEAREST.items()}
+        )
+        return regions.find_in_map(cdk.Aws.REGION, "region")
 
     def _acknowledge(self, distribution: Config, plan: Plan) -> None:
         acknowledge(distribution, "AwsSolutions-CFR1", "Streams are available in every country.")

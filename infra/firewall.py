@@ -1,15 +1,22 @@
-"""The stack of the firewall: a rate limit per address, and an optional list of addresses."""
+"""The stack of the firewall: limits per address, and an optional list of addresses.
+
+An office is one address. A hundred of its readers that wait for one write a second make 6,000
+requests a minute, which cost the service one request to a function each second. So reads that the
+edge can share have a high limit of their own, `read_limit`.
+"""
 
 from __future__ import annotations
 
 import ipaddress
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import aws_cdk as cdk
 from aws_cdk import aws_wafv2 as waf
 from constructs import Construct
 
 from infra.stage import Plan
+from tailrace.web.urls import StreamUrls
 
 WINDOW_SECONDS: Final = 60
 """The shortest window that AWS offers, so that clients can soon continue."""
@@ -18,6 +25,11 @@ SCOPE: Final = "CLOUDFRONT"
 
 TOO_MANY: Final = 429
 """Clients of the protocol retry later after 429; AWS's default is 403."""
+
+
+UNSHARED: Final = "(^|&)(live=sse|last=|since=|offset=now)"
+"""Matches the query of reads that have a response of their own, as `infra/edge/viewer_request.js`
+has it: of all `live=sse`, and of all that are true only now."""
 
 
 class FirewallStack(cdk.Stack):
@@ -39,7 +51,7 @@ class FirewallStack(cdk.Stack):
             default_action=waf.CfnWebACL.DefaultActionProperty(
                 **({"block": {}} if allowed else {"allow": {}})
             ),
-            rules=[_rate_rule(plan.rate_limit), *allowed],
+            rules=[*_rate_rules(plan), *allowed],
             visibility_config=_visibility("firewall"),
         )
 
@@ -72,13 +84,53 @@ class FirewallStack(cdk.Stack):
         return rules
 
 
-def _rate_rule(limit: int) -> waf.CfnWebACL.RuleProperty:
+def _rate_rules(plan: Plan) -> list[waf.CfnWebACL.RuleProperty]:
+    unshared = {"notStatement": {"statement": _shared_read(StreamUrls(plan.ds_path).prefixes)}}
+    rules = [_rate_rule("rate", plan.rate_limit, 0, scope_down_statement=unshared)]
+    if plan.read_limit is not None:
+        rules.append(_rate_rule("reads", plan.read_limit, 1))
+    return rules
+
+
+def _shared_read(mounts: Sequence[str]) -> dict[str, Any]:
+    """A statement that matches reads whose response the edge can share."""
+    below = [_matches("uriPath", "STARTS_WITH", mount) for mount in mounts]
+    unshared = {
+        "regexMatchStatement": {
+            "fieldToMatch": {"queryString": {}},
+            "regexString": UNSHARED,
+            "textTransformations": [{"priority": 0, "type": "URL_DECODE"}],
+        }
+    }
+    parts = [
+        _matches("method", "EXACTLY", "GET"),
+        below[0] if len(below) == 1 else {"orStatement": {"statements": below}},
+        {"notStatement": {"statement": unshared}},
+    ]
+    return {"andStatement": {"statements": parts}}
+
+
+def _matches(field: str, how: str, text: str) -> dict[str, Any]:
+    return {
+        "byteMatchStatement": {
+            "fieldToMatch": {field: {}},
+            "positionalConstraint": how,
+            "searchString": text,
+            "textTransformations": [{"priority": 0, "type": "NONE"}],
+        }
+    }
+
+
+def _rate_rule(name: str, limit: int, priority: int, **scope: Any) -> waf.CfnWebACL.RuleProperty:
     headers = {"retry-after": str(WINDOW_SECONDS), "access-control-allow-origin": "*"}
     return _rule(
-        "rate",
+        name,
         waf.CfnWebACL.StatementProperty(
             rate_based_statement=waf.CfnWebACL.RateBasedStatementProperty(
-                aggregate_key_type="IP", limit=limit, evaluation_window_sec=WINDOW_SECONDS
+                aggregate_key_type="IP",
+                limit=limit,
+                evaluation_window_sec=WINDOW_SECONDS,
+                **scope,
             )
         ),
         waf.CfnWebACL.RuleActionProperty(
@@ -92,7 +144,7 @@ def _rate_rule(limit: int) -> waf.CfnWebACL.RuleProperty:
                 )
             )
         ),
-        priority=0,
+        priority=priority,
     )
 
 

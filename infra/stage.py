@@ -14,6 +14,7 @@ import aws_cdk as cdk
 
 from infra import schedule
 from infra.context import Context
+from infra.origin_shield import NEAREST, OFFERED
 from scripts.package import Platform
 
 EDGE_REGION: Final = "us-east-1"
@@ -81,6 +82,9 @@ class Plan:
     """`closed`: requests need credentials; `open`: everybody may do everything."""
     firewall: bool
     rate_limit: int
+    """Requests per minute from one address, of those that the edge cannot answer from its cache."""
+    read_limit: int | None
+    """All requests per minute from one address; None: no limit."""
     addresses: tuple[str, ...]
     """Client addresses that are allowed; empty: all."""
     allowed_origins: str
@@ -151,6 +155,7 @@ class Plan:
             access=context.choice("access", "closed", ("closed", "open")),
             firewall=context.flag("firewall", True),
             rate_limit=context.count("rate_limit", 6000, least=10),
+            read_limit=context.count("read_limit", 200_000) or None,
             addresses=context.networks("addresses"),
             allowed_origins=context.origins("allowed_origins"),
             ds_path=context.mount("ds_path", "/ds"),
@@ -185,7 +190,7 @@ class Plan:
             export_schedule=schedule_of("export_schedule") or ("daily" if prod else "off"),
             sweep_schedule=schedule_of("sweep_schedule") or "daily",
             audit_schedule=schedule_of("audit_schedule") or ("weekly" if prod else "off"),
-            sweep_dry_run=context.flag("sweep_dry_run", True),
+            sweep_dry_run=context.flag("sweep_dry_run", False),
             retention=context.retention("retention"),
         )
         context.reject_unknown()
@@ -193,7 +198,17 @@ class Plan:
             raise SystemExit("domain and certificate_arn belong together: give both or none")
         if plan.addresses and not plan.firewall:
             raise SystemExit("addresses needs the firewall: leave out firewall=false")
+        plan.check_shield()
         return plan
+
+    def check_shield(self) -> None:
+        """Raise SystemExit if CloudFront would refuse the region of the origin shield."""
+        offered = f"choose one of {', '.join(OFFERED)}, or off: cdk … -c origin_shield=…"
+        if self.origin_shield == "here":
+            if self.region is not None and self.region not in NEAREST:
+                raise SystemExit(f"no origin shield is known to be near {self.region}: {offered}")
+        elif self.origin_shield != "off" and self.origin_shield not in OFFERED:
+            raise SystemExit(f"{self.origin_shield} has no origin shield: {offered}")
 
     @property
     def name(self) -> str:

@@ -82,7 +82,7 @@ def endpoint(stacks: Stacks, name: str) -> str | None:
 
 
 def test_only_delivering_functions_get_the_endpoint(dev: Stacks, afar: Stacks) -> None:
-    for stacks, region in ((dev, '<"AWS::Region">'), (afar, "eu-west-1")):
+    for stacks, region in ((dev, '<"AWS::Region">'), (afar, "eu-west-3")):
         wanted = f'https://<"CableApi">.execute-api.{region}.<"AWS::URLSuffix">/cable'
         for name in ("http", "cable", "heartbeat", "dispatch"):
             assert endpoint(stacks, name) == wanted

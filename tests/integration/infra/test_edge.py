@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from infra.origin_shield import NEAREST
 from infra.viewer_functions import MAX_BYTES, request_code, response_code
 from tailrace.aws.edge.origin_guard import SECRET_HEADER
 from tailrace.settings import Settings
@@ -74,18 +75,19 @@ def test_the_longest_wait_and_shared_events_fit_into_cloudfronts_timeout(
     assert origins(afar)[name]["CustomOriginConfig"]["OriginReadTimeout"] == 120
 
 
-def test_the_origin_shield_is_in_the_functions_region(
-    dev: Stacks, afar: Stacks, bare: Stacks
-) -> None:
+def test_the_origin_shield_is_near_the_functions(dev: Stacks, afar: Stacks, bare: Stacks) -> None:
     def shield(stacks: Stacks, name: str) -> Any:
         return origins(stacks)[name]["OriginShield"].get("OriginShieldRegion")
 
     for name in ("http", "wait"):
-        assert shield(dev, name) == {"Ref": "AWS::Region"}
-        assert shield(afar, name) == "eu-west-1"
+        mapping, region, key = shield(dev, name)["Fn::FindInMap"]
+        assert (region, key) == ({"Ref": "AWS::Region"}, "region")
+        nearest = dev.templates["tailrace-dev"]["Mappings"][mapping]
+        assert {name: each["region"] for name, each in nearest.items()} == NEAREST
+        assert shield(afar, name) == "eu-west-2", "Paris has none"
         assert shield(bare, name) is None
     # Only afar shares server-sent events.
-    assert shield(afar, "live") == "eu-west-1"
+    assert shield(afar, "live") == "eu-west-2"
     assert not any(shield(stacks, "live") for stacks in (dev, bare))
     assert not any(shield(stacks, "cable") for stacks in (dev, afar))
 
@@ -177,7 +179,7 @@ def test_the_origin_of_websockets_is_their_api(dev: Stacks, afar: Stacks) -> Non
 
     api, region, suffix = ({"Ref": name} for name in ("CableApi", "AWS::Region", "AWS::URLSuffix"))
     assert host(dev) == [api, ".execute-api.", region, ".", suffix]
-    assert host(afar) == [api, ".execute-api.eu-west-1.", suffix]
+    assert host(afar) == [api, ".execute-api.eu-west-3.", suffix]
 
 
 @pytest.mark.parametrize("variant", ["dev", "afar", "bare"])

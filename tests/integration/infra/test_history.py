@@ -206,11 +206,11 @@ def test_compaction_has_the_defaults_of_the_settings(dev: Stacks) -> None:
         assert known[f"--{setting.replace('_', '-')}"] == str(getattr(settings, setting))
 
 
-def test_the_sweep_is_a_dry_run_unless_configured(dev: Stacks, prod: Stacks, afar: Stacks) -> None:
+def test_the_sweep_removes_unless_configured(dev: Stacks, prod: Stacks, afar: Stacks) -> None:
     for stacks in (dev, prod):
-        assert arguments(stacks, "sweep")["--dry-run"] == "true"
+        assert arguments(stacks, "sweep")["--dry-run"] == "false"
         assert "--retention" not in arguments(stacks, "sweep")
-    assert arguments(afar, "sweep")["--dry-run"] == "false"
+    assert arguments(afar, "sweep")["--dry-run"] == "true"
     assert arguments(afar, "sweep")["--retention"] == "chat/**=30d,1GB; **=forever"
 
 

@@ -55,10 +55,12 @@ def test_each_variant_has_the_expected_alarms(dev: Stacks, bare: Stacks, afar: S
         "WaitConcurrency",
         "LiveConcurrency",
         "KeysFailed",
+        "EdgeUnverified",
     }
     assert alarms(bare).keys() == EVERYWHERE | {"EdgeErrors"}
     busy = {"WaitConcurrency", "LiveConcurrency"}
-    assert alarms(afar).keys() == EVERYWHERE | CABLE | history | busy | {"KeysFailed"}
+    edge = {"KeysFailed", "EdgeUnverified"}
+    assert alarms(afar).keys() == EVERYWHERE | CABLE | history | busy | edge
 
 
 def test_a_few_failed_heartbeats_raise_no_alarm(dev: Stacks) -> None:
@@ -96,6 +98,27 @@ def test_alarms_are_raised_before_limits_are_reached(prod: Stacks) -> None:
     for name in ("wait", "live"):
         reserved = prod.function(name)["ReservedConcurrentExecutions"]
         assert alarms(prod)[f"{camel_case(name)}Concurrency"]["Threshold"] == reserved * 0.8
+
+
+def test_the_share_of_unverified_reads_raises_an_alarm(dev: Stacks) -> None:
+    alarm = alarms(dev)["EdgeUnverified"]
+    assert (alarm["Threshold"], alarm["EvaluationPeriods"]) == (50, 3)
+    metrics = {each["Id"]: each for each in alarm["Metrics"]}
+    (expression,) = (each["Expression"] for each in metrics.values() if "Expression" in each)
+    wanted = {
+        f"{kind}_{name}": (metric, name)
+        for name in ("http", "wait", "live")
+        for kind, metric in (
+            ("reads", "ds_requests_total"),
+            ("unverified", "unverified_reads_total"),
+        )
+    }
+    for identifier, (metric, function) in wanted.items():
+        assert f"FILL({identifier},0)" in expression
+        described = metrics[identifier]["MetricStat"]["Metric"]
+        dimensions = {each["Name"]: each["Value"] for each in described["Dimensions"]}
+        assert described["MetricName"] == metric
+        assert dimensions == {"function": function, "service": "tailrace-dev"}
 
 
 # The dashboard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from infra.origin_shield import NEAREST, NEIGHBORS, OFFERED
 from infra.stage import Plan, Stage
 
 
@@ -37,6 +38,7 @@ def test_the_default_stage_is_dev() -> None:
         ({"access": "public"}, "access must be closed or open, not 'public'"),
         ({"firewall": "0"}, "firewall must be true or false, not '0'"),
         ({"rate_limit": "9"}, "rate_limit must be a whole number, at least 10, not '9'"),
+        ({"read_limit": "none"}, "read_limit must be a whole number, at least 0, not 'none'"),
         ({"addresses": "10.0.0.1/8"}, "addresses must be addresses or networks such as"),
         ({"price_class": "300"}, "price_class must be 100 or 200 or all, not '300'"),
         ({"origin_shield": "true"}, "origin_shield must be here, off or an AWS region"),
@@ -114,6 +116,26 @@ def test_a_domain_and_its_certificate_come_together(alone: dict[str, str]) -> No
 def test_addresses_need_a_firewall() -> None:
     with pytest.raises(SystemExit, match="addresses needs the firewall"):
         Plan.read({"addresses": "203.0.113.7", "firewall": "false"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"region": "us-gov-west-1"}, "no origin shield is known to be near us-gov-west-1: choose"),
+        ({"origin_shield": "eu-west-3"}, "eu-west-3 has no origin shield: choose one of ap-north"),
+    ],
+    ids=str,
+)
+def test_an_origin_shield_that_cloudfront_would_refuse(given: dict[str, str], said: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        Plan.read(given)
+    assert str(ended.value).startswith(said)
+    assert Plan.read({"region": "us-gov-west-1", "origin_shield": "off"}).origin_shield == "off"
+
+
+def test_every_shield_is_where_cloudfront_offers_one() -> None:
+    assert set(NEAREST.values()) <= set(OFFERED)
+    assert not NEIGHBORS.keys() & set(OFFERED)
 
 
 def test_no_reservation_is_none() -> None:

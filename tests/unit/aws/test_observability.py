@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -49,14 +50,21 @@ class Fails:
 class Watched:
     """An application under observation, and what was said."""
 
-    def __init__(self, app: Any, capsys: pytest.CaptureFixture[str]) -> None:
-        self.observer = Observer("http", Settings())
+    def __init__(
+        self, app: Any, capsys: pytest.CaptureFixture[str], settings: Settings | None = None
+    ) -> None:
+        self.observer = Observer("http", settings or Settings())
         self.outcomes: Counter[str] = Counter()
         self.app = ObservedApp(app, self.observer, self.outcomes)
         self._capsys = capsys
 
     async def ask(
-        self, method: str, path: str = "/v1/stream/chat/room", query: str = "", name: bytes = b""
+        self,
+        method: str,
+        path: str = "/v1/stream/chat/room",
+        query: str = "",
+        name: bytes = b"",
+        headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The metrics of a request with what is told beside them, and the log lines before."""
 
@@ -71,7 +79,7 @@ class Watched:
             "method": method,
             "path": path,
             "query_string": query.encode(),
-            "headers": [(b"x-request-id", name)] if name else [],
+            "headers": [*headers, *([(b"x-request-id", name)] if name else [])],
             "aws.context": Context(),
         }
         handler = self.observer.log.registered_handler
@@ -110,6 +118,28 @@ async def test_reads_are_counted_by_the_names_that_users_know(
     metrics, _ = await watched.ask("GET", query=query)
     found = {name: metrics[name] for name in metrics if name.startswith("ds_")}
     assert found == {name: [1.0] for name in counted}
+
+
+@pytest.mark.parametrize(
+    ("access", "headers", "unverified"),
+    [
+        ("closed", [], True),
+        ("closed", [(b"x-tailrace-edge-token", b"an HMAC")], False),
+        ("open", [], False),
+    ],
+    ids=["not verified", "verified", "open"],
+)
+async def test_reads_that_the_edge_could_not_verify_are_counted(
+    capsys: pytest.CaptureFixture[str],
+    access: str,
+    headers: list[tuple[bytes, bytes]],
+    unverified: bool,
+) -> None:
+    watched = Watched(Answers(200), capsys, Settings(access=access))
+    metrics, _ = await watched.ask("GET", headers=headers)
+    assert ("unverified_reads_total" in metrics) == unverified
+    metrics, _ = await watched.ask("POST", headers=headers)
+    assert "unverified_reads_total" not in metrics
 
 
 @pytest.mark.parametrize("method", ["HEAD", "PUT", "POST", "DELETE"])

@@ -19,6 +19,7 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics
 
 from tailrace.aws.client.json_client import OUTCOMES, Call
+from tailrace.aws.edge.origin_secret import EDGE_TOKEN_HEADER
 from tailrace.settings import Settings
 from tailrace.web.asgi import App, Message, Receive, Scope, Send
 from tailrace.web.messages import is_id
@@ -38,6 +39,10 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     "ds_poll_clients_num": (COUNT, "Concurrent long-polls in the reporting environment."),
     "ds_sse_requests_total": (COUNT, "SSE reads among these reads."),
     "ds_sse_clients_num": (COUNT, "Concurrent SSE reads in the reporting environment."),
+    "unverified_reads_total": (
+        COUNT,
+        "Those of them that the edge could not verify, and so could not share.",
+    ),
     "answers_2xx_total": (COUNT, "Responses with status 200 to 299."),
     "answers_3xx_total": (COUNT, "Responses with status 304."),
     "answers_4xx_total": (COUNT, "Responses with status 400 to 499: errors of the client."),
@@ -81,6 +86,8 @@ class Observer:
 
     def __init__(self, function: str, settings: Settings) -> None:
         self.urls: Final = StreamUrls(settings.ds_path)
+        self.closed: Final = settings.access == "closed"
+        """Whether reads need credentials, which the edge verifies if it can."""
         # All of Tailrace logs to the logger with this name.
         self.log = Logger(service="tailrace", level=settings.log_level.upper())
         service = os.environ.get("POWERTOOLS_SERVICE_NAME", "tailrace")
@@ -149,7 +156,7 @@ class ObservedApp:
         finally:
             milliseconds = (time.perf_counter() - begun) * 1000
             if scope["method"] == "GET" and "stream" in keys and status not in (401, 403):
-                self._count_read(mode)
+                self._count_read(mode, verified=_has_edge_token(scope))
             observer.count(f"answers_{status // 100 or 5}xx_total")
             observer.count("cold_starts_total", int(self._cold))
             for outcome, times in self._outcomes.items():
@@ -161,8 +168,10 @@ class ObservedApp:
             observer.flush(**keys, method=scope["method"], status=status)
             observer.log.thread_safe_clear_keys()
 
-    def _count_read(self, mode: str) -> None:
+    def _count_read(self, mode: str, *, verified: bool) -> None:
         self._observer.count("ds_requests_total")
+        if self._observer.closed and not verified:
+            self._observer.count("unverified_reads_total")
         if mode:
             self._observer.count(f"ds_{mode}_requests_total")
             self._observer.count(f"ds_{mode}_clients_num", self._active[mode])
@@ -183,6 +192,10 @@ def _identify(scope: Scope, urls: StreamUrls) -> tuple[Scope, dict[str, str]]:
         if path.startswith(prefix):
             keys["stream"] = path[len(prefix) :]
     return scope, keys
+
+
+def _has_edge_token(scope: Scope) -> bool:
+    return any(name == EDGE_TOKEN_HEADER for name, _ in scope["headers"])
 
 
 def _live_mode(scope: Scope) -> str:
