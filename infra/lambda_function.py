@@ -103,7 +103,9 @@ class LambdaFunction(Construct):
             role=role,
             log_group=self.log_group,
             logging_format=lambda_.LoggingFormat.JSON,
-            tracing=lambda_.Tracing.ACTIVE,
+            # Lambda would add two lines to each invocation, as long as the one that we write.
+            system_log_level_v2=lambda_.SystemLogLevel.WARN,
+            tracing=lambda_.Tracing.ACTIVE if plan.traces else lambda_.Tracing.DISABLED,
             reserved_concurrent_executions=concurrency,
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
             recursive_loop=lambda_.RecursiveLoop.ALLOW if invokes_itself else None,
@@ -113,9 +115,12 @@ class LambdaFunction(Construct):
         assert isinstance(resource, cdk.CfnResource)
         resource.override_logical_id(logical_id(name))
         acknowledge(self.function, PUBLISH, "The alias behind the URL publishes a version.")
-        acknowledge(
-            role, f"{WILDCARD}[Resource::*]", "X-Ray has no resource-level permissions for traces."
-        )
+        if plan.traces:
+            acknowledge(
+                role,
+                f"{WILDCARD}[Resource::*]",
+                "X-Ray has no resource-level permissions for traces.",
+            )
 
     def create_url(self, mode: lambda_.InvokeMode) -> str:
         """Create a public function URL; `tailrace.aws.edge.origin_guard` admits CloudFront only."""

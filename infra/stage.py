@@ -110,6 +110,8 @@ class Plan:
     origin_shield: str
     """`here`, `off`, or a region."""
     edge_metrics: bool
+    traces: bool
+    """Whether X-Ray samples invocations."""
     rotation_days: int | None
     """None: the origin secret is only rotated on demand."""
     domain: str | None
@@ -178,6 +180,7 @@ class Plan:
             )
             or "here",
             edge_metrics=context.flag("edge_metrics", prod),
+            traces=context.flag("traces", not prod),
             rotation_days=context.count("rotation_days", 30 if platform == "lambda" else 0) or None,
             domain=context.text("domain", "a host name", _HOST),
             certificate_arn=context.text(

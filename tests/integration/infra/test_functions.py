@@ -215,7 +215,18 @@ def test_log_retention_depends_on_the_stage(
     for name in FUNCTIONS:
         logging = stacks.function(name)["LoggingConfig"]
         assert groups[logging["LogGroup"]["Ref"]]["RetentionInDays"] == days
-        assert stacks.function(name)["TracingConfig"] == {"Mode": "Active"}
+
+
+def test_only_dev_pays_for_traces(dev: Stacks, prod: Stacks) -> None:
+    for name in FUNCTIONS:
+        assert dev.function(name)["TracingConfig"] == {"Mode": "Active"}
+        assert "TracingConfig" not in prod.function(name)
+        assert not set[str]().union(*map(actions, prod.statements(name))) & TRACES
+
+
+def test_lambda_adds_no_lines_to_the_log_of_an_invocation(dev: Stacks) -> None:
+    for name in FUNCTIONS:
+        assert dev.function(name)["LoggingConfig"]["SystemLogLevel"] == "WARN"
 
 
 # Settings

@@ -43,6 +43,7 @@ def test_the_default_stage_is_dev() -> None:
         ({"price_class": "300"}, "price_class must be 100 or 200 or all, not '300'"),
         ({"origin_shield": "true"}, "origin_shield must be here, off or an AWS region"),
         ({"edge_metrics": "1"}, "edge_metrics must be true or false, not '1'"),
+        ({"traces": "some"}, "traces must be true or false, not 'some'"),
         ({"rotation_days": "monthly"}, "rotation_days must be a whole number, at least 0"),
         ({"domain": "https://a.b"}, "domain must be a host name, not 'https://a.b'"),
         (

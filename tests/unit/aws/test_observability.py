@@ -16,7 +16,13 @@ import pytest
 
 from devtools.processes import ROOT
 from tailrace.aws.client.json_client import OUTCOMES, Call
-from tailrace.aws.runtime.observability import METRICS, ObservedApp, Observer
+from tailrace.aws.runtime.observability import (
+    LINE_APPENDS,
+    LINE_SECONDS,
+    METRICS,
+    ObservedApp,
+    Observer,
+)
 from tailrace.settings import Settings
 from tailrace.web.asgi import Message, Receive, Scope, Send
 
@@ -89,7 +95,7 @@ class Watched:
         out, err = self._capsys.readouterr()
         assert err == ""
         lines = [json.loads(line) for line in out.splitlines()]
-        return lines[-1], lines[:-1]
+        return (lines or [{}])[-1], lines[:-1]
 
 
 @pytest.fixture
@@ -138,7 +144,7 @@ async def test_reads_that_the_edge_could_not_verify_are_counted(
     watched = Watched(Answers(200), capsys, Settings(access=access))
     metrics, _ = await watched.ask("GET", headers=headers)
     assert ("unverified_reads_total" in metrics) == unverified
-    metrics, _ = await watched.ask("POST", headers=headers)
+    metrics, _ = await watched.ask("PUT", headers=headers)
     assert "unverified_reads_total" not in metrics
 
 
@@ -191,10 +197,53 @@ async def test_the_first_request_is_a_cold_start(watched: Watched) -> None:
 async def test_outcomes_of_appends_are_counted_once(watched: Watched) -> None:
     watched.outcomes.update(appended=2, lost=1)
     first, _ = await watched.ask("POST")
-    second, _ = await watched.ask("POST")
+    second, _ = await watched.ask("GET")
     assert first["appends_appended_total"] == [2.0]
     assert first["appends_lost_total"] == [1.0]
     assert "appends_appended_total" not in second
+
+
+async def appended(watched: Watched, outcome: str = "appended") -> list[dict[str, Any]]:
+    """The lines of metrics after an append of one write unit."""
+    watched.observer.record_call(Call("PutItem", "ok", 1, 0.01, 0, 1.0))
+    watched.outcomes.update({outcome: 1})
+    metrics, before = await watched.ask("POST")
+    return [line for line in [*before, metrics] if "_aws" in line]
+
+
+async def test_plain_appends_within_ten_seconds_share_a_line(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_000.0]
+    monkeypatch.setattr("tailrace.aws.runtime.observability.time.time", lambda: now[0])
+    (first,) = await appended(watched)
+    assert first["appends_appended_total"] == [1.0]
+    for _ in range(3):
+        now[0] += LINE_SECONDS / 4
+        assert await appended(watched) == []
+    now[0] += LINE_SECONDS / 4
+    (line,) = await appended(watched)
+    assert line["appends_appended_total"] == line["dynamodb_write_units"] == [4.0]
+    assert len(line["request_ms"]) == 4
+    assert line["others"] == 3
+    now[0] += LINE_SECONDS
+    (alone,) = await appended(watched)
+    assert "others" not in alone
+
+
+async def test_an_incident_is_written_at_once_with_all_that_waited(watched: Watched) -> None:
+    await appended(watched)
+    assert await appended(watched) == []
+    (line,) = await appended(watched, "lost")
+    assert (line["appends_appended_total"], line["appends_lost_total"]) == ([1.0], [1.0])
+    assert await appended(watched) == []
+    read, _ = await watched.ask("GET")
+    assert (read["ds_requests_total"], read["appends_appended_total"]) == ([1.0], [1.0])
+
+
+async def test_a_line_has_no_more_values_than_the_format_allows(watched: Watched) -> None:
+    lines = [line for _ in range(3 * LINE_APPENDS) for line in await appended(watched)]
+    assert [len(line["request_ms"]) for line in lines] == [1, 91, 91]
 
 
 async def test_calls_to_dynamodb_are_counted_with_their_units(watched: Watched) -> None:

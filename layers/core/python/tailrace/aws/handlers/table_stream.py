@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from aws_lambda_powertools.utilities.batch import (
     BatchProcessor,
@@ -18,6 +18,10 @@ from tailrace.protocols.action_cable.api_gateway.delivery import (
     TableStreamRecord,
     partition_of,
 )
+
+LINE_SECONDS: Final = 60.0
+"""How long the metrics of batches that sent nothing may wait for a line, which costs more than the
+batch."""
 
 
 class TableStreamHandler:
@@ -35,7 +39,10 @@ class TableStreamHandler:
         try:
             return _response(event, failed)
         finally:
-            self._context.flush()
+            # Almost all appends are to streams without subscribers: nothing was sent for them.
+            sent = any(self._context.gateway_api.counts.values())
+            if failed or sent or not self._context.observer.may_wait(LINE_SECONDS):
+                self._context.flush()
 
     def close(self) -> None:
         self._context.close()

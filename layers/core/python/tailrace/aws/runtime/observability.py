@@ -1,7 +1,7 @@
 """Logs, metrics and traces of a function, with Powertools.
 
 Each request logs one line with its metrics in CloudWatch's embedded format, and with fields that
-identify the request. Names of metrics are part of the public interface: `METRICS` has them all, and
+identify the request; of appends without incident, those within ten seconds share a line. Names of metrics are part of the public interface: `METRICS` has them all, and
 a test compares them with `docs/metrics.md`.
 """
 
@@ -78,6 +78,24 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     for outcome in OUTCOMES.values()
 }
 
+LINE_SECONDS: Final = 10.0
+"""How long the metrics of plain appends may wait for a line. Lines are paid for by their length, and
+those of an append cost as much as half its write."""
+
+LINE_APPENDS: Final = 90
+"""How many of them may wait: the format takes 100 values of a metric."""
+
+PLAIN: Final = frozenset(
+    {
+        "answers_2xx_total",
+        "appends_appended_total",
+        "dynamodb_calls_total",
+        "dynamodb_read_units",
+        "dynamodb_write_units",
+    }
+)
+"""The metrics of an append without incident."""
+
 _LIVE: Final = {"long-poll": "poll", "sse": "sse"}
 
 
@@ -94,6 +112,17 @@ class Observer:
         self.metrics = EphemeralMetrics(namespace="Tailrace", service=service)
         self.metrics.set_default_dimensions(function=function)
         self._counts: defaultdict[str, float] = defaultdict(float)
+        self._written_at = 0.0
+        """When the last line was written."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that was counted since the last line is what plain appends count."""
+        return {name for name, value in self._counts.items() if value} <= PLAIN
+
+    def may_wait(self, seconds: float) -> bool:
+        """Whether a line was written so recently that the next one may come later."""
+        return time.time() - self._written_at < seconds
 
     def record_call(self, call: Call) -> None:
         """Count a call to DynamoDB."""
@@ -114,6 +143,7 @@ class Observer:
             if value:
                 self.metrics.add_metric(name, METRICS[name][0], value)
         self._counts.clear()
+        self._written_at = time.time()
         if not self.metrics.metric_set:
             return
         for key, value in metadata.items():
@@ -131,6 +161,8 @@ class ObservedApp:
         self._outcomes = outcomes
         self._active: Counter[str] = Counter()
         self._cold = True
+        self._waiting = 0
+        """Appends whose metrics wait for a line."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -164,9 +196,18 @@ class ObservedApp:
             self._outcomes.clear()
             self._cold = False
             self._active[mode] -= 1
-            observer.metrics.add_metric("request_ms", METRICS["request_ms"][0], milliseconds)
-            observer.flush(**keys, method=scope["method"], status=status)
+            duration = round(milliseconds, 2)
+            observer.metrics.add_metric("request_ms", METRICS["request_ms"][0], duration)
+            if scope["method"] == "POST" and observer.is_plain and self._may_wait():
+                self._waiting += 1
+            else:
+                others = {"others": self._waiting} if self._waiting else {}
+                self._waiting = 0
+                observer.flush(**keys, method=scope["method"], status=status, **others)
             observer.log.thread_safe_clear_keys()
+
+    def _may_wait(self) -> bool:
+        return self._waiting < LINE_APPENDS and self._observer.may_wait(LINE_SECONDS)
 
     def _count_read(self, mode: str, *, verified: bool) -> None:
         self._observer.count("ds_requests_total")
@@ -195,7 +236,7 @@ def _identify(scope: Scope, urls: StreamUrls) -> tuple[Scope, dict[str, str]]:
 
 
 def _has_edge_token(scope: Scope) -> bool:
-    return any(name == EDGE_TOKEN_HEADER for name, _ in scope["headers"])
+    return any(name == EDGE_TOKEN_HEADER for name, _ in scope.get("headers", ()))
 
 
 def _live_mode(scope: Scope) -> str:
