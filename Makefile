@@ -81,6 +81,9 @@ format: setup ## Format the code and fix what can be fixed
 lock: setup ## Compile requirements/*.in into pinned and hashed .txt files: ARGS="--upgrade"
 	@$(RUN) scripts.lock $(ARGS)
 
+costs: setup ## Compute the tables of costs in docs/deploying.md
+	@$(RUN) scripts.costs
+
 openapi: setup ## Join the OpenAPI documents to the one that the server serves
 	@$(RUN) scripts.openapi
 

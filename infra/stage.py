@@ -189,7 +189,7 @@ class Plan:
             alarm_email=context.text("alarm_email", "an e-mail address", _EMAIL),
             history=context.flag("history", True),
             history_workers=context.count("history_workers", 10 if prod else 2, least=2),
-            compact_schedule=schedule_of("compact_schedule") or ("hourly" if prod else "daily"),
+            compact_schedule=schedule_of("compact_schedule") or "daily",
             export_schedule=schedule_of("export_schedule") or ("daily" if prod else "off"),
             sweep_schedule=schedule_of("sweep_schedule") or "daily",
             audit_schedule=schedule_of("audit_schedule") or ("weekly" if prod else "off"),

@@ -56,6 +56,8 @@ GLUE, WHEELS = ON_GLUE = ("glue", "wheels")
 
 LOCAL_ONLY = (
     "__main__.py",
+    "aws/costs.py",
+    "aws/prices.py",
     "cli",
     "protocols/action_cable/in_process/application_client.py",
     "server.py",

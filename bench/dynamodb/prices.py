@@ -1,22 +1,20 @@
-"""List prices of AWS: us-east-1 as of November 2024, in dollars per million.
-
-From https://aws.amazon.com/dynamodb/pricing/on-demand/, https://aws.amazon.com/s3/pricing/
-(S3 Standard) and https://aws.amazon.com/lambda/pricing/ (arm64). Transactions cost twice as much,
-which the units they consume already say.
-"""
+"""List prices of AWS in dollars per million. Transactions cost twice as much, which the units they
+consume already say."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from tailrace.aws import prices
+
 WHERE_AND_WHEN: Final = "us-east-1, November 2024"
 
-WRITE_UNITS: Final = 0.625
-READ_UNITS: Final = 0.125
-S3_PUTS: Final = 5.0
-S3_GETS: Final = 0.4
-LAMBDA_GIGABYTE_SECONDS: Final = 13.3334
-LAMBDA_REQUESTS: Final = 0.2
+WRITE_UNITS: Final = prices.WRITE_UNIT.of(1e6)
+READ_UNITS: Final = prices.READ_UNIT.of(1e6)
+S3_PUTS: Final = prices.S3_PUT.of(1e6)
+S3_GETS: Final = prices.S3_GET.of(1e6)
+LAMBDA_GIGABYTE_SECONDS: Final = prices.GIGABYTE_SECOND.of(1e6)
+LAMBDA_REQUESTS: Final = prices.INVOCATION.of(1e6)
 
 
 def dynamodb(write_units: float, read_units: float) -> float:

@@ -11,11 +11,13 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 
 from devtools.processes import ROOT
 from tailrace.aws.client.json_client import OUTCOMES, Call
+from tailrace.aws.costs import LINE_BYTES, VALUE_BYTES
 from tailrace.aws.runtime.observability import (
     LINE_APPENDS,
     LINE_SECONDS,
@@ -244,6 +246,26 @@ async def test_an_incident_is_written_at_once_with_all_that_waited(watched: Watc
 async def test_a_line_has_no_more_values_than_the_format_allows(watched: Watched) -> None:
     lines = [line for _ in range(3 * LINE_APPENDS) for line in await appended(watched)]
     assert [len(line["request_ms"]) for line in lines] == [1, 91, 91]
+
+
+async def test_the_lines_of_plain_appends_are_as_short_as_the_costs_say(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "tailrace-prod")
+    monkeypatch.setattr(Context.__new__, "__defaults__", (str(UUID(int=1 << 127)),))
+    watched = Watched(Answers(204), capsys)
+    now = [1_795_000_000.0]
+    monkeypatch.setattr("tailrace.aws.runtime.observability.time.time", lambda: now[0])
+    await appended(watched)
+    sizes = []
+    for waiting in (0, 9):
+        for _ in range(waiting):
+            assert await appended(watched) == []
+        now[0] += LINE_SECONDS
+        (line,) = await appended(watched)
+        sizes.append(len(json.dumps(line, separators=(",", ":"))) + 1)
+    assert sizes[0] <= LINE_BYTES
+    assert sizes[1] - sizes[0] <= 9 * VALUE_BYTES
 
 
 async def test_calls_to_dynamodb_are_counted_with_their_units(watched: Watched) -> None:

@@ -14,6 +14,7 @@ from typing import cast
 
 import pytest
 
+from tailrace.aws.costs import APPEND_WRITES, SHORT_LIFE, STALE_TAIL_READS
 from tailrace.errors import OffsetMismatch, ProducerFenced, StreamNotFound
 from tailrace.limits import SLOT_APPENDS
 from tailrace.log.append import Append
@@ -57,7 +58,7 @@ async def warm(process: Process) -> Process:
 async def test_a_plain_append_is_one_put_of_one_unit(warm: Process) -> None:
     for _ in range(5):
         await warm.streams.append("a", PLAIN)
-        assert warm.spent() == ({"PutItem": 1}, 1, 0)
+        assert warm.spent() == ({"PutItem": 1}, APPEND_WRITES, 0)
 
 
 async def test_a_producers_append_is_one_put_of_one_unit(warm: Process) -> None:
@@ -123,7 +124,7 @@ async def test_a_units_kilobyte_holds_the_body_and_its_state(warm: Process) -> N
 async def test_a_cold_append_is_two_reads_more(start: Start) -> None:
     cold = await start()
     await cold.streams.append("a", PLAIN)
-    assert cold.spent() == ({"GetItem": 1, "Query": 1, "PutItem": 1}, 1, 2)
+    assert cold.spent() == ({"GetItem": 1, "Query": 1, "PutItem": 1}, 1, STALE_TAIL_READS)
     await cold.streams.append("a", PLAIN)
     assert cold.spent() == ({"PutItem": 1}, 1, 0)
 
@@ -213,9 +214,6 @@ async def test_appends_of_many_processes_all_succeed(start: Start) -> None:
 
 
 # Creating and deleting
-
-SHORT_LIFE = {"create": (5.0, 1.0), "expire": (6.0, 4.0), "erase": (3.0, 4.0)}
-"""Write and read units of a stream that expires with one entry, by what is done to it."""
 
 
 async def test_an_empty_stream_is_one_get_and_one_transaction(process: Process) -> None:

@@ -1,8 +1,9 @@
 """Logs, metrics and traces of a function, with Powertools.
 
 Each request logs one line with its metrics in CloudWatch's embedded format, and with fields that
-identify the request; of appends without incident, those within ten seconds share a line. Names of metrics are part of the public interface: `METRICS` has them all, and
-a test compares them with `docs/metrics.md`.
+identify the request; appends without incident share one within ten seconds. Names of metrics are
+part of the public interface: `METRICS` has them all, and a test compares them with
+`docs/metrics.md`.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
 }
 
 LINE_SECONDS: Final = 10.0
-"""How long the metrics of plain appends may wait for a line. Lines are paid for by their length, and
-those of an append cost as much as half its write."""
+"""How long the metrics of plain appends may wait for a line. Lines are paid for by their length:
+that of an append costs half as much as its write."""
 
 LINE_APPENDS: Final = 90
 """How many of them may wait: the format takes 100 values of a metric."""

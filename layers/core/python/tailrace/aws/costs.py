@@ -1,0 +1,277 @@
+"""What the service costs on AWS: calls and units of an operation, times their prices.
+
+`docs/deploying.md` has the tables. Tests assert the calls, units and sizes that are assumed here
+against the code and the templates, and that the tables are what this module computes. What nobody
+can assert without an account is an assumption, and named as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tailrace.aws import prices
+
+MILLION: Final = 1_000_000
+MONTH_SECONDS: Final = 730 * 3600
+MEGABYTE: Final = 1 / 1024
+"""In the gigabytes that Lambda bills."""
+
+# The deployment. Tests compare these with the templates.
+
+HTTP_MEGABYTES: Final = 1024
+LIVE_MEGABYTES: Final = 512
+DISPATCH_MEGABYTES: Final = 512
+EDGE_FUNCTIONS: Final = 1
+"""CloudFront functions that run for each request to a stream."""
+FIREWALL_RULES: Final = 2
+SSE_SECONDS: Final = 50
+PING_SECONDS: Final = 3
+
+# Units. Tests of the store and of observability assert them.
+
+APPEND_WRITES: Final = 1
+STALE_TAIL_READS: Final = 2
+"""When another environment may have written since: the name and the tail."""
+TRIM_WRITES: Final = 1
+SHORT_LIFE: Final[Mapping[str, tuple[float, float]]] = {
+    "create": (5.0, 1.0),
+    "expire": (6.0, 4.0),
+    "erase": (3.0, 4.0),
+}
+"""Write and read units of a stream that expires with one entry, by what is done to it."""
+SEGMENT_ENTRIES: Final = 1000
+SEGMENT_WRITES: Final = 4
+MERGE_WRITES: Final = 64 / 8
+"""For each of eight segments that are merged."""
+DISPATCH_READS: Final = 1
+"""For a batch of one entry that nobody has subscribed to."""
+LINE_BYTES: Final = 680
+"""Of the line of one plain append, with the names of stages and streams."""
+VALUE_BYTES: Final = 10
+"""More for each further append that shares the line."""
+LINE_SECONDS: Final = 10
+KEY_READS: Final = 1
+"""Reads of the edge's key-value store for a verified read."""
+
+# Assumptions.
+
+APPEND_MS: Final = 10
+"""Of processor time it takes 0.6 ms, measured on this machine. The rest is for DynamoDB (5 ms), for
+having only a share of a processor, and for Lambda's own part."""
+DISPATCH_MS: Final = 10
+WAIT_MEGABYTES: Final = 256
+WAIT_SECONDS: Final = 110
+POLL_SECONDS: Final = 0.025 + 0.005
+"""The pause and the round trip."""
+QUIET_POLL_SECONDS: Final = 0.5 + 0.005
+POLL_READS: Final = 0.5
+NEWS_READS: Final = 2
+ORIGIN_REQUESTS: Final = 3
+"""To a function for each write, whatever the audience."""
+IDLE_ORIGIN_REQUESTS: Final = 2
+"""For each wait of an idle stream: two intervals of the cursor overlap."""
+FREE_GIGABYTES: Final = 1024
+"""Data to viewers each month that CloudFront does not charge, for any account."""
+CONNECTION_BYTES: Final = 300
+"""Of the item of a WebSocket connection, all of which the heartbeat reads for each ping."""
+ANSWER_BYTES: Final = 600
+"""Of a response to a live read, most of it headers."""
+ENTRY_BYTES: Final = 350
+"""Of an entry of 100 B in the table, as DynamoDB counts a scan."""
+SCANS: Final = 2
+"""Daily compaction reads an entry until it is trimmed, a day after it was archived."""
+POSTS_PER_SECOND: Final = 1000
+"""Frames that `dispatch` sends to the connections of a stream."""
+TRACED: Final = 0.05
+SWEPT_PER_SECOND: Final = 100
+"""Streams that expire, by a sweep with two workers."""
+
+Bill = dict[str, float]
+"""Dollars by what they are paid for."""
+
+
+def total(bill: Mapping[str, float]) -> float:
+    return sum(bill.values())
+
+
+def invocations(count: float, megabytes: float, seconds: float) -> float:
+    """The dollars for invocations of a function, each for so many seconds."""
+    held = megabytes * MEGABYTE * seconds
+    return prices.INVOCATION.of(count) + prices.GIGABYTE_SECOND.of(held * count)
+
+
+def edge_requests(count: float, *, firewall: bool, verified: bool = False) -> Bill:
+    bill = {
+        "CloudFront": prices.EDGE_REQUEST.of(count),
+        "its functions": prices.EDGE_FUNCTION.of(count * EDGE_FUNCTIONS),
+    }
+    if verified:
+        bill["its key-value store"] = prices.EDGE_KEYS_READ.of(count * KEY_READS)
+    if firewall:
+        bill["firewall"] = prices.FIREWALL_REQUEST.of(count)
+    return bill
+
+
+def data(answers: float) -> float:
+    """The dollars for the bytes of responses in a month."""
+    return prices.EDGE_GIGABYTE.of(max(0, answers * ANSWER_BYTES / 1e9 - FREE_GIGABYTES))
+
+
+def log_lines(appends: float, per_second: float) -> float:
+    """The dollars for the lines of plain appends, that come to one environment so often."""
+    shared = 1 + LINE_SECONDS * per_second
+    each = (LINE_BYTES + VALUE_BYTES * (shared - 1)) / shared
+    return prices.LOG_GIGABYTE.of(appends * each / 1e9)
+
+
+def million_appends(
+    *, firewall: bool = False, cables: bool = False, traces: bool = False, stale: bool = False
+) -> Bill:
+    """A million appends of 100 B over the life of their entries, evenly over a month.
+
+    `stale`: environments take turns, so that each append reads the tail first."""
+    bill = edge_requests(MILLION, firewall=firewall)
+    bill["Lambda"] = invocations(MILLION, HTTP_MEGABYTES, APPEND_MS / 1000)
+    bill["DynamoDB: write"] = prices.WRITE_UNIT.of(MILLION * APPEND_WRITES)
+    if stale:
+        bill["DynamoDB: read the tail first"] = prices.READ_UNIT.of(MILLION * STALE_TAIL_READS)
+    if cables:
+        bill["dispatch"] = invocations(MILLION, DISPATCH_MEGABYTES, DISPATCH_MS / 1000)
+        bill["dispatch"] += prices.READ_UNIT.of(MILLION * DISPATCH_READS)
+    bill["logs"] = log_lines(MILLION, MILLION / MONTH_SECONDS)
+    if traces:
+        bill["traces"] = prices.TRACE.of(MILLION * TRACED * (2 if cables else 1))
+    segments = MILLION / SEGMENT_ENTRIES
+    bill["segments"] = prices.S3_PUT.of(segments * 9 / 8)
+    bill["segments"] += prices.WRITE_UNIT.of(segments * (SEGMENT_WRITES + MERGE_WRITES))
+    bill["scans by compaction"] = prices.READ_UNIT.of(MILLION * SCANS * ENTRY_BYTES / 4096 / 2)
+    bill["DynamoDB: trim"] = prices.WRITE_UNIT.of(MILLION * TRIM_WRITES)
+    return bill
+
+
+def polls(seconds: float, pause: float) -> float:
+    return prices.READ_UNIT.of(seconds / pause * POLL_READS)
+
+
+def waiting_stream(*, quiet: bool = False) -> Bill:
+    """A stream with a reader by long-poll all month, who gets data within 50 ms; or a quiet one."""
+    waits = MONTH_SECONDS / WAIT_SECONDS
+    return {
+        "Lambda": invocations(waits, WAIT_MEGABYTES, WAIT_SECONDS),
+        "DynamoDB: polls": polls(MONTH_SECONDS, QUIET_POLL_SECONDS if quiet else POLL_SECONDS),
+        **edge_requests(waits, firewall=False, verified=True),
+    }
+
+
+def shared_readers(
+    readers: int, writes: float, *, firewall: bool, megabytes: int, seconds: float
+) -> Bill:
+    """A month of readers who share responses: by long-poll, or by SSE that ends after data.
+
+    `writes`: per second; 0: the stream is idle. `seconds`: how long a response waits."""
+    answers = max(writes, 1 / seconds)
+    held = 1 / answers
+    requests = readers * answers * MONTH_SECONDS
+    at_once = ORIGIN_REQUESTS if writes else IDLE_ORIGIN_REQUESTS
+    origin = at_once * answers * MONTH_SECONDS
+    bill = edge_requests(requests, firewall=firewall, verified=True)
+    bill["data"] = data(requests)
+    bill["Origin Shield"] = prices.SHIELD_REQUEST.of(origin)
+    bill["Lambda"] = invocations(origin, megabytes, held)
+    pause = POLL_SECONDS if writes else QUIET_POLL_SECONDS
+    bill["DynamoDB"] = polls(MONTH_SECONDS * at_once, pause)
+    bill["DynamoDB"] += prices.READ_UNIT.of(origin * NEWS_READS)
+    return bill
+
+
+def long_poll(readers: int, writes: float, *, firewall: bool = False) -> Bill:
+    return shared_readers(
+        readers, writes, firewall=firewall, megabytes=WAIT_MEGABYTES, seconds=WAIT_SECONDS
+    )
+
+
+def shared_sse(readers: int, writes: float, *, firewall: bool = False) -> Bill:
+    return shared_readers(
+        readers, writes, firewall=firewall, megabytes=LIVE_MEGABYTES, seconds=SSE_SECONDS
+    )
+
+
+def held_sse(readers: int, writes: float, *, firewall: bool = False) -> Bill:
+    """A month of readers who have an environment each."""
+    requests = readers * MONTH_SECONDS / SSE_SECONDS
+    events = readers * writes * MONTH_SECONDS
+    bill = edge_requests(requests, firewall=firewall, verified=True)
+    bill["data"] = data(requests + events)
+    bill["Lambda"] = invocations(requests, LIVE_MEGABYTES, SSE_SECONDS)
+    pause = POLL_SECONDS if writes else QUIET_POLL_SECONDS
+    bill["DynamoDB"] = polls(MONTH_SECONDS * readers, pause)
+    bill["DynamoDB"] += prices.READ_UNIT.of(events * NEWS_READS)
+    return bill
+
+
+def websockets(
+    readers: int, writes: float, *, firewall: bool = False, ping_seconds: float = PING_SECONDS
+) -> Bill:
+    """A month of connections; the firewall sees only their handshakes."""
+    del firewall
+    return {
+        "connections": prices.CONNECTION_MINUTE.of(readers * MONTH_SECONDS / 60),
+        "pings": prices.WEBSOCKET_MESSAGE.of(readers * MONTH_SECONDS / ping_seconds),
+        "messages": prices.WEBSOCKET_MESSAGE.of(readers * writes * MONTH_SECONDS),
+        "heartbeat": invocations(MONTH_SECONDS / 300, 256, 300)
+        + prices.READ_UNIT.of(readers * CONNECTION_BYTES / 4096 * MONTH_SECONDS / ping_seconds),
+        "dispatch": invocations(
+            writes * MONTH_SECONDS, DISPATCH_MEGABYTES, readers / POSTS_PER_SECOND
+        ),
+    }
+
+
+def short_streams(*, firewall: bool = False) -> Bill:
+    """A million streams that are created with one entry and closed, and expire."""
+    bill = edge_requests(MILLION, firewall=firewall)
+    bill["Lambda"] = invocations(MILLION, HTTP_MEGABYTES, APPEND_MS / 1000)
+    for what, (written, read) in SHORT_LIFE.items():
+        bill[f"DynamoDB: {what}"] = prices.WRITE_UNIT.of(MILLION * written)
+        bill[f"DynamoDB: {what}"] += prices.READ_UNIT.of(MILLION * read)
+    bill["logs"] = log_lines(MILLION, MILLION / MONTH_SECONDS)
+    bill["sweep"] = prices.WORKER_HOUR.of(2 * MILLION / SWEPT_PER_SECOND / 3600)
+    bill["purges"] = 0.0
+    return bill
+
+
+# An idle month. Tests compare these with the templates, too.
+
+ALARMS: Final = {"dev": 26, "prod": 26}
+FREE_ALARMS: Final = 10
+JOB_RUNS: Final = {
+    "dev": {"compact-history": 30, "sweep": 30},
+    "prod": {"compact-history": 30, "export-history": 30, "sweep": 30, "audit": 4},
+}
+"""Runs a month."""
+FLEX_JOBS: Final = ("export-history", "audit")
+RUN_MINUTES: Final = 2
+"""Of a run without work, with two workers: the start of Glue, of Python's packages and of Spark."""
+KEYS_READS: Final = 2 * 60 * 730
+"""Reads of secrets by `edge_keys`, every minute."""
+HEARTBEAT_SECONDS: Final = 0.2
+
+
+def idle_month(stage: str) -> Bill:
+    """A month without requests, of a deployment with the defaults of a stage."""
+    runs = JOB_RUNS[stage]
+    bill = {
+        "firewall": prices.FIREWALL.dollars + prices.FIREWALL_RULE.of(FIREWALL_RULES),
+        "snapshot of `http`": prices.SNAPSHOT.dollars,
+        "edge metrics": prices.EDGE_METRICS.dollars if stage == "prod" else 0.0,
+        "secrets": prices.SECRET.of(2),
+        "keys of the edge": prices.SECRET_READ.of(KEYS_READS)
+        + invocations(KEYS_READS / 2, 256, HEARTBEAT_SECONDS),
+        "alarms": prices.ALARM.of(ALARMS[stage] - FREE_ALARMS),
+        "heartbeat": invocations(MONTH_SECONDS / 60, 256, HEARTBEAT_SECONDS),
+    }
+    hours = 2 * RUN_MINUTES / 60
+    for job, times in runs.items():
+        price = prices.FLEX_WORKER_HOUR if job in FLEX_JOBS else prices.WORKER_HOUR
+        bill[f"`{job}`, {times} runs"] = price.of(times * hours)
+    return bill

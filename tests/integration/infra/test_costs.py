@@ -1,0 +1,38 @@
+"""The deployment is the one whose costs are computed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.aws import costs
+from tests.integration.infra.stacks import Stacks
+from tests.integration.infra.test_edge import behaviors
+from tests.integration.infra.test_firewall import ACL
+from tests.integration.infra.test_functions import variables
+from tests.integration.infra.test_history import schedules
+from tests.integration.infra.test_observe import ALARM
+
+
+def test_functions_have_the_memory_and_the_times(dev: Stacks) -> None:
+    assert dev.function("http")["MemorySize"] == costs.HTTP_MEGABYTES
+    assert dev.function("live")["MemorySize"] == costs.LIVE_MEGABYTES
+    assert dev.function("dispatch")["MemorySize"] == costs.DISPATCH_MEGABYTES
+    assert variables(dev, "live")["TAILRACE_SSE_LIFETIME"] == str(costs.SSE_SECONDS)
+    assert variables(dev, "heartbeat")["TAILRACE_PING_INTERVAL"] == str(costs.PING_SECONDS)
+
+
+def test_requests_to_streams_run_as_many_functions_and_rules(dev: Stacks) -> None:
+    (streams, *_) = behaviors(dev)
+    assert len(streams["FunctionAssociations"]) == costs.EDGE_FUNCTIONS
+    assert len(dev.only(ACL)["Rules"]) == costs.FIREWALL_RULES
+
+
+@pytest.mark.parametrize("stage", ["dev", "prod"])
+def test_an_idle_deployment_has_as_many_alarms_and_runs(
+    dev: Stacks, prod: Stacks, stage: str
+) -> None:
+    stacks = {"dev": dev, "prod": prod}[stage]
+    assert len(stacks.resources(ALARM)) == costs.ALARMS[stage]
+    assert schedules(stacks).keys() == costs.JOB_RUNS[stage].keys()
+    daily = {job for job, cron in schedules(stacks).items() if cron.endswith("* * ? *)")}
+    assert daily == {job for job, runs in costs.JOB_RUNS[stage].items() if runs == 30}

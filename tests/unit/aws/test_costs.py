@@ -1,0 +1,68 @@
+"""What the service costs: the page says what is computed, and the goals hold."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from scripts import costs as written
+from tailrace.aws import costs, prices
+from tailrace.aws.prices import Price
+
+
+def test_the_page_has_the_computed_tables() -> None:
+    text = written.PAGE.read_text("utf-8")
+    assert text == written.page(text), "`make costs` computes them"
+
+
+def test_every_price_says_where_it_is_from() -> None:
+    found = [price for price in vars(prices).values() if isinstance(price, Price)]
+    assert len(found) > 20
+    for price in found:
+        assert price.dollars > 0
+        assert price.page.startswith("https://aws.amazon.com/")
+        assert price.verified is None or re.fullmatch(r"20\d\d-\d\d", price.verified)
+
+
+# The goals, without the firewall
+
+
+def test_idle_readers_cost_what_their_requests_cost() -> None:
+    bill = costs.long_poll(10_000, 0)
+    assert costs.total(bill) < 300
+    assert bill["CloudFront"] > 0.85 * costs.total(bill)
+
+
+def test_a_million_appends_over_their_lives() -> None:
+    assert costs.total(costs.million_appends()) < 3
+
+
+def test_a_waiting_stream() -> None:
+    assert costs.total(costs.waiting_stream()) < 15
+
+
+def test_a_million_streams_that_expire_purge_nothing() -> None:
+    bill = costs.short_streams()
+    assert bill["purges"] == 0
+    assert costs.total(bill) < 15
+
+
+# By hand
+
+
+def test_lambda_bills_requests_and_gigabyte_seconds() -> None:
+    assert costs.invocations(1e6, 1024, 0.02) == pytest.approx(0.20 + 0.2667, abs=1e-4)
+
+
+def test_a_reader_who_waits_asks_every_110_seconds() -> None:
+    bill = costs.long_poll(10_000, 0)
+    requests = 10_000 * 730 * 3600 / 110
+    assert bill["CloudFront"] == pytest.approx(requests * 1e-6)
+    assert bill["its key-value store"] == pytest.approx(requests * 0.03e-6)
+
+
+def test_appends_that_come_often_share_lines() -> None:
+    alone, often = costs.log_lines(1e6, 0), costs.log_lines(1e6, 1)
+    assert alone == pytest.approx(0.34, abs=0.005)
+    assert often < alone / 8
