@@ -30,7 +30,7 @@ MODES: Final[Mapping[str, Mode]] = {
 def dollars(amount: float) -> str:
     """To the cent below 100, then to three digits."""
     if amount == 0:
-        return "–"
+        return "\N{EN DASH}"
     if amount < 0.005:
         return "$0.00"
     if amount < 100:

@@ -44,8 +44,10 @@ def holds(statement: Resource, method: str, uri: str, query: str) -> bool:
         text = unquote(text)
     if kind == "RegexMatchStatement":
         return re.search(rule["RegexString"], text) is not None
-    compare = {"EXACTLY": str.__eq__, "STARTS_WITH": str.startswith}[rule["PositionalConstraint"]]
-    return bool(compare(text, rule["SearchString"]))
+    if rule["PositionalConstraint"] == "STARTS_WITH":
+        return text.startswith(rule["SearchString"])
+    assert rule["PositionalConstraint"] == "EXACTLY"
+    return bool(text == rule["SearchString"])
 
 
 ROOM = "/v1/stream/chat/room"

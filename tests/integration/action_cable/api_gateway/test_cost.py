@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from tailrace.aws.costs import DISPATCH_READS
 from tests.integration.action_cable.api_gateway.world import World
 from tests.support.cable import pubsub
 
@@ -51,6 +52,17 @@ async def test_subscribing_to_a_stream_with_subscribers(crowd: World) -> None:
         7,
         9,
     )
+
+
+async def test_an_append_without_subscribers(world: World) -> None:
+    """docs/deploying.md says what a million of them cost."""
+    await world.create("a", b"1")
+    await world.append("a", b"2")
+    await world.dispatch()
+    await world.append("a", b"3")
+    spent(world)
+    await world.dispatch()
+    assert spent(world) == ({"GetItem": 1}, 0, DISPATCH_READS)
 
 
 async def test_subscribing_first(world: World) -> None:

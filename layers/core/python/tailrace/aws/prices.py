@@ -1,7 +1,7 @@
-"""List prices of AWS in us-east-1, in dollars, each with the page that has it and when it was read.
+"""List prices of AWS in us-east-1, in dollars, each with the page that has it.
 
-Without free tiers and volume discounts. `verified` is the month in which the page, or a quotation of
-it, was read; None: the price is from memory, so look it up before you rely on it.
+Without free tiers and volume discounts. `verified` is the month of the page, or of a quotation of
+it, that the price was compared with; None: it is from memory, so look it up before you rely on it.
 """
 
 from __future__ import annotations
