@@ -7,7 +7,7 @@ from typing import Final
 
 from tailrace.aws import prices
 
-WHERE_AND_WHEN: Final = "us-east-1, November 2024"
+WHERE_AND_WHEN: Final = f"{prices.REGION}, {prices.AS_OF}"
 
 WRITE_UNITS: Final = prices.WRITE_UNIT.of(1e6)
 READ_UNITS: Final = prices.READ_UNIT.of(1e6)

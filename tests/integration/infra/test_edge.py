@@ -250,7 +250,7 @@ def test_a_stage_can_be_in_two_regions(dev: Stacks) -> None:
 
 
 def test_all_origins_are_allowed_by_default(dev: Stacks) -> None:
-    default, streams, second, _ = (each.get("ResponseHeadersPolicyId") for each in behaviors(dev))
+    default, streams, second, _ = (each.get("ResponseHeadersPolicyId", {}) for each in behaviors(dev))
     assert streams == second
     cors = policy(dev, "ResponseHeadersPolicy", streams)["CorsConfig"]
     assert cors == policy(dev, "ResponseHeadersPolicy", default)["CorsConfig"]
@@ -285,7 +285,7 @@ def test_answers_have_the_headers_that_browsers_are_careful_by(dev: Stacks) -> N
 
 
 def test_only_responses_of_streams_say_when_to_try_again(dev: Stacks) -> None:
-    default, streams, *_ = (each.get("ResponseHeadersPolicyId") for each in behaviors(dev))
+    default, streams, *_ = (each.get("ResponseHeadersPolicyId", {}) for each in behaviors(dev))
     config = policy(dev, "ResponseHeadersPolicy", streams)
     (header,) = config["CustomHeadersConfig"]["Items"]
     assert header == {"Header": "Retry-After", "Value": "5", "Override": False}
