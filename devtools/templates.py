@@ -67,6 +67,8 @@ CHECKED: Final[dict[str, dict[str, str]]] = {
         "wait_concurrency": "0",
         "live_concurrency": "0",
         "long_poll_timeout": "20",
+        "poll_fastest": "0.05",
+        "poll_slowest": "2",
         "history": "false",
         "cable": "false",
         "ds_path": "",

@@ -29,7 +29,7 @@ T = TypeVar("T")
 EACH_WAY: Final = (0.002, 0.003)
 LAG: Final = 0.02
 """Seconds that an eventually consistent read may be behind."""
-LONG_POLL_SECONDS: Final = 20
+LONG_POLL_SECONDS: Final = 110
 """How long a long-poll waits on Lambda."""
 
 

@@ -316,6 +316,13 @@ def test_reserved_concurrency_can_be_turned_off(bare: Stacks) -> None:
         assert "ReservedConcurrentExecutions" not in bare.function(name)
 
 
+def test_pauses_between_polls_are_switches(dev: Stacks, bare: Stacks) -> None:
+    pauses = ("TAILRACE_POLL_FASTEST", "TAILRACE_POLL_SLOWEST")
+    for deployed, expected in ((dev, ["0.025", "0.25"]), (bare, ["0.05", "2"])):
+        for name in ("http", "wait", "live"):
+            assert [variables(deployed, name)[pause] for pause in pauses] == expected
+
+
 def test_only_http_and_wait_have_snap_start(dev: Stacks, bare: Stacks) -> None:
     assert [name for name in FUNCTIONS if "SnapStart" in dev.function(name)] == ["http", "wait"]
     assert not [name for name in deployed(bare) if "SnapStart" in bare.function(name)]
