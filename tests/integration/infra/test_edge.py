@@ -250,7 +250,9 @@ def test_a_stage_can_be_in_two_regions(dev: Stacks) -> None:
 
 
 def test_all_origins_are_allowed_by_default(dev: Stacks) -> None:
-    default, streams, second, _ = (each.get("ResponseHeadersPolicyId", {}) for each in behaviors(dev))
+    default, streams, second, _ = (
+        each.get("ResponseHeadersPolicyId", {}) for each in behaviors(dev)
+    )
     assert streams == second
     cors = policy(dev, "ResponseHeadersPolicy", streams)["CorsConfig"]
     assert cors == policy(dev, "ResponseHeadersPolicy", default)["CorsConfig"]
