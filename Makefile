@@ -23,7 +23,7 @@ SETUP := @$(LOCK) env MAKEFLAGS= $(MAKE) --silent --jobs=8 --file=scripts/setup.
 .DEFAULT_GOAL := help
 .PHONY: help setup serve unit test test-slow test-under-load test-dynamodb test-dynamodb-local test-glue6 coverage mutants \
 	lint format lock openapi viewer package templates built aws-local deploy-local bench bench-dynamodb bench-coldstart bench-history bench-cable \
-	bench-aviso bench-collapsing soak chaos demo clean
+	bench-aviso bench-collapsing soak chaos demo rust-server clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ deploy-local: setup ## Bootstrap, deploy, use, redeploy and destroy the stacks o
 
 bench: setup ## Measure against the reference server
 	@$(RUN) bench $(ARGS)
+
+rust-server: ## Install the official Rust server by cargo, as a column of `make bench`
+	@cargo install --quiet --locked --root .engines/rust durable-streams@0.1.5
 
 bench-dynamodb: setup ## Count the DynamoDB store's calls and units and their cost: ARGS="--write"
 	@$(RUN) bench.dynamodb $(ARGS)

@@ -17,7 +17,17 @@ import uvloop
 
 from bench.report import OURS, Report, Result, figure, machine, print_table, write_docs, write_json
 from bench.rows import ROWS, Measured, Row, Span
-from bench.servers import NAMES, REFERENCE, Cores, Kind, Server, kinds
+from bench.servers import (
+    NAMES,
+    REFERENCE,
+    RUST_PROGRAM,
+    Cores,
+    Kind,
+    Server,
+    kinds,
+    rust_server,
+)
+from devtools.load import wrk
 from devtools.load.client import WrongAnswer
 from devtools.processes import ROOT, allow_many_connections, stop_cleanly_when_terminated
 
@@ -33,6 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.servers != [OURS] and not (options.node_modules / REFERENCE).exists():
         print(f"no {REFERENCE} in {options.node_modules}: run `npm ci`", file=sys.stderr)
         return 2
+    if "rust" in options.servers and rust_server() is None:
+        print(f"without {RUST_PROGRAM}: `make rust-server` installs it, by cargo", file=sys.stderr)
+        options.servers.remove("rust")
+    if wrk.PROGRAM is None:
+        print("without wrk: the load is made in Python, and may be the limit", file=sys.stderr)
     known = kinds(options.node_modules)
     contestants = [known[name] for name in options.servers]
     rows = [row for row in ROWS if not options.only or row.matches(options.only)]

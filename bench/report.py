@@ -17,13 +17,15 @@ from importlib import metadata
 from pathlib import Path
 
 from bench.rows import TIMES, Metric, Span
+from bench.servers import RUST_PLACE
+from devtools.load import wrk
 
 OURS = "tailrace"
 SATURATED = 0.9
 BUSY = 0.5
 ABSENT = "\N{EN DASH}"
 GREY = "#4b5563"
-COLOURS = ("#2563eb", "#f59e0b", "#10b981")
+COLOURS = ("#dc2626", "#2563eb", "#f59e0b", "#10b981")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def machine(node_modules: Path, data_parent: Path | None) -> dict[str, str]:
         "fsync of 128 B": f"p50 {_fsync_ms(directory):.2f} ms",
         "Tailrace": f"{_version('tailrace')}, Python {platform.python_version()}, "
         f"uvloop {_version('uvloop')}",
+        "Rust server": _rust_version(),
         "reference": f"@durable-streams/server {_package_version(node_modules)}, "
         f"Node {_output('node', '--version')}",
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -147,16 +150,22 @@ METHOD = """\
 Every server runs as its own process on loopback with an empty data directory, pinned to one core;
 the load generator is another process pinned to another core. For each row the servers take turns
 ({rounds} rounds of {seconds:g} s after {warm_up:g} s of warm-up) and the table shows the median
-round, so that a slow minute of the machine hurts all alike. Tailrace and the file-backed reference
-have the data on disk (fsync) before they acknowledge it, the in-memory reference keeps it in
-memory only. The load generator is closed-loop: raw asyncio protocols on uvloop that write
-pre-rendered requests, one request per connection at a time, no compression, and read the clock
-where the bytes arrive. Latency is the time from sending the append until the waiting reader has
-the message. “Flat out” is one writer that sends the next append as soon as the last one is
-acknowledged; the clock stops when the last reader has the last message. Memory is the growth of
-the server's resident set divided by the readers. Answers are checked: status codes and lengths
-while the clock runs, and afterwards that the messages stored, or delivered to each reader, are
-exactly those that were acknowledged."""
+round, so that a slow minute of the machine hurts all alike. Tailrace, the Rust server and the
+file-backed reference have the data on disk (fsync) before they acknowledge it, the in-memory
+reference keeps it in memory only. {load} In the other rows a closed loop of raw asyncio protocols
+on uvloop writes pre-rendered requests, one request per connection at a time, without compression,
+and reads the clock where the bytes arrive. Latency is the time from sending the append until the
+waiting reader has the message. “Flat out” is one writer that sends the next append as soon as the
+last one is acknowledged; the clock stops when the last reader has the last message. Memory is the
+growth of the server's resident set divided by the readers. Answers are checked: status codes while
+the clock runs, and afterwards that the messages stored, or delivered to each reader, are those that
+were acknowledged."""
+
+
+WITH_WRK = """\
+Appends of one message, and catch-up reads, are sent by wrk, a load generator in C; processor time
+is that of all threads of the server, per request."""
+WITHOUT_WRK = "wrk was not installed, so that the load generator may be the limit."
 
 
 def _markdown(report: Report) -> str:
@@ -166,8 +175,9 @@ def _markdown(report: Report) -> str:
     table = "\n".join(f"| {' | '.join(line)} |" for line in (header, aligned, *lines))
     facts = "\n".join(f"| {name} | {value} |" for name, value in report.machine.items())
     method = METHOD.format(
-        rounds=report.rounds, seconds=report.span.seconds, warm_up=report.span.warm_up
-    )
+        rounds=report.rounds, seconds=report.span.seconds, warm_up=report.span.warm_up,
+        load=WITH_WRK if wrk.PROGRAM else WITHOUT_WRK,
+    )  # fmt: skip
     limited = "".join(
         f"\nThe load generator was the limit in “{title}”; the server could do more.\n"
         for title in report.limited_by_load
@@ -177,9 +187,10 @@ def _markdown(report: Report) -> str:
 
 <!-- Written by `make bench`; do not edit. -->
 
-Tailrace beside the reference Node server, file-backed and in memory, measured in one run on one
-machine. A ratio above 1 always means that Tailrace is better: for latency and memory it is the
-other's figure over ours. Ratios travel between machines, absolute figures do not.
+Tailrace beside the official Rust server and the reference Node server, file-backed and in memory,
+measured in one run on one machine. A ratio above 1 always means that Tailrace is better: for
+latency, processor time and memory it is the other's figure over ours. Ratios travel between
+machines, absolute figures do not.
 
 ![How many times better Tailrace is, per measurement](benchmarks.png)
 
@@ -288,6 +299,13 @@ def _version(distribution: str) -> str:
 def _package_version(node_modules: Path) -> str:
     manifest = node_modules / "@durable-streams" / "server" / "package.json"
     return str(json.loads(manifest.read_text())["version"]) if manifest.exists() else "absent"
+
+
+def _rust_version() -> str:
+    """The version that cargo has noted beside the program it installed."""
+    noted = RUST_PLACE.parent / ".crates.toml"
+    version = re.search(r'"durable-streams ([^ "]+)', noted.read_text()) if noted.exists() else None
+    return f"durable-streams {version[1]}" if version else "absent"
 
 
 def _output(*command: str) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import statistics
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -14,6 +13,7 @@ from typing import NamedTuple, Self
 
 from bench.servers import Server
 from bench.streams import BINARY, append, message, next_offset, read, streams_at, temporary
+from devtools.load import wrk
 from devtools.load.client import (
     PATIENCE,
     Address,
@@ -33,7 +33,6 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 READERS = 1000
 BATCH = 100
 CATCH_UP_MESSAGES = 1000
-GENTLE_PER_SECOND = 5
 MEGABYTE = 1_000_000
 SETTLE_SECONDS = 1.0
 PAUSE_SECONDS = 0.002
@@ -92,20 +91,53 @@ def _same(what: str, found: object, expected: object) -> None:
         raise WrongAnswer(f"{what}: {found!r}, expected {expected!r}")
 
 
+class Load(NamedTuple):
+    """A closed loop of small requests, by wrk if it is installed."""
+
+    requests_per_second: float
+    answered: int
+    """With those of the warm-up."""
+    unanswered: int
+    """At most so many were sent, too."""
+    cpu_microseconds: float
+    """Of the server, per request."""
+    busy: float
+
+
+async def _load(
+    server: Server, callers: Sequence[Caller], requests: Sequence[bytes], span: Span
+) -> Load:
+    """Send requests: those of `callers`, or all of `requests` in turns where there is wrk."""
+    address, cpu_before = _address(server), server.cpu_seconds()
+    if wrk.PROGRAM is None:
+        pace = await closed_loop(address, callers, span.warm_up, span.seconds)
+        per_second, answered, unanswered = pace.requests_per_second, sum(pace.answered), 0
+        busy = pace.load_busy
+    else:
+        warm = await wrk.closed_loop(address, requests, len(callers), span.warm_up)
+        measured = await wrk.closed_loop(address, requests, len(callers), span.seconds)
+        per_second, answered = measured.per_second, warm.requests + measured.requests
+        # wrk ends without the answers to its last requests.
+        unanswered, busy = 2 * len(callers), 0.0
+    cpu = server.cpu_seconds() - cpu_before
+    return Load(per_second, answered, unanswered, cpu / max(1, answered) * 1e6, busy)
+
+
 def appends(connections: int, spread: int = 1) -> Measure:
     async def measure(server: Server, span: Span) -> Measured:
-        address = _address(server)
-        async with streams_at(address) as streams, temporary(streams, spread) as names:
+        async with streams_at(_address(server)) as streams, temporary(streams, spread) as names:
             requests = [
-                append(names[writer % spread], message(writer, 0)) for writer in range(connections)
+                append(names[writer % spread], message(writer, 0))
+                for writer in range(max(connections, spread))
             ]
-            callers = [Caller([request], 204) for request in requests]
-            pace = await closed_loop(address, callers, span.warm_up, span.seconds)
-            stored: Counter[int] = Counter()
+            callers = [Caller([request], 204) for request in requests[:connections]]
+            load = await _load(server, callers, requests, span)
+            stored = 0
             for name in names:
-                stored.update(item["w"] for item in await streams.messages(name))
-            _same("messages per writer", stored, Counter(dict(enumerate(pace.answered))))
-        return Measured([pace.requests_per_second], pace.load_busy)
+                stored += len(await streams.messages(name))
+            if not load.answered <= stored <= load.answered + load.unanswered:
+                raise WrongAnswer(f"{stored} messages are stored after {load.answered} answers")
+        return Measured([load.requests_per_second, load.cpu_microseconds], load.busy)
 
     return measure
 
@@ -153,8 +185,9 @@ def catch_up_json(connections: int) -> Measure:
                 await streams.append(name, message(0, index))
             found = [item["i"] for item in await streams.messages(name)]
             _same("messages", found, list(range(CATCH_UP_MESSAGES)))
-            reads, _, busy = await _catch_up(server, name, connections, span)
-        return Measured([reads], busy)
+            load, pages, _ = await _catch_up(server, name, connections, span)
+        figures = [load.requests_per_second / pages, load.cpu_microseconds * pages]
+        return Measured(figures, load.busy)
 
     return measure
 
@@ -164,24 +197,24 @@ def catch_up_binary(connections: int) -> Measure:
         async with streams_at(_address(server)) as streams, temporary(streams, kind=BINARY) as [n]:
             await streams.append(n, bytes(MEGABYTE), BINARY)
             _same("bytes", await streams.length(n), MEGABYTE)
-            _, read_bytes, busy = await _catch_up(server, n, connections, span)
-        return Measured([read_bytes / MEGABYTE], busy)
+            load, pages, length = await _catch_up(server, n, connections, span)
+        megabytes = load.requests_per_second / pages * length / MEGABYTE
+        return Measured([megabytes], load.busy)
 
     return measure
 
 
 async def _catch_up(
     server: Server, name: str, connections: int, span: Span
-) -> tuple[float, float, float]:
-    """Complete reads/s, bytes/s and the CPU share of the load, for any number of pages."""
+) -> tuple[Load, int, int]:
+    """Read a stream again and again; also returns its number of pages, and of bytes."""
     address = _address(server)
     async with streams_at(address) as streams:
         pages = [page async for page in streams.pages(name)]
     requests = [page.request for page in pages]
     lengths = [page.response.length for page in pages]
     callers = [Caller(requests, 200, lengths) for _ in range(connections)]
-    pace = await closed_loop(address, callers, span.warm_up, span.seconds)
-    return pace.requests_per_second / len(pages), pace.bytes_per_second, pace.load_busy
+    return await _load(server, callers, requests, span), len(pages), sum(lengths)
 
 
 def long_poll_latency(waiters: int) -> Measure:
@@ -283,19 +316,23 @@ async def fan_out_flat_out(server: Server, span: Span) -> Measured:
     return Measured([deliveries / window.elapsed], window.load_busy)
 
 
-async def fan_out_gentle(server: Server, span: Span) -> Measured:
+def fan_out_at(rate: int) -> Measure:
     """A steady rate: appends are sent on time, whether or not the previous one was delivered."""
-    sent_at: list[float] = []
-    async with _FanOut(server, READERS, sent_at) as show:
-        await show.append_and_see()
-        show.audience.delays.clear()
-        began = time.perf_counter()
-        for tick in range(max(2, round(span.seconds * GENTLE_PER_SECOND))):
-            await asyncio.sleep(max(0.0, began + tick / GENTLE_PER_SECOND - time.perf_counter()))
-            await show.append()
-        await show.audience.reach(show.appended * READERS)
-        await show.check()
-        return Measured(_percentiles(show.audience.delays)[1:])
+
+    async def measure(server: Server, span: Span) -> Measured:
+        sent_at: list[float] = []
+        async with _FanOut(server, READERS, sent_at) as show:
+            await show.append_and_see()
+            show.audience.delays.clear()
+            began = time.perf_counter()
+            for tick in range(max(2, round(span.seconds * rate))):
+                await asyncio.sleep(max(0.0, began + tick / rate - time.perf_counter()))
+                await show.append()
+            await show.audience.reach(show.appended * READERS)
+            await show.check()
+            return Measured(_percentiles(show.audience.delays)[1:])
+
+    return measure
 
 
 class _FanOut:
@@ -373,6 +410,10 @@ def _percentiles(delays: Sequence[float]) -> list[float]:
     return [cuts[49] * 1000, cuts[98] * 1000]
 
 
+def _rate(title: str) -> tuple[Metric, Metric]:
+    return Metric(title, "req/s"), Metric(f"{title}: processor time", "µs", False)
+
+
 def _latency(title: str) -> tuple[Metric, Metric]:
     return Metric(f"{title}, p50", "ms", False), Metric(f"{title}, p99", "ms", False)
 
@@ -381,15 +422,18 @@ ROWS = (
     *(
         Row(
             f"append-{connections}",
-            (Metric(f"append 100 B, {connections} connection{'s'[: connections > 1]}", "req/s"),),
+            _rate(f"append 100 B, {connections} connection{'s'[: connections > 1]}"),
             appends(connections),
         )
         for connections in (1, 16, 64, 256)
     ),
-    Row(
-        "append-64-streams",
-        (Metric("append 100 B, 64 connections over 64 streams", "req/s"),),
-        appends(64, spread=64),
+    *(
+        Row(
+            f"append-{streams}-streams",
+            _rate(f"append 100 B, 64 connections over {streams:,} streams"),
+            appends(64, spread=streams),
+        )
+        for streams in (64, 1000)
     ),
     Row(
         "append-batched",
@@ -403,7 +447,7 @@ ROWS = (
     ),
     Row(
         "catch-up-json",
-        (Metric(f"read 1000 {TIMES} 100 B JSON, 16 connections", "req/s"),),
+        _rate(f"read 1000 {TIMES} 100 B JSON, 16 connections"),
         catch_up_json(16),
     ),
     Row(
@@ -419,10 +463,13 @@ ROWS = (
         (Metric("SSE to 1,000 readers, flat out", "deliveries/s"),),
         fan_out_flat_out,
     ),
-    Row(
-        "fan-out-gentle",
-        (Metric(f"SSE to 1,000 readers, {GENTLE_PER_SECOND} msg/s, p99", "ms", False),),
-        fan_out_gentle,
+    *(
+        Row(
+            f"fan-out-{rate}",
+            (Metric(f"SSE to 1,000 readers, {rate} msg/s, p99", "ms", False),),
+            fan_out_at(rate),
+        )
+        for rate in (5, 50)
     ),
     Row(
         "memory",

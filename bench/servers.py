@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from devtools.processes import Process
+from devtools.processes import ROOT, Process, free_port
 
 READY = re.compile(r"http://127\.0\.0\.1:(\d+)")
-NAMES = ("tailrace", "node-file", "node-mem")
+NAMES = ("tailrace", "rust", "node-file", "node-mem")
 REFERENCE = "@durable-streams/server"
+
+RUST_PROGRAM = "durable-streams-server"
+RUST_PLACE = ROOT / ".engines" / "rust" / "bin"
+"""Where `make rust-server` installs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,13 @@ class Kind:
     command: Callable[[Path], list[str]]
 
 
+def rust_server() -> str | None:
+    """The official Rust server; None where it is not installed."""
+    return shutil.which(RUST_PROGRAM, path=f"{RUST_PLACE}{os.pathsep}{os.environ.get('PATH', '')}")
+
+
 def kinds(node_modules: Path) -> dict[str, Kind]:
-    """The three servers; `node_modules` contains the reference server."""
+    """The servers; `node_modules` contains the reference server."""
 
     def tailrace(data: Path) -> list[str]:
         return [sys.executable, "-m", "tailrace", "serve", "--port", "0", "--data", str(data)]
@@ -35,8 +44,13 @@ def kinds(node_modules: Path) -> dict[str, Kind]:
     def reference(*extra: str) -> list[str]:
         return ["node", str(Path(__file__).with_name("reference.mjs")), str(node_modules), *extra]
 
+    def rust(data: Path) -> list[str]:
+        program = rust_server() or RUST_PROGRAM
+        return [program, "--port", str(free_port()), "--data-dir", str(data)]
+
     return {
         "tailrace": Kind("tailrace", "Tailrace", tailrace),
+        "rust": Kind("rust", "Rust server", rust),
         "node-file": Kind(
             "node-file", "reference (file)", lambda data: reference(str(data / "reference"))
         ),

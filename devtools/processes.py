@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import re
 import resource
@@ -115,6 +116,11 @@ class Process:
     def rss_kb(self) -> int:
         """The memory of the process, from /proc."""
         return self._memory_kb("VmRSS")
+
+    def cpu_seconds(self) -> float:
+        """The processor time of all threads of the process so far, from /proc."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def peak_kb(self) -> int:
         """The most memory that this run of the program has had."""
