@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from glue_jobs.shared.workers import Row
 
 KINDS: Final = {
-    "expired": "Expired streams lose their names; their data is removed later, as deleted.",
+    "expired": "Expired streams lose their names; their data goes at once or later, as deleted.",
     "deleted": "Deleted streams whose grace period is over.",
     "claims": "Objects that are no longer needed, and unused uploads.",
     "retention": "Slots past their stream's retention.",

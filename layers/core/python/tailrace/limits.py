@@ -189,6 +189,10 @@ ORPHAN_FILE_SECONDS: Final = 24 * 3600
 DAMAGED_OBJECTS: Final = 1000
 """Damaged files or objects that are logged by name, and counted: of more, one cause is likely."""
 
+EXPIRED_SECONDS: Final = 3600
+"""How long after its expiry a stream in DynamoDB is removed without a tombstone: no process uses it
+any more, since a tail is trusted for a minute, and clocks differ by less."""
+
 SWEEP_ITEMS: Final = 1000
 """Maximum number of items of one kind and partition per sweep: the next sweep continues."""
 

@@ -16,7 +16,7 @@ import pytest
 
 from tailrace.aws.costs import APPEND_WRITES, SHORT_LIFE, STALE_TAIL_READS
 from tailrace.errors import OffsetMismatch, ProducerFenced, StreamNotFound
-from tailrace.limits import SLOT_APPENDS
+from tailrace.limits import EXPIRED_SECONDS, SLOT_APPENDS
 from tailrace.log.append import Append
 from tailrace.log.create import Create, ForkFrom
 from tailrace.log.offsets import NOW, parse
@@ -261,12 +261,25 @@ async def test_the_life_of_streams_that_expire(start: Start) -> None:
     _, written, read = process.spent()
     # The name and the entry 4, and the name's place in the index.
     assert (written / number, read / number) == SHORT_LIFE["create"]
-    clock.pass_s(100)
-    # The tombstone and the name 4, their places in the index 2.
-    assert await sweep() == SHORT_LIFE["expire"]
-    clock.pass_s(process.settings.trim_grace)
-    # The entry, the tombstone, and its place in the index.
+    clock.pass_s(60 + 6 + EXPIRED_SECONDS)
+    # The entry, the name, and its place in the index.
     assert await sweep() == SHORT_LIFE["erase"]
+    assert await process.items() == []
+
+
+async def test_a_stream_that_has_just_expired_gets_a_tombstone(start: Start) -> None:
+    """Others may still use it, and readers wait for its end."""
+    process = await start(Clock())
+    clock = cast("Clock", process.clock)
+    await process.streams.create("a", Create(BODY, "text/plain", closed=True, ttl=60))
+    clock.pass_s(60 + 6 + EXPIRED_SECONDS - 1)
+    process.spent()
+    await process.streams.sweep()
+    calls, written, _ = process.spent()
+    assert (calls["TransactWriteItems"], written) == (1, 6)
+    clock.pass_s(process.settings.trim_grace)
+    await process.streams.sweep()
+    assert process.spent()[1] == 3
     assert await process.items() == []
 
 

@@ -6,8 +6,11 @@ from typing import NamedTuple
 
 import pytest
 
+from tailrace.limits import EXPIRED_SECONDS
 from tailrace.log.append import Append
-from tailrace.log.create import Create
+from tailrace.log.content import Mode
+from tailrace.log.create import Create, ForkFrom
+from tailrace.protocols.action_cable.api_gateway.items import cursor_item
 from tailrace.store.dynamodb import layout
 from tests.integration.store.dynamodb.conftest import Process, Start
 from tests.support import archiving
@@ -84,3 +87,37 @@ async def test_streams_that_expire_are_not(start: Start) -> None:
     items = await process.items("C")
     marks = [layout.is_purge(item) for item in items if layout.entry_of(item).state.deleted]
     assert marks == [False] * 5
+
+
+async def test_what_expired_long_ago_is_removed_with_all_that_belongs_to_it(start: Start) -> None:
+    clock = Clock()
+    process = await start(clock)
+    await process.streams.create("a", Create(b"data", "text/plain", ttl=60))
+    await process.streams.append("a", Append(b"x" * 400_000, "text/plain"))
+    chain = (await process.streams.find("a")).stream.id
+    cursor = cursor_item(chain, "a", Mode.BYTES, 1)
+    table = process.settings.table
+    await process.backend.client.call("PutItem", {"TableName": table, "Item": cursor})
+    clock.pass_s(100 + EXPIRED_SECONDS)
+    await process.streams.sweep()
+    left = {item["p"]["S"][0] for item in await process.items()}
+    assert left <= {"B"}, "nothing but the removal of the large body, which is due later"
+
+
+async def test_a_source_that_expired_long_ago_stays_for_its_forks(start: Start) -> None:
+    clock = Clock()
+    process = await start(clock)
+    await process.streams.create("a", Create(b"data", "text/plain", ttl=60))
+    fork = Create(fork=ForkFrom("a"), ttl=1_000_000)
+    await process.streams.create("f", fork)
+    clock.pass_s(100 + EXPIRED_SECONDS)
+    await process.streams.sweep()
+    assert (await process.streams.view("f", 0)).bodies == [b"data"]
+    names = {item["s"]["S"] for item in await process.items("N")}
+    assert names == {"a", "f"}
+    await process.streams.delete("f")
+    clock.pass_s(2 * process.settings.trim_grace)
+    for _ in range(2):
+        await process.streams.sweep()
+        clock.pass_s(2 * process.settings.trim_grace)
+    assert await process.items() == []

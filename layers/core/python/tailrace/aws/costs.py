@@ -36,8 +36,7 @@ STALE_TAIL_READS: Final = 2
 TRIM_WRITES: Final = 1
 SHORT_LIFE: Final[Mapping[str, tuple[float, float]]] = {
     "create": (5.0, 1.0),
-    "expire": (6.0, 4.0),
-    "erase": (3.0, 4.0),
+    "erase": (3.0, 5.0),
 }
 """Write and read units of a stream that expires with one entry, by what is done to it."""
 SEGMENT_ENTRIES: Final = 1000
@@ -84,7 +83,7 @@ SCANS: Final = 2
 POSTS_PER_SECOND: Final = 1000
 """Frames that `dispatch` sends to the connections of a stream."""
 TRACED: Final = 0.05
-SWEPT_PER_SECOND: Final = 100
+SWEPT_PER_SECOND: Final = 200
 """Streams that expire, by a sweep with two workers."""
 
 Bill = dict[str, float]

@@ -120,6 +120,20 @@ def end_upload_intent(key: str) -> Action:
     }
 
 
+def expired_name(name: Item) -> tuple[str, dict[str, Any]]:
+    """The condition that a name is still as it was, and without forks; and its values."""
+    condition = (
+        "incarnation = :id AND accessed_at = :accessed AND attribute_not_exists(tombstone_slot)"
+        " AND (attribute_not_exists(fork_count) OR fork_count = :zero)"
+    )
+    values = {
+        ":id": name["incarnation"],
+        ":accessed": name["accessed_at"],
+        ":zero": layout.number(0),
+    }
+    return condition, values
+
+
 def free_soft_name(name: Item) -> Action:
     """Free a name that was kept for forks, when there are none any more."""
     return {

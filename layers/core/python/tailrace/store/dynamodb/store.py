@@ -345,7 +345,7 @@ class DynamoStore:
     # Maintenance
 
     async def expiring(self, now: int) -> Sequence[str]:
-        return await sweeping.expiring(self._table, now)
+        return await sweeping.expiring(self._table, self._bodies, now)
 
     async def sweep(self) -> None:
         await sweeping.sweep(self._table, self._bodies, self._clock(), self._grace)

@@ -7,30 +7,51 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from tailrace.aws.client.failures import ConditionFailed, TransactionCanceled
-from tailrace.limits import SWEEP_ITEMS
+from tailrace.limits import EXPIRED_SECONDS, SWEEP_ITEMS
 from tailrace.log.expiry import stored_deadline
 from tailrace.store.dynamodb import actions, layout
 from tailrace.store.dynamodb.bodies import Bodies
 from tailrace.store.dynamodb.layout import Key
 from tailrace.store.dynamodb.table import Table
 
+EXPIRE_AT_ONCE: Final = 16
+"""Streams whose expiry is checked concurrently."""
 
-async def expiring(table: Table, now: int) -> list[str]:
-    """Paths that expired by the stored clock. The index lags behind: it is corrected on the way."""
-    paths: list[str] = []
-    for key in await _due(table, layout.NAMES_DUE, now):
-        item = await table.get(key)
-        if item is None or "d" not in item:
-            continue
-        name = layout.name_of(item)
-        deadline = stored_deadline(name.stream.config, name.accessed)
-        if deadline is not None and deadline > now:
-            await _postpone(table, key, item["incarnation"], deadline)
-        else:
-            paths.append(name.stream.path)
-    return paths
+
+async def expiring(table: Table, bodies: Bodies | None, now: int) -> list[str]:
+    """Paths that expired by the stored clock. The index lags behind: it is corrected on the way.
+    What expired long ago is removed here."""
+    paths: list[str | None] = []
+    keys = await _due(table, layout.NAMES_DUE, now)
+    for first in range(0, len(keys), EXPIRE_AT_ONCE):
+        batch = keys[first : first + EXPIRE_AT_ONCE]
+        paths += await asyncio.gather(*(_expire(table, bodies, key, now) for key in batch))
+    return [path for path in paths if path is not None]
+
+
+async def _expire(table: Table, bodies: Bodies | None, key: Key, now: int) -> str | None:
+    """The path of a name that has just expired."""
+    item = await table.get(key)
+    if item is None or "d" not in item:
+        return None
+    name = layout.name_of(item)
+    stream = name.stream
+    deadline = stored_deadline(stream.config, name.accessed)
+    if deadline is None or deadline <= now - EXPIRED_SECONDS * 1000:
+        # Nobody has the stream in use any more, so it needs no tombstone, which costs more than the
+        # entry and the name of a small stream.
+        alone = stream.config.fork is None and name.tombstone is None and not name.forked
+        if deadline is not None and alone:
+            if await table.delete_if(key, *actions.expired_name(item)):
+                await erase(table, bodies, stream.id, followed=True)
+            return None
+    elif deadline > now:
+        await _postpone(table, key, item["incarnation"], deadline)
+        return None
+    return stream.path
 
 
 async def due(table: Table, now: int) -> set[str]:
@@ -105,11 +126,21 @@ async def _erase(table: Table, bodies: Bodies | None, tombstone: Key, due: int) 
 
 
 async def erase(
-    table: Table, bodies: Bodies | None, chain: int, but: Key | None = None
+    table: Table,
+    bodies: Bodies | None,
+    chain: int,
+    but: Key | None = None,
+    *,
+    followed: bool = False,
 ) -> tuple[int, int]:
-    """Remove a chain, with all that belongs to it; how many items and objects it had."""
+    """Remove a chain, with all that belongs to it; how many items and objects it had.
+
+    `followed`: it may have a delivery cursor, which otherwise goes when its tombstone arrives."""
     items = objects = 0
-    for kind, attribute in (("C", "k"), ("S", "object_key"), ("P", "e")):
+    kinds = [("C", "k"), ("S", "object_key"), ("P", "e")]
+    if followed:
+        kinds.append(("R", "content_mode"))
+    for kind, attribute in kinds:
         async for page in table.all_keys(f"{kind}{layout.id_text(chain)}", attribute):
             named = list(filter(None, map(layout.object_key_of, page)))
             if named and bodies is not None:
