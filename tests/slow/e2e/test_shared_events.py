@@ -41,7 +41,7 @@ def test_official_suite_passes_but_for_the_length_of_a_cached_response(
 
 
 async def follow(stack: AwsLocal, path: str, offset: str, last: int) -> list[int]:
-    """What an `EventSource` gets: it goes on behind the last event, after the time it was told."""
+    """Follow a stream as an `EventSource` does: go on behind the last event, after the time told."""
     got: list[int] = []
     event_id, pause = "", 1.0
     async with httpx.AsyncClient(base_url=stack.url, timeout=SECONDS, trust_env=False) as client:
