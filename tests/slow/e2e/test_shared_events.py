@@ -41,7 +41,7 @@ def test_official_suite_passes_but_for_the_length_of_a_cached_response(
 
 
 async def follow(stack: AwsLocal, path: str, offset: str, last: int) -> list[int]:
-    """Follow a stream as an `EventSource` does: go on behind the last event, after the time told."""
+    """Follow a stream as an `EventSource` does: go on behind the last event."""
     got: list[int] = []
     event_id, pause = "", 1.0
     async with httpx.AsyncClient(base_url=stack.url, timeout=SECONDS, trust_env=False) as client:
