@@ -16,6 +16,8 @@ from devtools.aws_smoke.target import Account, Target, wait_until
 
 EDGE_REGION: Final = "us-east-1"
 """CloudFront's metrics are in this region."""
+UTILIZATION: Final = "FunctionComputeUtilization"
+FAILURES: Final = ("FunctionExecutionErrors", "FunctionThrottles")
 MOST_UTILIZATION: Final = 80.0
 """Percent of the limit of a CloudFront function; above 100 viewers get 503."""
 REQUESTS: Final = 100
@@ -42,26 +44,25 @@ def measure_utilization(target: Target) -> Finding:
 
     def complete() -> bool:
         for name in names:
+            utilization = _most(account, name, UTILIZATION)
+            if utilization is None:
+                return False
+            # A metric of something that has not happened has no data.
             found[name] = {
-                metric: _most(account, name, metric)
-                for metric in (
-                    "FunctionComputeUtilization",
-                    "FunctionExecutionErrors",
-                    "FunctionThrottles",
-                )
+                UTILIZATION: utilization,
+                **{metric: _most(account, name, metric) or 0.0 for metric in FAILURES},
             }
-        return all(each["FunctionComputeUtilization"] > 0 for each in found.values())
+        return True
 
     if not wait_until(complete, target.pace.metrics, METRIC_PAUSE):
-        raise NotMeasured(f"CloudWatch has no FunctionComputeUtilization of {', '.join(names)}")
+        missing = ", ".join(sorted(set(names) - found.keys()))
+        raise NotMeasured(f"CloudWatch has no {UTILIZATION} of {missing}")
     return judge_utilization(found)
 
 
 def judge_utilization(found: Mapping[str, Mapping[str, float]]) -> Finding:
-    most = max(each["FunctionComputeUtilization"] for each in found.values())
-    failed = sum(
-        each["FunctionExecutionErrors"] + each["FunctionThrottles"] for each in found.values()
-    )
+    most = max(each[UTILIZATION] for each in found.values())
+    failed = sum(each[metric] for each in found.values() for metric in FAILURES)
     summary = f"the edge functions use up to {most:.0f} % of their time limit"
     if failed:
         summary += f", and {failed:.0f} times a minute they failed or were throttled"
@@ -86,11 +87,10 @@ def edge_functions(account: Account) -> list[str]:
     )
 
 
-def _most(account: Account, function: str, metric: str) -> float:
-    """The highest value of a minute; for counts, the sum of it."""
+def _most(account: Account, function: str, metric: str) -> float | None:
+    """The highest value of a minute, or the highest sum of one; None without any data."""
     now = datetime.now(UTC)
-    counts = metric != "FunctionComputeUtilization"
-    statistic = "Sum" if counts else "Maximum"
+    statistic = "Maximum" if metric == UTILIZATION else "Sum"
     points = account.client("cloudwatch", EDGE_REGION).get_metric_statistics(
         Namespace="AWS/CloudFront",
         MetricName=metric,
@@ -103,7 +103,7 @@ def _most(account: Account, function: str, metric: str) -> float:
         Period=60,
         Statistics=[statistic],
     )["Datapoints"]
-    return max((point[statistic] for point in points), default=0.0)
+    return max((point[statistic] for point in points), default=None)
 
 
 def measure_snapshots(target: Target) -> Finding:
@@ -113,7 +113,7 @@ def measure_snapshots(target: Target) -> Finding:
     begun = time.time()
     with target.viewer() as viewer, ThreadPoolExecutor(COLD_STARTS) as pool:
         list(pool.map(lambda n: viewer.create(f"{path}/{n}"), range(COLD_STARTS)))
-    groups = {name: account.output(f"{name}LogGroup") for name in ("Http", "Live")}
+    groups = {name: account.output(f"{name}LogGroup") for name in ("Http", "Wait", "Live")}
     reports: dict[str, list[Mapping[str, float]]] = {}
 
     def complete() -> bool:
@@ -130,7 +130,7 @@ def measure_snapshots(target: Target) -> Finding:
 
 
 def judge_snapshots(reports: Mapping[str, Sequence[Mapping[str, float]]]) -> Finding:
-    """`Http` starts from a snapshot, `Live` does not."""
+    """`Http` and `Wait` start from a snapshot, `Live` does not."""
     restores = [
         each["restoreDurationMs"] for each in reports["Http"] if "restoreDurationMs" in each
     ]

@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from devtools import cdk
 from devtools.aws_smoke.findings import NotMeasured
 from devtools.aws_smoke.target import Target, first_secret
+from devtools.local_aws.stack import URLS
 from devtools.processes import ROOT
 
 EDGE_REGION: Final = "us-east-1"
@@ -222,7 +223,7 @@ class Stacks:
 
     def _function_urls(self) -> dict[str, str]:
         client, urls = self.client("lambda"), {}
-        for name in ("http", "live"):
+        for name in URLS:
             listed = client.list_function_url_configs(
                 FunctionName=self.output(f"{name.capitalize()}FunctionName")
             )

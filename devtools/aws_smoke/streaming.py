@@ -88,7 +88,10 @@ def _follow(target: Target, reader: Client, name: str) -> Delays:
                     break
             writing.result()
     if len(arrived) < pace.events:
-        raise AssertionError(f"{len(arrived)} of {pace.events} messages arrived before the end")
+        raise AssertionError(
+            f"{len(arrived)} of {pace.events} messages arrived before the response ended;"
+            " with sse=shared it ends after its first data"
+        )
     # A message may arrive before its acknowledgement.
     delays = [max(0.0, there - here) for here, there in zip(acknowledged, arrived, strict=True)]
     return Delays(delays, first)

@@ -46,7 +46,8 @@ def test_collapsing_counts_the_origin_requests_of_all_readers(
     path = target.stream("collapsing")
     asked = sum(
         times
-        for (method, url), times in closed_local.requests("http").items()
+        for function in closed_local.urls
+        for (method, url), times in closed_local.requests(function).items()
         if method == "GET" and url.startswith(path) and "live=long-poll" in url
     )
     numbers = finding.numbers

@@ -79,6 +79,7 @@ def passed(finding: Finding) -> Finding:
 
 def test_starts_are_read_from_the_logs(target: Target, account: Account) -> None:
     account.log("HttpLogGroup", report(restoreDurationMs=310.0), report(durationMs=4.0))
+    account.log("WaitLogGroup", report(initDurationMs=410.0))
     account.log("LiveLogGroup", report(initDurationMs=720.0))
     numbers = passed(measure_snapshots(target)).numbers
     assert (numbers["restore_max_ms"], numbers["init_of_live_max_ms"]) == (310.0, 720.0)
@@ -88,6 +89,7 @@ def test_without_any_start_in_the_logs_nothing_is_measured(
     target: Target, account: Account
 ) -> None:
     account.log("HttpLogGroup", report(durationMs=4.0))
+    account.log("WaitLogGroup")
     account.log("LiveLogGroup")
     with pytest.raises(NotMeasured, match="no report"):
         measure_snapshots(replace(target, pace=replace(target.pace, metrics=0)))
