@@ -94,14 +94,24 @@ async def test_what_expired_long_ago_is_removed_with_all_that_belongs_to_it(star
     process = await start(clock)
     await process.streams.create("a", Create(b"data", "text/plain", ttl=60))
     await process.streams.append("a", Append(b"x" * 400_000, "text/plain"))
+    clock.pass_s(100 + EXPIRED_SECONDS)
+    await process.streams.sweep()
+    left = {item["p"]["S"][0] for item in await process.items()}
+    assert left <= {"B"}, "nothing but the removal of the large body, which is due later"
+
+
+async def test_subscribers_are_told_of_what_expired_long_ago(start: Start) -> None:
+    clock = Clock()
+    process = await start(clock)
+    await process.streams.create("a", Create(b"data", "text/plain", ttl=60))
     chain = (await process.streams.find("a")).stream.id
     cursor = cursor_item(chain, "a", Mode.BYTES, 1)
     table = process.settings.table
     await process.backend.client.call("PutItem", {"TableName": table, "Item": cursor})
     clock.pass_s(100 + EXPIRED_SECONDS)
     await process.streams.sweep()
-    left = {item["p"]["S"][0] for item in await process.items()}
-    assert left <= {"B"}, "nothing but the removal of the large body, which is due later"
+    states = [layout.entry_of(item).state for item in await process.items("C")]
+    assert any(state.deleted for state in states)
 
 
 async def test_a_source_that_expired_long_ago_stays_for_its_forks(start: Start) -> None:

@@ -44,9 +44,9 @@ async def _expire(table: Table, bodies: Bodies | None, key: Key, now: int) -> st
         # Nobody has the stream in use any more, so it needs no tombstone, which costs more than the
         # entry and the name of a small stream.
         alone = stream.config.fork is None and name.tombstone is None and not name.forked
-        if deadline is not None and alone:
+        if deadline is not None and alone and not await _is_followed(table, stream.id):
             if await table.delete_if(key, *actions.expired_name(item)):
-                await erase(table, bodies, stream.id, followed=True)
+                await erase(table, bodies, stream.id)
             return None
     elif deadline > now:
         await _postpone(table, key, item["incarnation"], deadline)
@@ -125,22 +125,20 @@ async def _erase(table: Table, bodies: Bodies | None, tombstone: Key, due: int) 
     await table.delete(tombstone)
 
 
-async def erase(
-    table: Table,
-    bodies: Bodies | None,
-    chain: int,
-    but: Key | None = None,
-    *,
-    followed: bool = False,
-) -> tuple[int, int]:
-    """Remove a chain, with all that belongs to it; how many items and objects it had.
+async def _is_followed(table: Table, chain: int) -> bool:
+    """Whether a stream has a delivery cursor: its tombstone tells the subscribers of its end."""
+    async for page in table.all_keys(f"R{layout.id_text(chain)}", "content_mode"):
+        if page:
+            return True
+    return False
 
-    `followed`: it may have a delivery cursor, which otherwise goes when its tombstone arrives."""
+
+async def erase(
+    table: Table, bodies: Bodies | None, chain: int, but: Key | None = None
+) -> tuple[int, int]:
+    """Remove a chain, with all that belongs to it; how many items and objects it had."""
     items = objects = 0
-    kinds = [("C", "k"), ("S", "object_key"), ("P", "e")]
-    if followed:
-        kinds.append(("R", "content_mode"))
-    for kind, attribute in kinds:
+    for kind, attribute in (("C", "k"), ("S", "object_key"), ("P", "e")):
         async for page in table.all_keys(f"{kind}{layout.id_text(chain)}", attribute):
             named = list(filter(None, map(layout.object_key_of, page)))
             if named and bodies is not None:
