@@ -1,4 +1,4 @@
-"""What the service costs: the page says what is computed, and the goals hold."""
+"""The page of costs is computed, and the goals hold."""
 
 from __future__ import annotations
 

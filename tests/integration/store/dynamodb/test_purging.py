@@ -1,4 +1,4 @@
-"""Which tombstones have caches purged: those of streams that they may serve for long."""
+"""Tombstones have caches purged of the streams that these may serve for long."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_streams_that_expire_are_not(start: Start) -> None:
     assert marks == [False] * 5
 
 
-async def test_what_expired_long_ago_is_removed_with_all_that_belongs_to_it(start: Start) -> None:
+async def test_a_stream_that_expired_long_ago_is_removed_as_a_whole(start: Start) -> None:
     clock = Clock()
     process = await start(clock)
     await process.streams.create("a", Create(b"data", "text/plain", ttl=60))

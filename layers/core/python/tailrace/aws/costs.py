@@ -1,4 +1,4 @@
-"""What the service costs on AWS: calls and units of an operation, times their prices.
+"""Costs of the service on AWS: calls and units of an operation, times their prices.
 
 `docs/deploying.md` has the tables. Tests assert the calls, units and sizes that are assumed here
 against the code and the templates, and that the tables are what this module computes. What nobody
