@@ -37,3 +37,13 @@ def test_javascript_client_with_credentials(tmp_path: Path) -> None:
         tests = run_vitest(folder, tmp_path / "report.json", env)
     fail_with(test for test in tests if test.status != "passed")
     assert tests
+
+
+def test_javascript_client_with_shared_events(tmp_path: Path) -> None:
+    """It takes three short SSE responses in a row for a broken proxy, and goes on by long-poll."""
+    env = {"TAILRACE_SSE_SHARED": "true", "TAILRACE_LONG_POLL_TIMEOUT": "1"}
+    with Server(tmp_path / "data", env) as server:
+        folder = Path(__file__).parent
+        tests = run_vitest(folder, tmp_path / "report.json", {"SERVER_URL": server.url})
+    fail_with(test for test in tests if test.status != "passed")
+    assert tests
