@@ -21,6 +21,7 @@ RATES: Final = {"idle": 0.0, "1 write in 5 s": 0.2, "1 write/s": 1.0}
 Mode = Callable[..., Bill]
 MODES: Final[Mapping[str, Mode]] = {
     "long-poll": costs.long_poll,
+    f"long-poll, `long_poll_timeout={costs.LONGEST_WAIT_SECONDS}`": costs.longest_poll,
     "SSE, shared": costs.shared_sse,
     "SSE, held": costs.held_sse,
     "WebSocket": costs.websockets,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from infra.stage import LONG_POLL_SECONDS
 from tailrace.aws import costs
 from tests.integration.infra.stacks import Stacks
 from tests.integration.infra.test_edge import behaviors
@@ -15,6 +16,9 @@ from tests.integration.infra.test_observe import ALARM
 
 def test_functions_have_the_memory_and_the_times(dev: Stacks) -> None:
     assert dev.function("http")["MemorySize"] == costs.HTTP_MEGABYTES
+    assert dev.function("wait")["MemorySize"] == costs.WAIT_MEGABYTES
+    assert variables(dev, "wait")["TAILRACE_LONG_POLL_TIMEOUT"] == str(costs.WAIT_SECONDS)
+    assert costs.LONGEST_WAIT_SECONDS == LONG_POLL_SECONDS
     assert dev.function("live")["MemorySize"] == costs.LIVE_MEGABYTES
     assert dev.function("dispatch")["MemorySize"] == costs.DISPATCH_MEGABYTES
     assert variables(dev, "live")["TAILRACE_SSE_LIFETIME"] == str(costs.SSE_SECONDS)

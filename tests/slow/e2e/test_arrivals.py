@@ -20,7 +20,7 @@ MOST_PER_WRITE = 4
 
 @pytest.fixture(scope="module")
 def deployed_local(ministack: Ministack) -> Iterator[AwsLocal]:
-    """A stack as it is deployed: its long-polls wait for 110 s."""
+    """A stack as it is deployed: its long-polls wait for 25 s."""
     try:
         with AwsLocal(ministack=ministack) as stack:
             yield stack

@@ -20,9 +20,12 @@ MEGABYTE: Final = 1 / 1024
 # The deployment. Tests compare these with the templates.
 
 HTTP_MEGABYTES: Final = 1024
+WAIT_MEGABYTES: Final = 256
+WAIT_SECONDS: Final = 25
+LONGEST_WAIT_SECONDS: Final = 115
 LIVE_MEGABYTES: Final = 512
 DISPATCH_MEGABYTES: Final = 512
-EDGE_FUNCTIONS: Final = 1
+EDGE_FUNCTIONS: Final = 2
 """CloudFront functions that run for each request to a stream."""
 FIREWALL_RULES: Final = 2
 SSE_SECONDS: Final = 50
@@ -59,8 +62,6 @@ APPEND_MS: Final = 10
 """Of processor time it takes 0.6 ms, measured on this machine. The rest is for DynamoDB (5 ms), for
 having only a share of a processor, and for Lambda's own part."""
 DISPATCH_MS: Final = 10
-WAIT_MEGABYTES: Final = 256
-WAIT_SECONDS: Final = 110
 POLL_SECONDS: Final = 0.025 + 0.005
 """The pause and the round trip."""
 QUIET_POLL_SECONDS: Final = 0.5 + 0.005
@@ -184,15 +185,22 @@ def shared_readers(
     return bill
 
 
-def long_poll(readers: int, writes: float, *, firewall: bool = False) -> Bill:
+def long_poll(
+    readers: int, writes: float, *, firewall: bool = False, seconds: float = WAIT_SECONDS
+) -> Bill:
     return shared_readers(
-        readers, writes, firewall=firewall, megabytes=WAIT_MEGABYTES, seconds=WAIT_SECONDS
+        readers, writes, firewall=firewall, megabytes=WAIT_MEGABYTES, seconds=seconds
     )
+
+
+def longest_poll(readers: int, writes: float, *, firewall: bool = False) -> Bill:
+    """The same with `long_poll_timeout=115`, so that idle readers ask rarely."""
+    return long_poll(readers, writes, firewall=firewall, seconds=LONGEST_WAIT_SECONDS)
 
 
 def shared_sse(readers: int, writes: float, *, firewall: bool = False) -> Bill:
     return shared_readers(
-        readers, writes, firewall=firewall, megabytes=LIVE_MEGABYTES, seconds=SSE_SECONDS
+        readers, writes, firewall=firewall, megabytes=LIVE_MEGABYTES, seconds=WAIT_SECONDS
     )
 
 
