@@ -8,6 +8,7 @@ docs/collapsing.md.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import statistics
 import sys
@@ -18,7 +19,7 @@ from typing import Final
 
 from devtools.load.audience import TEXT, Credentials, machine, nothing
 from devtools.load.client import Address, Client
-from devtools.load.wire import Response, render
+from devtools.load.wire import EventDecoder, Response, render
 from devtools.local_aws.stack import AwsLocal
 from devtools.processes import ROOT
 
@@ -48,11 +49,12 @@ class Stream:
 
 @dataclass(slots=True)
 class Reader:
-    """A reader that long-polls from the end of a stream on."""
+    """A reader from the end of a stream on, by long-polls or by shared server-sent events."""
 
     stream: Stream
     address: Address
     headers: dict[str, str]
+    live: str
     patient: bool
     """Whether it asks again after 429, 5xx and broken connections; else they fail the run."""
     first: int = 0
@@ -76,7 +78,9 @@ class Reader:
         client.lost = True
         try:
             while True:
-                query = f"offset={offset}&live=long-poll" + (f"&cursor={cursor}" if cursor else "")
+                query = f"offset={offset}&live={self.live}" + (
+                    f"&cursor={cursor}" if cursor else ""
+                )
                 try:
                     if client.lost:
                         client = await self.address.connect(Client())
@@ -91,10 +95,14 @@ class Reader:
                     assert answer.status == 429 or answer.status >= 500, answer
                     await self._pause(answer)
                     continue
+                self.answers += 1
+                if self.live == "sse":
+                    offset, cursor = self._take_events(answer)
+                    continue
                 offset = answer.header("stream-next-offset") or ""
                 cursor = self._next_cursor(answer, cursor)
                 stream.tag = answer.header("cache-tag") or stream.tag
-                self._take(answer)
+                self._take(answer.body.decode())
         finally:
             if not client.lost:
                 client.close()
@@ -104,10 +112,19 @@ class Reader:
         assert int(cursor) > int(held or "0"), (cursor, held)
         return cursor
 
-    def _take(self, answer: Response) -> None:
-        self.answers += 1
+    def _take_events(self, answer: Response) -> tuple[str, str]:
+        """Take the messages of a whole response; returns the last offset and cursor."""
+        control: dict[str, str] = {}
+        for event in EventDecoder().feed([answer.body]):
+            if event.kind == "data":
+                self._take(event.data)
+            else:
+                control = json.loads(event.data)
+        return control["streamNextOffset"], control["streamCursor"]
+
+    def _take(self, text: str) -> None:
         now = time.perf_counter()
-        for message in map(int, answer.body.split()):
+        for message in map(int, text.split()):
             self.got.append(message)
             self.delays.append(now - self.stream.sent_at[message])
 
@@ -157,6 +174,7 @@ async def measure(
     stay: float,
     every: float,
     seconds: float,
+    live: str = "long-poll",
     credentials: Credentials = nothing,
     disturb: Disturbance | None = None,
 ) -> Result:
@@ -172,7 +190,7 @@ async def measure(
     async def visit(stream: Stream, pause: float, stays: float) -> None:
         await asyncio.sleep(pause)
         headers = dict(credentials("read", next(numbers)))
-        reader = Reader(stream, address, headers, patient=disturb is not None)
+        reader = Reader(stream, address, headers, live, patient=disturb is not None)
         stream.readers.append(reader)
         await reader.read(stays)
 
@@ -217,7 +235,7 @@ async def measure(
     assert not failures, failures[:3]
     readers = [reader for stream in all_streams for reader in stream.readers]
     delays = sorted(delay for reader in readers for delay in reader.delays)
-    found = stack.requests("wait").items()
+    found = stack.requests("live" if live == "sse" else "wait").items()
     quantiles = statistics.quantiles(delays, n=100, method="inclusive")
     return Result(
         streams=streams,

@@ -11,9 +11,11 @@ import httpx
 import pytest
 
 from devtools.engines.ministack import Ministack
+from devtools.load.arrivals import measure, table
 from devtools.local_aws.stack import AwsLocal, Missing
 from devtools.processes import fresh_name
 from tests.e2e.conftest import SECONDS
+from tests.slow.e2e.test_arrivals import MOST_PER_WRITE
 from tests.support.conformance.official import check
 
 JSON = {"content-type": "application/json"}
@@ -38,6 +40,25 @@ def test_official_suite_passes_but_for_the_length_of_a_cached_response(
     shared_local: AwsLocal, tmp_path: Path
 ) -> None:
     check(shared_local, tmp_path, DEVIATIONS)
+
+
+async def test_a_thousand_readers_of_events_at_any_time_take_few_origin_requests(
+    shared_local: AwsLocal,
+) -> None:
+    result = await measure(
+        shared_local,
+        fresh_name("arrivals"),
+        streams=1,
+        present=1000,
+        stay=60,
+        every=1,
+        seconds=25,
+        live="sse",
+    )
+    print(table([result]))
+    assert result.wrong == 0
+    assert result.came > 1000
+    assert result.per_write <= MOST_PER_WRITE
 
 
 async def follow(stack: AwsLocal, path: str, offset: str, last: int) -> list[int]:
