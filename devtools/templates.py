@@ -55,7 +55,7 @@ CHECKED: Final[dict[str, dict[str, str]]] = {
         "aviso_schema": "s3://schemas.example.org/aviso/types.yaml",
         "aviso_admin_roles": "ops=admin,lead; lab=*",
         "sse": "shared",
-        "long_poll_timeout": "115",
+        "long_poll_timeout": "116",
     },
     "bare": {
         "access": "open",

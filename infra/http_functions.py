@@ -26,7 +26,7 @@ from tailrace.store.dynamodb.layout import WAIT_PERMITS
 HTTP_SECONDS: Final = 30
 """Room for large bodies, retries and a cold start."""
 
-WAIT_LEEWAY: Final = 5
+WAIT_LEEWAY: Final = 4
 """How much longer than its long-polls `wait` may take, for a cold start and retries, in seconds."""
 
 LIVE_SECONDS: Final = 60

@@ -26,7 +26,7 @@ PRICE_CLASSES: Final = {"100": "PriceClass_100", "200": "PriceClass_200", "all":
 CLIENT_SECONDS: Final = 25
 """The Python client of Durable Streams gives up a request after 30 s of silence by default."""
 
-LONG_POLL_SECONDS: Final = 115
+LONG_POLL_SECONDS: Final = 116
 """CloudFront waits for an origin for 120 s at most, and a cold start comes before the wait."""
 
 PING_SECONDS: Final = 540

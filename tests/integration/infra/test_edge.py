@@ -107,7 +107,7 @@ def test_origins_get_the_secret_as_a_dynamic_reference(dev: Stacks, name: str) -
 
 @pytest.mark.parametrize(
     ("variant", "access", "ds_path", "wait"),
-    [("dev", "closed", "/ds", 25), ("afar", "closed", "/rooms", 115), ("bare", "open", "", 20)],
+    [("dev", "closed", "/ds", 25), ("afar", "closed", "/rooms", 116), ("bare", "open", "", 20)],
 )
 def test_edge_and_functions_have_the_same_mounts_and_wait(
     request: pytest.FixtureRequest, variant: str, access: str, ds_path: str, wait: int

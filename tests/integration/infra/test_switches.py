@@ -31,7 +31,7 @@ def test_the_default_stage_is_dev() -> None:
         ({"http_concurrency": "many"}, "http_concurrency must be a whole number, at least 0"),
         ({"live_concurrency": "-1"}, "live_concurrency must be a whole number, at least 0"),
         ({"wait_concurrency": "x"}, "wait_concurrency must be a whole number, at least 0"),
-        ({"long_poll_timeout": "116"}, "long_poll_timeout must be a whole number, 1 to 115"),
+        ({"long_poll_timeout": "117"}, "long_poll_timeout must be a whole number, 1 to 116"),
         ({"sse": "on"}, "sse must be held or shared, not 'on'"),
         ({"poll_fastest": "0.001"}, "poll_fastest must be seconds, 0.005 to 60, not '0.001'"),
         ({"poll_slowest": "1 s"}, "poll_slowest must be seconds, 0.005 to 60, not '1 s'"),

@@ -11,6 +11,7 @@ from scripts import costs as written
 from tailrace.aws import costs, prices
 from tailrace.aws.costs import Bill
 from tailrace.aws.prices import Price
+from tailrace.settings import Settings
 
 
 def test_the_page_has_the_computed_tables() -> None:
@@ -25,6 +26,12 @@ def test_every_price_says_where_it_is_from() -> None:
         assert price.dollars > 0
         assert price.page.startswith("https://aws.amazon.com/")
         assert price.verified is None or re.fullmatch(r"20\d\d-\d\d", price.verified)
+
+
+def test_readers_are_polled_for_as_the_settings_say() -> None:
+    settings, trip = Settings(), 0.005
+    assert settings.poll_fastest + trip == costs.POLL_SECONDS
+    assert settings.poll_slowest + trip == costs.QUIET_POLL_SECONDS
 
 
 # The goals, without the firewall
@@ -57,7 +64,7 @@ def test_lambda_bills_requests_and_gigabyte_seconds() -> None:
     assert costs.invocations(1e6, 1024, 0.02) == pytest.approx(0.20 + 0.2667, abs=1e-4)
 
 
-@pytest.mark.parametrize(("poll", "seconds"), [(costs.long_poll, 25), (costs.longest_poll, 115)])
+@pytest.mark.parametrize(("poll", "seconds"), [(costs.long_poll, 25), (costs.longest_poll, 116)])
 def test_a_reader_who_waits_asks_after_each_wait(poll: Callable[..., Bill], seconds: int) -> None:
     bill = poll(10_000, 0)
     requests = 10_000 * 730 * 3600 / seconds

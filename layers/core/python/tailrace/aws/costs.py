@@ -22,7 +22,7 @@ MEGABYTE: Final = 1 / 1024
 HTTP_MEGABYTES: Final = 1024
 WAIT_MEGABYTES: Final = 256
 WAIT_SECONDS: Final = 25
-LONGEST_WAIT_SECONDS: Final = 115
+LONGEST_WAIT_SECONDS: Final = 116
 LIVE_MEGABYTES: Final = 512
 DISPATCH_MEGABYTES: Final = 512
 EDGE_FUNCTIONS: Final = 2
@@ -64,7 +64,7 @@ having only a share of a processor, and for Lambda's own part."""
 DISPATCH_MS: Final = 10
 POLL_SECONDS: Final = 0.025 + 0.005
 """The pause and the round trip."""
-QUIET_POLL_SECONDS: Final = 0.5 + 0.005
+QUIET_POLL_SECONDS: Final = 0.25 + 0.005
 POLL_READS: Final = 0.5
 NEWS_READS: Final = 2
 ORIGIN_REQUESTS: Final = 3
@@ -194,7 +194,7 @@ def long_poll(
 
 
 def longest_poll(readers: int, writes: float, *, firewall: bool = False) -> Bill:
-    """The same with `long_poll_timeout=115`, so that idle readers ask rarely."""
+    """The same with `long_poll_timeout=116`, so that idle readers ask rarely."""
     return long_poll(readers, writes, firewall=firewall, seconds=LONGEST_WAIT_SECONDS)
 
 
