@@ -13,7 +13,7 @@ from infra.names import logical_id
 from scripts.package import LAYERS, PYTHON_VERSION
 from tailrace.configuration import load_settings
 from tailrace.settings import Settings, variable
-from tailrace.store.dynamodb.layout import name_key
+from tailrace.store.dynamodb.layout import name_key, wait_permit_key
 from tests.integration.infra.stacks import Resource, Stacks
 
 FUNCTIONS = list(LAYERS)
@@ -44,6 +44,7 @@ MAY = {
         CONNECTIONS,
     },
     "wait": {
+        "dynamodb:DeleteItem",
         "dynamodb:GetItem",
         "dynamodb:Query",
         "dynamodb:UpdateItem",
@@ -103,6 +104,8 @@ MAY = {
 }
 """The permissions of each function, beside its log and its traces: all of them."""
 
+WRITES = {"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"}
+
 
 def deployed(stacks: Stacks) -> list[str]:
     return [
@@ -150,12 +153,25 @@ def test_without_cables_functions_have_fewer_permissions(bare: Stacks) -> None:
     assert allowed == MAY["http"] - {"dynamodb:BatchWriteItem", CONNECTIONS}
 
 
-def test_wait_may_only_change_names(dev: Stacks) -> None:
-    (update,) = (each for each in dev.statements("wait") if "UpdateItem" in str(each["Action"]))
-    assert update["Action"] == "dynamodb:UpdateItem"
-    condition = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["N*"]}}
-    assert update["Condition"] == condition
+def test_wait_may_only_change_names_and_permits(dev: Stacks) -> None:
+    changes = [each for each in dev.statements("wait") if actions(each) & WRITES]
+    assert [(actions(each), each["Condition"]) for each in changes] == [
+        (
+            {"dynamodb:UpdateItem"},
+            {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["N*"]}},
+        ),
+        (
+            {"dynamodb:UpdateItem", "dynamodb:DeleteItem"},
+            {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["W"]}},
+        ),
+    ]
     assert name_key("a/b")["p"]["S"].startswith("N")
+    assert wait_permit_key(1)["p"]["S"] == "W"
+
+
+def test_live_may_only_change_permits(dev: Stacks) -> None:
+    (change,) = (each for each in dev.statements("live") if actions(each) & WRITES)
+    assert change["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["W"]}}
 
 
 def test_without_a_firewall_no_function_may_read_one(bare: Stacks) -> None:
@@ -278,15 +294,11 @@ def test_serving_functions_get_the_table_the_bucket_and_the_secret(dev: Stacks) 
 
 
 def test_waits_for_missing_streams_leave_room_for_others(dev: Stacks, prod: Stacks) -> None:
-    for stacks, least in ((dev, 50), (prod, 300)):
-        for name in ("http", "live"):
+    for stacks in (dev, prod):
+        waiting = ("wait", "live")
+        least = min(stacks.function(name)["ReservedConcurrentExecutions"] for name in waiting)
+        for name in waiting:
             assert int(variables(stacks, name)["TAILRACE_MISSING_WAITS"]) == least // 2
-
-
-def test_live_writes_nothing_but_permits(dev: Stacks) -> None:
-    writes = {"dynamodb:UpdateItem", "dynamodb:DeleteItem"}
-    (statement,) = (each for each in dev.statements("live") if actions(each) & writes)
-    assert statement["Condition"] == {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["W"]}}
 
 
 def test_only_live_streams(dev: Stacks) -> None:
