@@ -40,6 +40,9 @@ LEEWAY_SECONDS: Final = 5
 """How much longer CloudFront waits than a function may take, so that a client gets the function's
 own error."""
 
+MOST_SECONDS: Final = 120
+"""The longest that CloudFront waits for an origin."""
+
 IDLE_SECONDS: Final = 60
 """How long CloudFront keeps an idle connection to a function URL."""
 
@@ -256,7 +259,7 @@ def _origin(
             origin_ssl_protocols=["TLSv1.2"],
             http_port=80,
             https_port=443,
-            origin_read_timeout=seconds + LEEWAY_SECONDS,
+            origin_read_timeout=min(seconds + LEEWAY_SECONDS, MOST_SECONDS),
             origin_keepalive_timeout=IDLE_SECONDS,
         ),
         origin_custom_headers=[

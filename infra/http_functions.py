@@ -26,8 +26,8 @@ from tailrace.store.dynamodb.layout import WAIT_PERMITS
 HTTP_SECONDS: Final = 30
 """Room for large bodies, retries and a cold start."""
 
-WAIT_LEEWAY: Final = 4
-"""How much longer than its long-polls `wait` may take, for a cold start and retries, in seconds."""
+WAIT_LEEWAY: Final = 3
+"""How much longer than its long-polls `wait` may take, in seconds. A cold start does not count."""
 
 LIVE_SECONDS: Final = 60
 """Room for an SSE response of 50 s and a cold start."""

@@ -7,7 +7,7 @@ import pytest
 from infra.stage import LONG_POLL_SECONDS
 from tailrace.aws import costs
 from tests.integration.infra.stacks import Stacks
-from tests.integration.infra.test_edge import behaviors
+from tests.integration.infra.test_edge import stream_behavior
 from tests.integration.infra.test_firewall import ACL
 from tests.integration.infra.test_functions import variables
 from tests.integration.infra.test_history import schedules
@@ -26,7 +26,7 @@ def test_functions_have_the_memory_and_the_times(dev: Stacks) -> None:
 
 
 def test_requests_to_streams_run_as_many_functions_and_rules(dev: Stacks) -> None:
-    (streams, *_) = behaviors(dev)
+    streams = stream_behavior(dev)
     assert len(streams["FunctionAssociations"]) == costs.EDGE_FUNCTIONS
     assert len(dev.only(ACL)["Rules"]) == costs.FIREWALL_RULES
 

@@ -52,7 +52,7 @@ def test_the_origins_have_the_ids_that_the_viewer_function_selects(
 
 
 @pytest.mark.parametrize(
-    ("name", "seconds"), [("http", 30), ("wait", 30), ("live", 60), ("cable", 30)]
+    ("name", "seconds"), [("http", 30), ("wait", 28), ("live", 60), ("cable", 30)]
 )
 def test_an_origin_gets_one_attempt_with_the_functions_timeout(
     dev: Stacks, name: str, seconds: int
@@ -71,7 +71,7 @@ def test_an_origin_gets_one_attempt_with_the_functions_timeout(
 def test_the_longest_wait_and_shared_events_fit_into_cloudfronts_timeout(
     afar: Stacks, name: str
 ) -> None:
-    assert afar.function(name)["Timeout"] == 120
+    assert afar.function(name)["Timeout"] == 119
     assert origins(afar)[name]["CustomOriginConfig"]["OriginReadTimeout"] == 120
 
 

@@ -267,7 +267,7 @@ def test_every_variable_is_a_setting_that_takes_the_value(dev: Stacks, name: str
 
 def test_responses_end_before_the_functions_timeout(dev: Stacks) -> None:
     waits = float(variables(dev, "wait")["TAILRACE_LONG_POLL_TIMEOUT"])
-    assert waits + 5 <= dev.function("wait")["Timeout"]
+    assert waits + 3 <= dev.function("wait")["Timeout"]
     known = variables(dev, "live")
     for name in ("SSE_LIFETIME", "EVENTS_LIFETIME", "AVISO_MAX_DURATION"):
         assert float(known[f"TAILRACE_{name}"]) + 5 <= dev.function("live")["Timeout"]

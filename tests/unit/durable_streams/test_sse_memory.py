@@ -1,4 +1,4 @@
-"""What a reader of server-sent events keeps in memory while it waits."""
+"""The memory of readers of server-sent events that wait."""
 
 from __future__ import annotations
 
