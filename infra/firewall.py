@@ -8,7 +8,6 @@ edge can share have a high limit of their own, `read_limit`.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
 from typing import Any, Final
 
 import aws_cdk as cdk
@@ -27,9 +26,11 @@ TOO_MANY: Final = 429
 """Clients of the protocol retry later after 429; AWS's default is 403."""
 
 
-UNSHARED: Final = "(^|&)(live=sse|last=|since=|offset=now)"
-"""Matches the query of reads that have a response of their own, as `infra/edge/viewer_request.js`
-has it: of all `live=sse`, and of all that are true only now."""
+MOMENTARY: Final = ("last=", "since=", "offset=now")
+"""In the query of reads that are true only now, as `infra/edge/viewer_request.js` has it."""
+
+HELD: Final = "live=sse"
+"""In the query of a response that lasts, unless readers share it."""
 
 
 class FirewallStack(cdk.Stack):
@@ -85,20 +86,22 @@ class FirewallStack(cdk.Stack):
 
 
 def _rate_rules(plan: Plan) -> list[waf.CfnWebACL.RuleProperty]:
-    unshared = {"notStatement": {"statement": _shared_read(StreamUrls(plan.ds_path).prefixes)}}
+    unshared = {"notStatement": {"statement": _shared_read(plan)}}
     rules = [_rate_rule("rate", plan.rate_limit, 0, scope_down_statement=unshared)]
     if plan.read_limit is not None:
         rules.append(_rate_rule("reads", plan.read_limit, 1))
     return rules
 
 
-def _shared_read(mounts: Sequence[str]) -> dict[str, Any]:
+def _shared_read(plan: Plan) -> dict[str, Any]:
     """A statement that matches reads whose response the edge can share."""
+    mounts = StreamUrls(plan.ds_path).prefixes
     below = [_matches("uriPath", "STARTS_WITH", mount) for mount in mounts]
+    own = MOMENTARY if plan.sse == "shared" else (HELD, *MOMENTARY)
     unshared = {
         "regexMatchStatement": {
             "fieldToMatch": {"queryString": {}},
-            "regexString": UNSHARED,
+            "regexString": f"(^|&)({'|'.join(own)})",
             "textTransformations": [{"priority": 0, "type": "URL_DECODE"}],
         }
     }

@@ -77,6 +77,11 @@ def test_reads_for_one_reader_are_limited(dev: Stacks, query: str) -> None:
     assert is_limited(dev, "GET", ROOM, query)
 
 
+def test_events_that_readers_share_are_not_limited(dev: Stacks, afar: Stacks) -> None:
+    assert is_limited(dev, "GET", ROOM, f"{POSITION}&live=sse")
+    assert not is_limited(afar, "GET", ROOM, f"{POSITION}&live=sse"), "afar has sse=shared"
+
+
 @pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "HEAD", "OPTIONS"])
 def test_everything_but_reads_is_limited(dev: Stacks, method: str) -> None:
     assert is_limited(dev, method, ROOM)
