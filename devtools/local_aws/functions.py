@@ -87,7 +87,7 @@ class Function:
         async with self._changed:
             # An environment that has just responded is about to be idle; a cold start takes longer.
             await self._changed.wait_for(lambda: self._idle or not self._finishing)
-            if not self._idle and self._taken >= self.configuration.concurrency:
+            if self._taken - self._finishing >= self.configuration.concurrency:
                 raise Throttled
             self._taken += 1
             return self._idle.pop() if self._idle else None
