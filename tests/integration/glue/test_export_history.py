@@ -94,11 +94,11 @@ class Shop:
 
     def wrote(
         self, path: str, slot: int, offset: int, body: bytes, messages: Sequence[bytes] = (),
-        by: Producer | None = None, first: int = 0,
+        by: Producer | None = None, first: int = 0, at: datetime | None = None,
     ) -> None:  # fmt: skip
-        """`first`: how many messages of the slot are before these."""
+        """`first`: how many messages of the slot are before these. `at`: when, if not now."""
         chain, kind = self._kinds[path]
-        at = datetime.fromtimestamp(self.now / 1000, UTC)
+        at = at or datetime.fromtimestamp(self.now / 1000, UTC)
         about = at.replace(tzinfo=None), kind, *(by or (None, None, None))
         for i, message in enumerate(messages or [body], first):
             step = 1 if kind == JSON else len(message)
@@ -232,8 +232,8 @@ async def test_every_message_is_exported_once_and_as_it_was_written(
     await add_earlier(shop)
     await shop.create("fork", JSON, ForkFrom("json/ä", 3, 2))
     # What it takes of an append of its source is its own; what is before that is not.
-    first = [row[-3].encode() for row in shop.written["json/ä"] if row[2] == 3][:2]
-    shop.wrote("fork", 3, 7, b"", first)
+    copied = [row for row in shop.written["json/ä"] if row[2] == 3][:2]
+    shop.wrote("fork", 3, 7, b"", [row[-3].encode() for row in copied], at=copied[0][6])
     for i in range(4):
         await shop.append("fork", b"%d" % i)
     expected = await shop.expected()
