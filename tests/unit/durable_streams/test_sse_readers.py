@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.limits import EVENT_STEP_BYTES
+from tailrace.live.follower import SLICE_READERS
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.protocols.durable_streams.sse_readers import SseReader, SseReaders
@@ -87,6 +88,27 @@ async def test_a_reader_behind_the_follower_reads_on_by_itself(streams: Streams)
     assert late.sink.pushed == []
     assert not ahead.attending.done()
     ahead.attending.cancel()
+
+
+async def test_a_reader_that_comes_within_a_round_is_behind(streams: Streams) -> None:
+    readers = SseReaders(streams, 600)
+    clients = [await attend(streams, readers, 1) for _ in range(3 * SLICE_READERS)]
+    late = Client(streams, readers, 1)
+    coming: list[asyncio.Future[None]] = []
+
+    def come(data: bytes) -> bool:
+        clients[0].sink.pushed.append(data)
+        coming.append(asyncio.ensure_future(late.attend()))
+        return True
+
+    clients[0].sink.push = come  # type: ignore[method-assign]
+    await streams.append("a", Append(b"1", JSON))
+    await clients[-1].until(2)
+    await coming[0]
+    assert late.attending.result() is False, "it has to read the message by itself"
+    assert all(len(client.sink.pushed) == 1 for client in clients)
+    for client in clients:
+        client.attending.cancel()
 
 
 async def test_a_reader_ahead_of_the_follower_gets_what_follows_once(streams: Streams) -> None:
