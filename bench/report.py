@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from bench.rows import TIMES, Metric, Span
+from bench.rows import MICROSECONDS, TIMES, Metric, Span
 from bench.servers import RUST_PLACE
 from devtools.load import wrk
 
@@ -215,12 +215,14 @@ def _draw(report: Report, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    ratios = {name: [result.ratio(name) for result in report.results] for name in report.others}
+    # Processor time says the same as the rate beside it.
+    results = [each for each in report.results if each.metric.unit != MICROSECONDS]
+    ratios = {name: [result.ratio(name) for result in results] for name in report.others}
     known = [ratio for values in ratios.values() for ratio in values if ratio is not None]
     if not known:
         return
     pyplot.rcParams.update({"font.family": "DejaVu Sans", "font.size": 9.5})
-    rows, bars = len(report.results), len(report.others)
+    rows, bars = len(results), len(report.others)
     chart, axes = pyplot.subplots(figsize=(10, 1.4 + 0.4 * rows))
     height = 0.76 / bars
     for at, (name, values) in enumerate(ratios.items()):
@@ -250,7 +252,7 @@ def _draw(report: Report, path: Path) -> None:
     axes.set_xlim(min(0.5, min(known) / 1.6), max(2.0, max(known) * 1.9))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}{TIMES}")
     axes.xaxis.set_minor_formatter("")
-    axes.set_yticks(range(rows), [result.metric.title for result in report.results])
+    axes.set_yticks(range(rows), [result.metric.title for result in results])
     axes.set_ylim(rows - 0.4, -0.6)
     axes.axvline(1, color="#111827", linewidth=1.2)
     axes.grid(axis="x", color="#e5e7eb", linewidth=0.8)

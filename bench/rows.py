@@ -29,6 +29,7 @@ from devtools.load.client import (
 )
 from devtools.load.wire import header_of
 
+MICROSECONDS = "µs"
 TIMES = "\N{MULTIPLICATION SIGN}"
 READERS = 1000
 BATCH = 100
@@ -411,7 +412,7 @@ def _percentiles(delays: Sequence[float]) -> list[float]:
 
 
 def _rate(title: str) -> tuple[Metric, Metric]:
-    return Metric(title, "req/s"), Metric(f"{title}: processor time", "µs", False)
+    return Metric(title, "req/s"), Metric(f"{title}: processor time", MICROSECONDS, False)
 
 
 def _latency(title: str) -> tuple[Metric, Metric]:
