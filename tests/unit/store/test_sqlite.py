@@ -1144,3 +1144,15 @@ async def test_a_closed_stream_is_the_same_after_it_was_forgotten(data: Path) ->
         again = await find(store, "a")
         assert again.committed == tail.committed
         assert await Waiting(store, again, 1).ends()
+
+
+async def test_a_stream_that_is_being_opened_outlives_its_caller(data: Path) -> None:
+    async with opened(data) as store:
+        await create(store, "a", b"x")
+    async with opened(data) as store:
+        opening = asyncio.ensure_future(store.tail("a"))
+        await asyncio.sleep(0)
+        (task,) = store._opening.values()
+        opening.cancel()
+    assert task.done()
+    assert await task is True, "closing the store waits for what still reads the database"

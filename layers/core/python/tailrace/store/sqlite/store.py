@@ -79,6 +79,8 @@ class SqliteStore:
         await self._commit.drain()
         with contextlib.suppress(OSError):
             await self.maintenance.remove_replaced()
+        # Their callers may have been cancelled, but they still read the database.
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
         await self._database.close()
 
     # Writing
