@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tailrace.aws.client.failures import ConditionFailed, Item, TransactionCanceled
 from tailrace.store.dynamodb.layout import binary, number, slot_key, text
-from tailrace.store.dynamodb.table import ABSENT, Action, Caller, Table
+from tailrace.store.dynamodb.table import ABSENT, Action, Table, TableClient
 from tailrace.streams import _back_off
 
 TIP_BYTES: Final = 32 << 10
@@ -22,7 +22,7 @@ TIP_BYTES: Final = 32 << 10
 class HeadAndEntry:
     """A head item counts the entries; a transaction moves it on and puts the entry."""
 
-    def __init__(self, caller: Caller, table: str, log: int) -> None:
+    def __init__(self, caller: TableClient, table: str, log: int) -> None:
         self._table = Table(caller, table)
         self._log = log
         self._key = _key("H", log)
@@ -56,7 +56,7 @@ class HeadAndEntry:
 class Tip:
     """One item grows by each append; when it is large, its entries move to an item of their own."""
 
-    def __init__(self, caller: Caller, table: str, log: int) -> None:
+    def __init__(self, caller: TableClient, table: str, log: int) -> None:
         self._caller = caller
         self._name = table
         self._table = Table(caller, table)

@@ -18,7 +18,7 @@ from tailrace.aws.client.json_client import Call
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.bodies import Bucket, S3Bucket
 from tailrace.store.dynamodb.provision import Backend, connect
-from tailrace.store.dynamodb.table import Caller
+from tailrace.store.dynamodb.table import TableClient
 
 S3_PUT = "S3 PUT"
 S3_GET = "S3 GET"
@@ -66,7 +66,7 @@ async def measured(work: Awaitable[object]) -> Sample:
 class Ledger:
     """Stands before a client and notes what goes through."""
 
-    _client: Caller
+    _client: TableClient
     _last: Call
 
     def __init__(self, distance: float) -> None:

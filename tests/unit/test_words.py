@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,18 @@ def test_retired_names_are_in_no_code() -> None:
 @TRACKED
 def test_docstrings_and_tests_have_a_subject() -> None:
     assert places(RIDDLE, {".py"}) + places(RIDDLE_NAME, {".py"}) == []
+
+
+SAME: set[str] = {"Chain", "Removed"}
+"""Names that both stores have, for the same thing."""
+
+
+@TRACKED
+def test_public_classes_have_names_of_their_own() -> None:
+    package = ROOT / "layers" / "core" / "python" / "tailrace"
+    names = Counter(
+        name
+        for file in package.rglob("*.py")
+        for name in re.findall(r"^class ([A-Z]\w*)", file.read_text(), re.MULTILINE)
+    )
+    assert {name for name, count in names.items() if count > 1} == SAME

@@ -22,8 +22,8 @@ from tailrace.protocols.action_cable.core.application import (
 from tailrace.protocols.action_cable.core.channels import Channels, Subscription
 from tailrace.protocols.action_cable.core.commands import Command, MissedMessages
 from tailrace.protocols.action_cable.core.effects import (
+    ApplicationCall,
     Attach,
-    Call,
     Detach,
     Effect,
     End,
@@ -74,9 +74,9 @@ def connected(**fields: Any) -> Answer:
     return success(**{**welcome, "cstate": {"c": "1"}, **fields})
 
 
-def only_call(effects: Sequence[Effect]) -> Call:
+def only_call(effects: Sequence[Effect]) -> ApplicationCall:
     (call,) = effects
-    assert isinstance(call, Call)
+    assert isinstance(call, ApplicationCall)
     return call
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from tailrace.protocols.action_cable.core.application import FAILED, Answer, Status
-from tailrace.protocols.action_cable.core.effects import Call
+from tailrace.protocols.action_cable.core.effects import ApplicationCall
 from tailrace.protocols.action_cable.in_process import application_client
 from tailrace.protocols.action_cable.in_process.application_client import ApplicationClient
 from tailrace.settings import Settings
 from tests.support.application import SUCCESS, Application, Raw, Received
 
-CALL = Call("disconnect", b"{}", lambda _: ())
+CALL = ApplicationCall("disconnect", b"{}", lambda _: ())
 DONE = Answer(Status.SUCCESS)
 
 

@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 
 from tailrace.errors import BadRequest
-from tailrace.protocols.action_cable.core.commands import Command, MissedMessages, Position, parse
+from tailrace.protocols.action_cable.core.commands import (
+    Command,
+    HistoryPosition,
+    MissedMessages,
+    parse,
+)
 
 
 def test_a_command_has_a_name_an_identifier_and_more() -> None:
@@ -34,12 +39,12 @@ def test_invalid_commands_are_refused(text: str) -> None:
         ({"since": "1"}, MissedMessages(0, {})),
         (
             {"streams": {"a": {"epoch": "e", "offset": 3}, "b": {"epoch": "f", "offset": 0}}},
-            MissedMessages(0, {"a": Position("e", 3), "b": Position("f", 0)}),
+            MissedMessages(0, {"a": HistoryPosition("e", 3), "b": HistoryPosition("f", 0)}),
         ),
-        ({"streams": {"a": {"offset": 3}}}, MissedMessages(0, {"a": Position("", 0)})),
+        ({"streams": {"a": {"offset": 3}}}, MissedMessages(0, {"a": HistoryPosition("", 0)})),
         (
             {"streams": {"a": {"epoch": "e", "offset": -1}}},
-            MissedMessages(0, {"a": Position("", 0)}),
+            MissedMessages(0, {"a": HistoryPosition("", 0)}),
         ),
         ({"streams": {"a": 1}}, MissedMessages(0, {})),
         (None, None),

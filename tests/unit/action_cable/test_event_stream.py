@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.errors import BadParameter, BadRequest
 from tailrace.protocols.action_cable.core import frames
-from tailrace.protocols.action_cable.core.commands import Command, MissedMessages, Position
+from tailrace.protocols.action_cable.core.commands import Command, HistoryPosition, MissedMessages
 from tailrace.protocols.action_cable.core.contents import Message
 from tailrace.protocols.action_cable.core.event_stream import (
     ENVELOPES,
@@ -49,9 +49,9 @@ def test_a_query_without_a_stream_is_refused() -> None:
     ("query", "last_id", "history"),
     [
         ({}, None, None),
-        ({}, "7/beef/chat/42", MissedMessages(0, {"chat/42": Position("beef", 7)})),
-        ({}, "7/e/a%0A%25/b", MissedMessages(0, {"a\n%/b": Position("e", 7)})),
-        ({"history_since": ["5"]}, "7/e/s", MissedMessages(0, {"s": Position("e", 7)})),
+        ({}, "7/beef/chat/42", MissedMessages(0, {"chat/42": HistoryPosition("beef", 7)})),
+        ({}, "7/e/a%0A%25/b", MissedMessages(0, {"a\n%/b": HistoryPosition("e", 7)})),
+        ({"history_since": ["5"]}, "7/e/s", MissedMessages(0, {"s": HistoryPosition("e", 7)})),
         ({"history_since": ["1700000000"]}, None, MissedMessages(1700000000.0, {})),
         ({"history_since": ["1.5"]}, "nonsense", MissedMessages(1.5, {})),
         ({}, "x/e/s", None),

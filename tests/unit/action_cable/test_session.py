@@ -18,7 +18,7 @@ from tailrace.limits import (
 )
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.channels import Channels, Subscription
-from tailrace.protocols.action_cable.core.commands import Command, MissedMessages, Position
+from tailrace.protocols.action_cable.core.commands import Command, HistoryPosition, MissedMessages
 from tailrace.protocols.action_cable.core.effects import (
     Attach,
     Detach,
@@ -39,7 +39,7 @@ SECRET = "s3Krit"
 CHAT = json.dumps({"channel": "$pubsub", "stream_name": "chat/1"})
 SUBSCRIPTION = Subscription(CHAT, "chat/1", "chat/1", whispers=True, presence=True)
 UNKNOWN = json.dumps({"channel": "ChatChannel"})
-HISTORY = MissedMessages(0, {"chat/1": Position("e", 3)})
+HISTORY = MissedMessages(0, {"chat/1": HistoryPosition("e", 3)})
 
 
 @pytest.fixture

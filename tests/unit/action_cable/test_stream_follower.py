@@ -19,7 +19,7 @@ from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.protocols.action_cable.core.broadcasts import parse
 from tailrace.protocols.action_cable.core.channels import Subscription, epoch_of
-from tailrace.protocols.action_cable.core.commands import MissedMessages, Position
+from tailrace.protocols.action_cable.core.commands import HistoryPosition, MissedMessages
 from tailrace.protocols.action_cable.core.encoders import SOCKET
 from tailrace.protocols.action_cable.core.publisher import Publisher
 from tailrace.protocols.action_cable.in_process.hub import Hub
@@ -334,7 +334,7 @@ async def test_a_client_that_resumes_past_the_follower_gets_nothing_twice(
     async with follower.delivery_lock:
         await append(streams, b"2", b"3")
         epoch = epoch_of((await streams.find("a")).stream.id)
-        await follower.replay(one, MissedMessages(0, {"a": Position(epoch, 3)}))
+        await follower.replay(one, MissedMessages(0, {"a": HistoryPosition(epoch, 3)}))
     await append(streams, b"4")
     assert await client.until(1) == [4]
     hub.detach(one)
@@ -409,7 +409,7 @@ async def test_history_from_a_trimmed_position_is_rejected(tmp_path: Path) -> No
             client = RecordingClient()
             one = subscriber(client)
             await hub.attach(one)
-            place = MissedMessages(0, {"a": Position(epoch_of(tail.stream.id), offset)})
+            place = MissedMessages(0, {"a": HistoryPosition(epoch_of(tail.stream.id), offset)})
             await hub.followers["a"].replay(one, place)
             told = client.received[-1]["type"]
             assert told == ("confirm_history" if found else "reject_history")
@@ -556,7 +556,7 @@ async def test_a_large_append_is_replayed_in_order(streams: Streams, hub: Hub) -
     one = subscriber(client)
     await hub.attach(one)
     iterations = Iterations()
-    position = Position(epoch_of((await streams.find("a")).stream.id), 1000)
+    position = HistoryPosition(epoch_of((await streams.find("a")).stream.id), 1000)
     await hub.followers["a"].replay(one, MissedMessages(0, {"a": position}))
     assert client.offsets == list(range(1001, MANY + 3))
     assert iterations.number > MANY / 256
@@ -569,7 +569,7 @@ async def test_a_message_that_is_too_large_is_left_out(streams: Streams, hub: Hu
     client = RecordingClient()
     one = subscriber(client)
     await hub.attach(one)
-    position = Position(epoch_of((await streams.find("a")).stream.id), 1)
+    position = HistoryPosition(epoch_of((await streams.find("a")).stream.id), 1)
     await hub.followers["a"].replay(one, MissedMessages(0, {"a": position}))
     assert client.offsets == [3]
     assert client.received[-1]["type"] == "confirm_history"

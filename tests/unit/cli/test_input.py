@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.cli.input import Batch, batch_lines
+from tailrace.cli.input import InputBatch, batch_lines
 from tailrace.log.content import Mode
 from tailrace.log.json_mode import split
 
@@ -21,7 +21,7 @@ def pipe() -> Iterator[tuple[io.BufferedReader, int]]:
         yield source, writing
 
 
-def batches(source: io.BufferedReader, mode: Mode = Mode.TEXT) -> Iterator[Batch]:
+def batches(source: io.BufferedReader, mode: Mode = Mode.TEXT) -> Iterator[InputBatch]:
     return batch_lines(source, mode, "input", most_bytes=100, most_lines=100)
 
 
@@ -31,9 +31,9 @@ def test_a_line_is_passed_on_while_the_pipe_stays_open(
     source, writing = pipe
     received = batches(source)
     os.write(writing, b"one\ntwo\nunfinished")
-    assert next(received) == Batch(b"one\ntwo\n", 2, 8, last=False)
+    assert next(received) == InputBatch(b"one\ntwo\n", 2, 8, last=False)
     os.write(writing, b" line\n")
-    assert next(received) == Batch(b"unfinished line\n", 1, 16, last=False)
+    assert next(received) == InputBatch(b"unfinished line\n", 1, 16, last=False)
     os.close(writing)
     assert list(received) == []
 
@@ -44,7 +44,7 @@ def test_the_end_of_input_marks_the_last_batch(
     source, writing = pipe
     os.write(writing, b"one\ntwo")
     os.close(writing)
-    assert list(batches(source)) == [Batch(b"one\ntwo\n", 2, 8, last=True)]
+    assert list(batches(source)) == [InputBatch(b"one\ntwo\n", 2, 8, last=True)]
 
 
 def test_lines_are_batched_between_reads(pipe: tuple[io.BufferedReader, int]) -> None:

@@ -16,7 +16,7 @@ from devtools.engines.ministack import Engine
 from devtools.processes import fresh_name
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.provision import connect
-from tailrace.store.dynamodb.table import Caller
+from tailrace.store.dynamodb.table import TableClient
 from tests.integration.devtools.simulator.test_semantics import NAME
 from tests.support.dynamo import patience, shared_loader
 
@@ -26,7 +26,7 @@ __all__ = ["patience", "shared_loader"]
 class Renamed:
     """A real table under the name that the tests use."""
 
-    def __init__(self, client: Caller, name: str) -> None:
+    def __init__(self, client: TableClient, name: str) -> None:
         self._client = client
         self._name = name
 

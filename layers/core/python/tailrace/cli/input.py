@@ -20,7 +20,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class InputBatch:
     """The body of one request; `size` is its share of the input, `last` if no other follows."""
 
     body: bytes
@@ -29,27 +29,27 @@ class Batch:
     last: bool
 
 
-def read_blocks(source: BinaryIO, mode: Mode, *, at_once: bool) -> Iterator[Batch]:
+def read_blocks(source: BinaryIO, mode: Mode, *, at_once: bool) -> Iterator[InputBatch]:
     """Read the whole input: JSON as one text, anything else in blocks unless `at_once`."""
     size = -1 if at_once or mode is Mode.JSON else BLOCK
     block = source.read(size)
     while block:
         following = source.read(size)
-        yield Batch(block, 1, len(block), last=not following)
+        yield InputBatch(block, 1, len(block), last=not following)
         block = following
 
 
-def batch_messages(messages: Iterable[bytes], mode: Mode, *, lines: bool) -> Iterator[Batch]:
+def batch_messages(messages: Iterable[bytes], mode: Mode, *, lines: bool) -> Iterator[InputBatch]:
     """Batch messages of the command line into one request; fails if one of them is not JSON."""
     texts = list(messages)
     if lines or mode is Mode.JSON:
         yield _join_texts(texts, mode, "--message")
     else:
         body = b"".join(texts)
-        yield Batch(body, len(texts), len(body), last=True)
+        yield InputBatch(body, len(texts), len(body), last=True)
 
 
-def batch_all_lines(source: BinaryIO, mode: Mode, name: str) -> Iterator[Batch]:
+def batch_all_lines(source: BinaryIO, mode: Mode, name: str) -> Iterator[InputBatch]:
     """Batch all lines into one request."""
     text = source.read().removesuffix(b"\n")
     yield _join_texts(text.split(b"\n") if text else [], mode, f"{name} line")
@@ -57,7 +57,7 @@ def batch_all_lines(source: BinaryIO, mode: Mode, name: str) -> Iterator[Batch]:
 
 def batch_lines(
     source: BinaryIO, mode: Mode, name: str, *, most_bytes: int, most_lines: int
-) -> Iterator[Batch]:
+) -> Iterator[InputBatch]:
     """Batch lines as they arrive, up to the limits, so that a pipe is not delayed.
 
     A line that is not JSON ends the input, after the lines before it.
@@ -126,18 +126,18 @@ class _Line:
             ) from None
 
 
-def _join_texts(texts: Iterable[bytes], mode: Mode, name: str) -> Batch:
+def _join_texts(texts: Iterable[bytes], mode: Mode, name: str) -> InputBatch:
     batch = [_Line(text, number, mode, name) for number, text in enumerate(texts, 1)]
     return _join_lines([line for line in batch if line.item], mode, last=True)
 
 
-def _join_lines(batch: list[_Line], mode: Mode, *, last: bool) -> Batch:
+def _join_lines(batch: list[_Line], mode: Mode, *, last: bool) -> InputBatch:
     items = [line.item for line in batch]
     if not items:
         body = b""
     else:
         body = b"[%b]" % b",".join(items) if mode is Mode.JSON else b"".join(items)
-    return Batch(body, len(items), sum(line.size for line in batch), last)
+    return InputBatch(body, len(items), sum(line.size for line in batch), last)
 
 
 def _is_ready(source: BinaryIO) -> bool:

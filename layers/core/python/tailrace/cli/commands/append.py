@@ -17,7 +17,7 @@ from tailrace.cli.options import HeaderText, Output, client_command, format_coun
 if TYPE_CHECKING:
     from tailrace.cli.address import StreamAddress
     from tailrace.cli.client import CommandClient
-    from tailrace.cli.input import Batch
+    from tailrace.cli.input import InputBatch
     from tailrace.log.content import Mode
 
 LONG_INPUT: Final = 1.0
@@ -49,7 +49,7 @@ class Appender:
         if seq is not None:
             self._headers["Stream-Seq"] = seq
 
-    def send(self, batch: Batch) -> None:
+    def send(self, batch: InputBatch) -> None:
         self._post(batch.body, closing=self._closing and batch.last)
         self.messages += batch.messages
         self.bytes += len(batch.body)
@@ -178,7 +178,7 @@ def _read_batches(
     at_once: bool,
     batch_bytes: int,
     batch_lines: int,
-) -> Iterator[Batch]:
+) -> Iterator[InputBatch]:
     from tailrace.cli import input as source
 
     if file is None:

@@ -14,7 +14,7 @@ from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.bodies import Bucket, S3Bucket
 from tailrace.store.dynamodb.layout import DUE_INDEX
-from tailrace.store.dynamodb.table import Caller
+from tailrace.store.dynamodb.table import TableClient
 
 LOCAL_BUCKET: Final = "tailrace"
 CREATE_SECONDS: Final = 60
@@ -28,7 +28,7 @@ logger = logging.getLogger("tailrace")
 class Backend(NamedTuple):
     """The table and the bucket that a store uses."""
 
-    client: Caller
+    client: TableClient
     bucket: Bucket | None
 
     async def close(self) -> None:

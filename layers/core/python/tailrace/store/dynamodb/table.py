@@ -23,7 +23,7 @@ Action = dict[str, dict[str, Any]]
 logger = logging.getLogger("tailrace")
 
 
-class Caller(Protocol):
+class TableClient(Protocol):
     """Sends the calls: `client.Client`, or a replacement in tests."""
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]: ...
@@ -38,7 +38,7 @@ class Page(NamedTuple):
 
 
 class Table:
-    def __init__(self, client: Caller, name: str) -> None:
+    def __init__(self, client: TableClient, name: str) -> None:
         self._client = client
         self._name = name
 

@@ -28,8 +28,8 @@ from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.channels import Subscription, path_of
 from tailrace.protocols.action_cable.core.commands import Command
 from tailrace.protocols.action_cable.core.effects import (
+    ApplicationCall,
     Attach,
-    Call,
     Detach,
     Effect,
     End,
@@ -172,22 +172,22 @@ class ApplicationSession:
 
     # Connecting
 
-    def connect(self, then: Callable[[Answer], Sequence[Effect]]) -> Call:
+    def connect(self, then: Callable[[Answer], Sequence[Effect]]) -> ApplicationCall:
         def connected(answer: Answer) -> Sequence[Effect]:
             self._identifiers = answer.identifiers
             self._cstate.update(answer.cstate)
             return then(answer)
 
-        return Call("connect", orjson.dumps({"env": self._env}), connected)
+        return ApplicationCall("connect", orjson.dumps({"env": self._env}), connected)
 
-    def disconnect(self) -> Call:
+    def disconnect(self) -> ApplicationCall:
         states = {key: orjson.dumps(each.istate).decode() for key, each in self.channels.items()}
         request = {
             "identifiers": self._identifiers,
             "subscriptions": list(self.channels),
             "env": {**self._env, "cstate": self._cstate, "istate": states},
         }
-        return Call("disconnect", orjson.dumps(request), lambda _: ())
+        return ApplicationCall("disconnect", orjson.dumps(request), lambda _: ())
 
     # Commands
 
@@ -239,7 +239,7 @@ class ApplicationSession:
 
     def _call(
         self, name: str, command: Command, then: Callable[[Answer], Sequence[Effect]]
-    ) -> Call:
+    ) -> ApplicationCall:
         channel = self.channels.get(command.identifier)
         istate = {} if channel is None else channel.istate
         request = {
@@ -249,7 +249,7 @@ class ApplicationSession:
             "data": command.data if name == "message" else "",
             "env": {**self._env, "cstate": self._cstate, "istate": istate},
         }
-        return Call("command", orjson.dumps(request), then)
+        return ApplicationCall("command", orjson.dumps(request), then)
 
     def _apply(
         self, identifier: str, channel: Channel, answer: Answer

@@ -11,7 +11,7 @@ from tailrace.errors import BadRequest
 from tailrace.limits import MAX_INTEGER
 
 
-class Position(NamedTuple):
+class HistoryPosition(NamedTuple):
     """The position of the last message of a stream that a client has."""
 
     epoch: str
@@ -23,7 +23,7 @@ class MissedMessages(NamedTuple):
     each stream."""
 
     since: float
-    positions: Mapping[str, Position]
+    positions: Mapping[str, HistoryPosition]
 
 
 class Command(NamedTuple):
@@ -59,7 +59,7 @@ def _history(fields: object) -> MissedMessages | None:
     if not isinstance(fields, dict):
         return None
     since, streams = fields.get("since"), fields.get("streams")
-    positions: dict[str, Position] = {}
+    positions: dict[str, HistoryPosition] = {}
     for stream, value in streams.items() if isinstance(streams, dict) else ():
         position = _position(value)
         if position is not None:
@@ -67,14 +67,14 @@ def _history(fields: object) -> MissedMessages | None:
     return MissedMessages(_seconds(since), positions)
 
 
-def _position(value: object) -> Position | None:
+def _position(value: object) -> HistoryPosition | None:
     if not isinstance(value, dict):
         return None
     epoch, offset = value.get("epoch"), value.get("offset")
     if isinstance(epoch, str) and isinstance(offset, int) and 0 <= offset <= MAX_INTEGER:
-        return Position(epoch, offset)
+        return HistoryPosition(epoch, offset)
     # An invalid position: no stream has this epoch, so the client gets `reject_history`.
-    return Position("", 0)
+    return HistoryPosition("", 0)
 
 
 def _seconds(since: object) -> float:

@@ -11,7 +11,7 @@
 | Whisper | send a message to the other subscribers that may whisper |
 | Join, Leave | add the client to the stream's presence, or remove it |
 | PresenceInfo | send the members of the stream to the client |
-| Call | call the application, and carry out the effects that its answer has |
+| ApplicationCall | call the application, and carry out the effects that its answer has |
 | End | send a disconnect to the client, and close the connection |
 """
 
@@ -73,7 +73,7 @@ class PresenceInfo(NamedTuple):
     records: bool
 
 
-class Call(NamedTuple):
+class ApplicationCall(NamedTuple):
     method: str
     body: bytes
     """The request, as JSON."""
@@ -96,6 +96,6 @@ Effect = (
     | Join
     | Leave
     | PresenceInfo
-    | Call
+    | ApplicationCall
     | End
 )

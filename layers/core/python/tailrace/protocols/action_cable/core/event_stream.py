@@ -22,7 +22,12 @@ from tailrace.limits import MAX_INTEGER
 from tailrace.log.paths import encode_name
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.channels import PUBSUB, TURBO
-from tailrace.protocols.action_cable.core.commands import Command, MissedMessages, Position, parse
+from tailrace.protocols.action_cable.core.commands import (
+    Command,
+    HistoryPosition,
+    MissedMessages,
+    parse,
+)
 from tailrace.protocols.action_cable.core.contents import Message
 from tailrace.protocols.action_cable.core.encoders import Encoder
 
@@ -61,7 +66,7 @@ def missed_of(query: Mapping[str, Sequence[str]], last_id: str | None) -> Missed
         epoch, _, path = rest.partition("/")
         if _OFFSET.fullmatch(offset) and path:
             return MissedMessages(
-                0, {unquote(path): Position(epoch, min(int(offset), MAX_INTEGER))}
+                0, {unquote(path): HistoryPosition(epoch, min(int(offset), MAX_INTEGER))}
             )
     since = query.get("history_since", ("",))[-1]
     if not since:

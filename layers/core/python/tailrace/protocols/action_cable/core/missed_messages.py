@@ -13,7 +13,7 @@ from tailrace.log import json_mode
 from tailrace.log.content import Mode
 from tailrace.protocols.action_cable.core import contents, frames
 from tailrace.protocols.action_cable.core.channels import Subscription, epoch_of
-from tailrace.protocols.action_cable.core.commands import MissedMessages, Position
+from tailrace.protocols.action_cable.core.commands import HistoryPosition, MissedMessages
 from tailrace.protocols.action_cable.core.contents import Message, messages
 from tailrace.store.base import Tail
 from tailrace.streams import Streams, View
@@ -163,7 +163,7 @@ async def _find_start(
     return _Start(tail, slot, None)
 
 
-async def _start_after(streams: Streams, tail: Tail, position: Position) -> _Start:
+async def _start_after(streams: Streams, tail: Tail, position: HistoryPosition) -> _Start:
     if position.epoch != epoch_of(tail.stream.id) or position.offset > tail.committed.offset:
         raise _NotFoundError
     return _Start(tail, await streams.slot_after(tail, position.offset), position.offset)

@@ -25,8 +25,8 @@ from tailrace.protocols.action_cable.core.application import (
 )
 from tailrace.protocols.action_cable.core.commands import Command, MissedMessages
 from tailrace.protocols.action_cable.core.effects import (
+    ApplicationCall,
     Attach,
-    Call,
     Detach,
     Effect,
     End,
@@ -93,7 +93,7 @@ class Session:
         own = self.subscriptions.values()
         return chain(own, () if self.application is None else self.application.subscriptions())
 
-    def end(self) -> Call | None:
+    def end(self) -> ApplicationCall | None:
         """The call that tells the application that the client has gone; None: it need not know."""
         application = self.application
         if application is None or not (self._calls_to_connect or application.channels):

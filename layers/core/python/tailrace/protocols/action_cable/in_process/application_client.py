@@ -28,7 +28,7 @@ from tailrace.protocols.action_cable.core.application import (
     Status,
     parse_answer,
 )
-from tailrace.protocols.action_cable.core.effects import Call
+from tailrace.protocols.action_cable.core.effects import ApplicationCall
 from tailrace.settings import Settings
 
 PAUSE: Final = 0.1
@@ -52,11 +52,11 @@ class ApplicationClient:
         self._transport = httpx.AsyncHTTPTransport(
             limits=httpx.Limits(max_connections=None, keepalive_expiry=30), trust_env=False
         )
-        self._leaving: deque[tuple[str, Call]] = deque(maxlen=CABLE_DISCONNECT_CALLS)
+        self._leaving: deque[tuple[str, ApplicationCall]] = deque(maxlen=CABLE_DISCONNECT_CALLS)
         """The disconnect calls that wait: they are made one after the other."""
         self._telling: asyncio.Task[None] | None = None
 
-    async def call(self, sid: str, call: Call) -> Answer:
+    async def call(self, sid: str, call: ApplicationCall) -> Answer:
         """Call the application for a session; the answer has the status ERROR if that fails."""
         try:
             async with asyncio.timeout(CABLE_CALL_WAIT_SECONDS):
@@ -76,7 +76,7 @@ class ApplicationClient:
             logger.warning("the application failed (%s): %s", call.method, answer.error[:500])
         return answer
 
-    def call_later(self, sid: str, call: Call) -> None:
+    def call_later(self, sid: str, call: ApplicationCall) -> None:
         """Tell the application that a client has gone, without waiting for that."""
         if len(self._leaving) == CABLE_DISCONNECT_CALLS:
             logger.warning("the application is not told of a client that has gone: too many have")
@@ -96,7 +96,7 @@ class ApplicationClient:
             await self.call(*self._leaving.popleft())
         self._telling = None
 
-    async def _post_again(self, sid: str, call: Call) -> bytes:
+    async def _post_again(self, sid: str, call: ApplicationCall) -> bytes:
         pause, waited = PAUSE, 0.0
         while True:
             try:
@@ -109,7 +109,7 @@ class ApplicationClient:
             waited += pause
             pause *= 2
 
-    async def _post(self, sid: str, call: Call) -> bytes:
+    async def _post(self, sid: str, call: ApplicationCall) -> bytes:
         headers = {**self._headers, b"x-anycable-meta-sid": sid.encode()}
         url = f"{self._url}/{call.method}"
         request = httpx.Request("POST", url, headers=headers, content=call.body)

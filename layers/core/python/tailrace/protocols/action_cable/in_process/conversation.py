@@ -19,8 +19,8 @@ from tailrace.protocols.action_cable.core import frames, pings
 from tailrace.protocols.action_cable.core.channels import Subscription
 from tailrace.protocols.action_cable.core.commands import Command, MissedMessages
 from tailrace.protocols.action_cable.core.effects import (
+    ApplicationCall,
     Attach,
-    Call,
     Detach,
     Effect,
     End,
@@ -178,7 +178,7 @@ class Conversation:
                 hub.leave(session.sid, subscription.stream)
             case PresenceInfo(subscription, records):
                 self._push(hub.presence_info(subscription, records=records))
-            case Call():
+            case ApplicationCall():
                 assert hub.application is not None
                 answer = await hub.application.call(session.sid, effect)
                 for each in effect.then(answer):
