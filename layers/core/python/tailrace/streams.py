@@ -89,8 +89,8 @@ class Appending(NamedTuple):
     stored: asyncio.Future[int | None]
     """As `Store.put` returns it."""
 
-    def next_offset(self, slot: int) -> str:
-        return token(slot, self.accepted.state.offset, self.tail.stream.config.epoch)
+    def appended(self, slot: int) -> Appended:
+        return _appended(self.tail, self.accepted, slot)
 
 
 class View(NamedTuple):

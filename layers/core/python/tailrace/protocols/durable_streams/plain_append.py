@@ -91,7 +91,7 @@ class PlainAppend:
             return refusal._replace(headers=[*refusal.headers, *self._cors])
         if slot is None:
             return None
-        next_offset = self._appending.next_offset(slot)
+        next_offset = self._appending.appended(slot).next_offset
         headers: RawHeaders = [
             (b"stream-next-offset", next_offset.encode()),
             (b"etag", append_tag(next_offset)),
