@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -142,14 +143,27 @@ async def test_an_object_that_no_entry_names_is_swept_after_an_hour(start: Start
     assert (await process.streams.view("a", 0)).bodies == [large(0)]
 
 
-async def test_an_entry_cannot_name_an_object_that_is_being_swept(start: Start) -> None:
-    """A writer that slept for an hour between upload and entry uploads again."""
+@pytest.mark.parametrize("swept", ["object and intent", "object", "nothing yet"])
+async def test_an_entry_cannot_name_an_object_that_is_being_swept(
+    start: Start, swept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that slept for an hour between upload and entry uploads again, wherever the sweep
+    that revoked the intent was killed."""
     clock = Clock()
     slow, other = await start(clock), await start(clock)
     await slow.streams.create("a", TEXT)
-    bodies = slow.store._bodies
+    bodies, sweeper = slow.store._bodies, other.store._bodies
     assert bodies is not None
+    assert sweeper is not None
     upload = bodies.upload
+
+    async def killed(_: object) -> None:
+        raise ConnectionError
+
+    if swept == "object":
+        monkeypatch.setattr(sweeper._table, "delete", killed)
+    elif swept == "nothing yet":
+        monkeypatch.setattr(sweeper._bucket, "delete", killed)
     uploads = 0
 
     async def dawdle(folder: str, body: bytes) -> str:
@@ -158,14 +172,15 @@ async def test_an_entry_cannot_name_an_object_that_is_being_swept(start: Start) 
         key = await upload(folder, body)
         if uploads == 1:
             clock.pass_s(UPLOAD_INTENT_SECONDS)
-            await other.streams.sweep()
+            with nullcontext() if swept == "object and intent" else pytest.raises(ConnectionError):
+                await other.streams.sweep()
         return key
 
     bodies.upload = dawdle  # type: ignore[method-assign]
     await slow.streams.append("a", plain(large(1)))
     assert uploads == 2
     assert (await other.streams.view("a", 0)).bodies == [large(1)]
-    assert len(await objects(slow)) == 1
+    assert len(await objects(slow)) == (2 if swept == "nothing yet" else 1)
 
 
 async def test_without_a_bucket_an_item_is_the_limit(start: Start) -> None:
