@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from devtools.processes import ROOT
 from tailrace.aws.handlers.purge import PAUSE_SECONDS, TOO_MANY, PurgeHandler, purged_tag
+from tests.support.sleeps import replace_sleep
 
 
 def event(name: str = "purge/delete") -> dict[str, Any]:
@@ -83,7 +84,7 @@ def test_too_many_purges_are_repeated_later(
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(handler, "_cloudfront", Busy())
-    monkeypatch.setattr("tailrace.aws.handlers.purge.time.sleep", pauses.append)
+    replace_sleep(monkeypatch, pauses.append)
     with pytest.raises(ClientError, match=TOO_MANY):
         handler(event())
     assert pauses == [PAUSE_SECONDS]

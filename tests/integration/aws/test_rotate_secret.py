@@ -10,6 +10,7 @@ import pytest
 from tailrace.aws.edge.origin_secret import REFRESH_SECONDS
 from tailrace.aws.handlers.rotate_secret import RotateSecretHandler
 from tailrace.errors import BadSetting
+from tests.support.sleeps import replace_sleep
 
 STEPS = ("createSecret", "setSecret", "testSecret", "finishSecret")
 
@@ -27,7 +28,7 @@ def rotation(
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that were made, in no time."""
     pauses: list[float] = []
-    monkeypatch.setattr("tailrace.aws.handlers.rotate_secret.time.sleep", pauses.append)
+    replace_sleep(monkeypatch, pauses.append)
     return pauses
 
 

@@ -22,6 +22,7 @@ from tailrace.cli import main
 from tailrace.cli.commands import glue as command
 from tailrace.cli.commands.glue import JOBS
 from tailrace.settings import Settings
+from tests.support.sleeps import replace_sleep
 
 PAGE = ROOT / "docs" / "cli.md"
 
@@ -149,7 +150,7 @@ def test_a_job_is_started_with_its_flags_and_followed(
         stop_file.touch()
         sleep(seconds)
 
-    monkeypatch.setattr("time.sleep", stop)
+    replace_sleep(monkeypatch, stop)
     done = glue("sweep", "--stage", stage, "--apply", "--trim-grace=3600", "--region", "us-east-1")
     job = f"tailrace-{stage}-sweep"
     (run,) = runs(job)
@@ -182,7 +183,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("time.sleep", interrupt)
+        replace_sleep(patch, interrupt)
         done = glue("sweep", "--stage", stage)
     assert done.exit_code == 130
     (run,) = runs(f"tailrace-{stage}-sweep")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tailrace.cli import main
+from tests.support.sleeps import replace_sleep
 
 Run = Callable[..., Result]
 
@@ -115,13 +115,5 @@ def run(wire: Wire) -> Run:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Records the sleeps of the test's thread instead of sleeping."""
     waited: list[float] = []
-    sleep, own = time.sleep, threading.get_ident()
-
-    def record(seconds: float) -> None:
-        if threading.get_ident() == own:
-            waited.append(seconds)
-        else:
-            sleep(seconds)
-
-    monkeypatch.setattr("time.sleep", record)
+    replace_sleep(monkeypatch, waited.append)
     return waited
