@@ -52,7 +52,7 @@ test-under-load: ## Run `make test` while four busy processes run beside it
 	@scripts/under-load 4 $(MAKE) test
 
 test-dynamodb: setup ## Run the tests of the HTTP server over DynamoDB instead of SQLite, on ministack
-	@TAILRACE_TEST_STORE=dynamodb $(RUN) pytest $(or $(ARGS),tests/integration/durable_streams tests/integration/client)
+	@TEST_STORE=dynamodb $(RUN) pytest $(or $(ARGS),tests/integration/durable_streams tests/integration/client)
 
 test-dynamodb-local: ## Run the DynamoDB tests on AWS's own engine (its licence asks for an AWS account)
 	$(SETUP) dynamodb-local

@@ -18,7 +18,7 @@ pytest_plugins = ["devtools.pytest_plugin"]
 # Not a test module, but its assertions are to explain themselves, too.
 pytest.register_assert_rewrite("tests.support.store_contract")
 
-ON_DYNAMODB = os.environ.get("TAILRACE_TEST_STORE") == "dynamodb"
+ON_DYNAMODB = os.environ.get("TEST_STORE") == "dynamodb"
 """Whether `make test-dynamodb` runs the tests of the HTTP server over the other store."""
 
 embedded_only = pytest.mark.skipif(ON_DYNAMODB, reason="about the files of the embedded store")
@@ -78,7 +78,7 @@ def aws(ministack: Ministack) -> Engine:
 
     `make test-dynamodb-local` names another endpoint for DynamoDB.
     """
-    url = os.environ.get("TAILRACE_TEST_DYNAMODB")
+    url = os.environ.get("TEST_DYNAMODB")
     if url:
         return Engine("DynamoDB Local", url, ministack.url)
     return Engine("ministack", ministack.url, ministack.url)

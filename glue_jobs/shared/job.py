@@ -109,7 +109,7 @@ def parse(
     if extend is not None:
         extend(parser)
     arguments = parser.parse_known_args(argv)[0] if on_glue(argv) else parser.parse_args(argv)
-    values = {setting: getattr(arguments, setting, None) for setting in SETTINGS}
+    values: dict[str, Any] = {setting: getattr(arguments, setting, None) for setting in SETTINGS}
     try:
         # On Glue, settings come from arguments only.
         return load_settings(store="dynamodb", **values), arguments

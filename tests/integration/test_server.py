@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import httpx
 import pytest
 
 from devtools.server import Server
+from tailrace.auth.keys import KEYS
 from tailrace.errors import BadSetting
 from tailrace.server import check_exposure
 from tailrace.settings import Settings
 
+SECRET = "sixteen bytes it".replace(" ", "-")
 PUBLIC_HOSTS = ("0.0.0.0", "::", "192.0.2.7", "2001:db8::7", "streams.example", "")
 
 
@@ -30,8 +33,8 @@ def test_loopback_needs_no_access_control(host: str) -> None:
 @pytest.mark.parametrize(
     "policy",
     [
-        {"secret": "s"},
-        {"jwt_secret": "s"},
+        {"secret": SECRET},
+        {"jwt_secret": SECRET},
         {"public_streams": "true"},
         {"access": "open"},
         {"access": "closed"},
@@ -40,6 +43,28 @@ def test_loopback_needs_no_access_control(host: str) -> None:
 def test_a_public_address_with_access_control_is_accepted(policy: dict[str, Any]) -> None:
     for host in PUBLIC_HOSTS:
         check_exposure(Settings(host=host, **policy))
+
+
+def secrets(name: str, secret: str) -> dict[str, Any]:
+    return {name: secret}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_secret_that_can_be_guessed_is_refused_beyond_loopback(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = f"TAILRACE_{name.upper()} has a secret of fewer than 16 bytes"
+    for secret in (SECRET[:15], f"{SECRET} {SECRET[:15]}"):
+        settings = Settings(access="closed", **secrets(name, secret))
+        with pytest.raises(BadSetting, match=message):
+            check_exposure(replace(settings, host="0.0.0.0"))
+        caplog.clear()
+        check_exposure(settings)
+        assert message in caplog.text
+    caplog.clear()
+    for secret in (SECRET, "none"):
+        check_exposure(Settings(host="0.0.0.0", access="closed", **secrets(name, secret)))
+    assert not caplog.text
 
 
 def test_a_refused_address_ends_the_server_before_it_creates_files(tmp_path: Path) -> None:

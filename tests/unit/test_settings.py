@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devtools.processes import ROOT
-from tailrace.configuration import load_settings
+from tailrace.configuration import find_config, find_misspelt, load_settings, read_config
 from tailrace.errors import BadSetting
-from tailrace.settings import Settings, parse, variable
+from tailrace.settings import ConfigFile, Settings, parse, variable
 
 SETTINGS = {setting.name: setting for setting in fields(Settings)}
 NUMBERS = [name for name, setting in SETTINGS.items() if type(setting.default) in (int, float)]
@@ -173,7 +175,7 @@ def test_overrides_take_precedence_over_the_environment() -> None:
 
 
 def test_overrides_are_validated_like_the_environment() -> None:
-    with pytest.raises(BadSetting, match="TAILRACE_PORT"):
+    with pytest.raises(BadSetting, match="--port must be at most 65535"):
         load_settings({}, port=70_000)
 
 
@@ -184,6 +186,87 @@ def test_other_variables_are_ignored() -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(FrozenInstanceError):
         Settings().port = 1  # type: ignore[misc]
+
+
+# The config file
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[[str], ConfigFile]:
+    def write(text: str, mode: int = 0o600) -> ConfigFile:
+        path = tmp_path / "tailrace.toml"
+        path.write_text(text)
+        path.chmod(mode)
+        return read_config(str(path))
+
+    return write
+
+
+def test_a_flag_precedes_a_variable_and_a_variable_the_file(
+    config: Callable[[str], ConfigFile],
+) -> None:
+    file = config("port = 1\nhost = '::1'\nsse_lifetime = 2\nread_only = true\ntable = 'x'")
+    settings = load_settings({"TAILRACE_PORT": "2", "TAILRACE_HOST": "::2"}, file, host="::3")
+    assert settings == Settings(port=2, host="::3", sse_lifetime=2.0, read_only=True, table="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("portt = 1", r"tailrace\.toml has an unknown key portt; did you mean port\?"),
+        ("xyzzy = 1", "has an unknown key xyzzy; `tailrace config` lists all"),
+        ("[server]\nport = 1", "server in .* must be a text, a number or true or false"),
+        ("port = 1.5", r"port in .*tailrace\.toml must be a whole number, not 1\.5"),
+        ("port = true", "port in .* must be a whole number"),
+        ("port = [1]", "port in .* must be a text, a number or true or false"),
+        ("read_only = 2", "read_only in .* must be true or false"),
+        ("port = ", "is not valid TOML"),
+        ("host = '\x00'", "is not valid TOML"),
+    ],
+)
+def test_a_bad_config_file_is_refused_by_name(
+    config: Callable[[str], ConfigFile], text: str, message: str
+) -> None:
+    with pytest.raises(BadSetting, match=message):
+        load_settings({}, config(text))
+
+
+def test_a_config_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"cannot read the config file .*/x: No such file"):
+        find_config(str(tmp_path / "x"))
+
+
+def test_only_the_owner_may_read_a_config_file_with_secrets(
+    config: Callable[[str, int], ConfigFile],
+) -> None:
+    assert config("port = 1", 0o644).values == {"port": 1}
+    assert config("secret = 'a'", 0o600).values == {"secret": "a"}
+    for mode in (0o640, 0o604):
+        with pytest.raises(BadSetting, match="other users may read: chmod 600"):
+            config("secret = 'a'", mode)
+
+
+def test_the_config_file_of_the_working_directory_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TAILRACE_CONFIG", raising=False)
+    assert find_config() == ConfigFile("", {})
+    (tmp_path / "tailrace.toml").write_text("port = 1")
+    (tmp_path / "other.toml").write_text("port = 2")
+    assert find_config() == ConfigFile("tailrace.toml", {"port": 1})
+    monkeypatch.setenv("TAILRACE_CONFIG", "other.toml")
+    assert find_config() == ConfigFile("other.toml", {"port": 2})
+    assert find_config("tailrace.toml") == ConfigFile("tailrace.toml", {"port": 1})
+
+
+def test_a_misspelt_variable_is_found_with_the_nearest_name() -> None:
+    env = {"TAILRACE_PROT": "1", "TAILRACE_PORT": "1", "TAILRACE_XYZZY": "1", "PATH": "",
+           "TAILRACE_URL": "", "TAILRACE_TOKEN": "", "TAILRACE_CONFIG": ""}  # fmt: skip
+    assert list(find_misspelt(env)) == [
+        "unknown variable TAILRACE_PROT; did you mean TAILRACE_PORT?",
+        "unknown variable TAILRACE_XYZZY; `tailrace config` lists all",
+    ]
 
 
 # Valid values
@@ -204,13 +287,13 @@ def test_a_number_has_bounds() -> None:
         setting = SETTINGS[name]
         least, most = setting.metadata["least"], setting.metadata["most"]
         assert least is not None, f"a negative {name} never makes sense"
-        assert parse(setting, str(least)) == least
-        with pytest.raises(BadSetting, match=f"{variable(setting)} must be at least {least}"):
-            parse(setting, str(least - 1))
+        assert parse(setting, str(least), "x") == least
+        with pytest.raises(BadSetting, match=f"x must be at least {least}"):
+            parse(setting, str(least - 1), "x")
         if most is not None:
-            assert parse(setting, str(most)) == most
-            with pytest.raises(BadSetting, match=f"{variable(setting)} must be at most {most}"):
-                parse(setting, str(most + 1))
+            assert parse(setting, str(most), "x") == most
+            with pytest.raises(BadSetting, match=f"x must be at most {most}"):
+                parse(setting, str(most + 1), "x")
 
 
 def test_a_time_is_finite() -> None:
@@ -263,7 +346,7 @@ def test_error_does_not_show_a_secret() -> None:
     setting: Any = field(default="", metadata=metadata)
     setting.name = "secret"
     with pytest.raises(BadSetting, match=r"must be one of a, b, not the given value$"):
-        parse(setting, "s3Krit")
+        parse(setting, "s3Krit", "x")
 
 
 @pytest.mark.parametrize(
@@ -306,7 +389,7 @@ def test_reserved_or_invalid_jwt_param_is_refused(text: str) -> None:
 
 def test_every_default_is_valid() -> None:
     for setting in SETTINGS.values():
-        assert parse(setting, str(setting.default)) == setting.default
+        assert parse(setting, str(setting.default), "x") == setting.default
 
 
 # Documentation

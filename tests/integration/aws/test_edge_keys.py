@@ -61,7 +61,7 @@ class KeyValueStore:
 @pytest.fixture
 def access(secrets_manager: Any) -> str:
     """The ARN of an access secret."""
-    text = json.dumps({"secret": "one", "public_streams": "news/*"})
+    text = json.dumps({"secret": "the-first-secret", "public_streams": "news/*"})
     arn: str = secrets_manager.create_secret(Name=fresh_name("access"), SecretString=text)["ARN"]
     return arn
 
@@ -91,7 +91,7 @@ def test_the_store_gets_the_entries_of_the_secrets(
     store: EdgeKeysHandler, kvs: KeyValueStore
 ) -> None:
     store()
-    assert kvs.items == wanted(secret="one", public_streams="news/*")
+    assert kvs.items == wanted(secret="the-first-secret", public_streams="news/*")
     assert kvs.calls == ["describe", "get", "post"]
 
 
@@ -106,10 +106,14 @@ def test_a_store_that_is_up_to_date_is_left_alone(
 def test_removed_and_unknown_keys_are_deleted_from_the_store(
     store: EdgeKeysHandler, kvs: KeyValueStore, access: str, secrets_manager: Any
 ) -> None:
-    kvs.items = wanted(secret="one two", public_streams="news/*") | {"other": "x"}
-    secrets_manager.put_secret_value(SecretId=access, SecretString='{"secret": "two"}')
+    kvs.items = wanted(secret="the-first-secret the-second-secret", public_streams="news/*") | {
+        "other": "x"
+    }
+    secrets_manager.put_secret_value(
+        SecretId=access, SecretString='{"secret": "the-second-secret"}'
+    )
     store()
-    assert kvs.items == wanted(secret="two")
+    assert kvs.items == wanted(secret="the-second-secret")
 
 
 def test_the_edge_token_key_follows_the_origin_secret(
@@ -118,7 +122,7 @@ def test_the_edge_token_key_follows_the_origin_secret(
     store()
     secrets_manager.put_secret_value(SecretId=secret, SecretString="second")
     store()
-    assert kvs.items == wanted(b"second", secret="one", public_streams="news/*")
+    assert kvs.items == wanted(b"second", secret="the-first-secret", public_streams="news/*")
 
 
 @pytest.mark.parametrize("bad", ["{", '{"secret": ["hush"]}', '{"enforce_jwt": true}'])

@@ -33,7 +33,7 @@ from tailrace.protocols.durable_streams.read_start import ReadStart, parse_live,
 from tailrace.web.asgi import Message, Receive, Scope, Send
 from tailrace.web.messages import Request
 
-SEED, COUNT = 20_261_116, int(os.environ.get("TAILRACE_EDGE_CASES", "2500"))
+SEED, COUNT = 20_261_116, int(os.environ.get("TEST_EDGE_CASES", "2500"))
 LEAST_SHARED = 0.5
 """The part of what the origin allows that the edge has to be able to verify."""
 

@@ -21,7 +21,7 @@ from tests.support.wire import CLOSE, JSON, TEXT, Answer, Connection, Hangup, re
 SECONDS = 120.0
 """How long an answer may take: a safety net, not a measure."""
 
-EXAMPLES = int(os.environ.get("TAILRACE_FUZZ_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("TEST_FUZZ_EXAMPLES", "40"))
 """Of each test; tests/slow/fuzz tries more."""
 
 ENV = {

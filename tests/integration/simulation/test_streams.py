@@ -1,6 +1,6 @@
 """Any schedule: whatever happens, what was acknowledged is there, once, for everybody.
 
-A seed is a story. TAILRACE_SEED is the first one, TAILRACE_SEEDS how many are tried in all;
+A seed is a story. TEST_SEED is the first one, TEST_SEEDS how many are tried in all;
 tests/slow has thousands.
 """
 
@@ -60,8 +60,8 @@ from tests.integration.simulation.world import (
     World,
 )
 
-FIRST = int(os.environ.get("TAILRACE_SEED", "0"))
-SEEDS = int(os.environ.get("TAILRACE_SEEDS", "60"))
+FIRST = int(os.environ.get("TEST_SEED", "0"))
+SEEDS = int(os.environ.get("TEST_SEEDS", "60"))
 STORIES = range(FIRST, FIRST + max(1, SEEDS // len(MIXES)))
 """An equal share of the seeds for every mix."""
 STEPS = 60_000
@@ -90,7 +90,7 @@ def play(mix: str, seed: int, make: Make = DynamoStore) -> Truth:
         return run(seed, lambda: judge(world), steps=STEPS)
     except Exception as error:
         story = [str(event) for event in world.table.trace() if event.at <= world.ended]
-        again = f'TAILRACE_SEED={seed} TAILRACE_SEEDS=1 make test ARGS="-k promise[{mix}]"'
+        again = f'TEST_SEED={seed} TEST_SEEDS=1 make test ARGS="-k promise[{mix}]"'
         message = [f"{mix}, seed {seed}: {error}", *story[-SHOWN:], f"Again: {again}"]
         raise AssertionError("\n".join(message)) from error
 

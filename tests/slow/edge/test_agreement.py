@@ -13,7 +13,7 @@ def test_the_edge_and_the_origin_judge_alike() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n0", "tests/integration/edge/test_agreement.py"],
         cwd=ROOT,
-        env={**os.environ, "TAILRACE_EDGE_CASES": "20000"},
+        env={**os.environ, "TEST_EDGE_CASES": "20000"},
         capture_output=True,
         text=True,
     )

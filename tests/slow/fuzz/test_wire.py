@@ -13,7 +13,7 @@ def test_any_bytes_are_answered_or_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n0", "tests/integration/fuzz/test_wire.py"],
         cwd=ROOT,
-        env={**os.environ, "TAILRACE_FUZZ_EXAMPLES": "1000"},
+        env={**os.environ, "TEST_FUZZ_EXAMPLES": "1000"},
         capture_output=True,
         text=True,
     )

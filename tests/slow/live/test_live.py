@@ -1,6 +1,6 @@
 """Thousands of scenarios of live readers, with seeds that tests/unit does not try.
 
-TAILRACE_SEED is the first one, TAILRACE_SEEDS how many are tried of each protocol and store.
+TEST_SEED is the first one, TEST_SEEDS how many are tried of each protocol and store.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.live import PROTOCOLS, STORES, run_scenario
 
-FIRST = int(os.environ.get("TAILRACE_SEED", "100"))
-SEEDS = int(os.environ.get("TAILRACE_SEEDS", "400"))
+FIRST = int(os.environ.get("TEST_SEED", "100"))
+SEEDS = int(os.environ.get("TEST_SEEDS", "400"))
 BATCH = 100
 
 

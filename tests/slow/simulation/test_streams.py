@@ -1,6 +1,6 @@
 """Thousands of schedules: each mix of clients with seeds that tests/integration does not try.
 
-TAILRACE_SEED is the first one, TAILRACE_SEEDS how many are tried in all.
+TEST_SEED is the first one, TEST_SEEDS how many are tried in all.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tests.integration.simulation.test_streams import fast, play
 
 __all__ = ["fast"]
 
-FIRST = int(os.environ.get("TAILRACE_SEED", "100"))
-SEEDS = int(os.environ.get("TAILRACE_SEEDS", "4000"))
+FIRST = int(os.environ.get("TEST_SEED", "100"))
+SEEDS = int(os.environ.get("TEST_SEEDS", "4000"))
 BATCH = 25
 
 

@@ -52,6 +52,26 @@ def test_streams_secret_overrides_the_general_one_and_the_first_signs() -> None:
     assert result.stdout.strip() == sign("a", "first")
 
 
+def test_the_broadcast_key_is_the_one_that_the_server_expects(tmp_path: Path) -> None:
+    expected = Keys.from_settings(Settings(secret=SECRET)).broadcast[0].decode()
+    assert invoke("sign", "--broadcast-key", TAILRACE_SECRET=SECRET).stdout == f"{expected}\n"
+    own = invoke("sign", "--broadcast-key", TAILRACE_SECRET=SECRET, TAILRACE_BROADCAST_KEY="a b")
+    assert own.stdout == "a\n"
+    (tmp_path / "secret").write_text(SECRET)
+    file = ["--secret-file", str(tmp_path / "secret")]
+    assert invoke("sign", "--broadcast-key", *file).stdout == f"{expected}\n"
+    assert "no key" in invoke("sign", "--broadcast-key").stderr
+    assert "takes no NAME" in invoke("sign", "a", "--broadcast-key").stderr
+    assert "name the stream" in invoke("sign", TAILRACE_SECRET=SECRET).stderr
+
+
+def test_a_secret_is_long_random_and_fit_for_a_variable() -> None:
+    made = {invoke("secret").stdout.strip() for _ in range(3)}
+    assert len(made) == 3
+    assert all(len(each) == 43 and not set(each) & set(" \"'$") for each in made)
+    assert len(json.loads(invoke("secret", "--json").stdout)["secret"]) == 43
+
+
 def test_json_output() -> None:
     result = invoke("sign", "a", "--json", TAILRACE_SECRET=SECRET)
     assert json.loads(result.stdout) == {"name": "a", "signed": sign("a", SECRET)}

@@ -138,6 +138,9 @@ CLOSED_POLL_SECONDS: Final = 10
 QUOTA_STREAMS: Final = 10_000
 """Highest limit in a rule of streams_per_prefix: each creation counts the streams."""
 
+SECRET_BYTES: Final = 16
+"""Shortest secret that strangers may try to guess: a shorter one can be found by trying."""
+
 TOKEN_BYTES: Final = 8 << 10
 """Longest token and signed name: anyone can make the server check a longer one."""
 

@@ -18,9 +18,10 @@ import uvicorn
 from tailrace import __version__
 from tailrace.app import Application
 from tailrace.auth.authorizer import is_open
+from tailrace.auth.keys import find_guessable
 from tailrace.auth.origins import LocalHosts
 from tailrace.errors import BadSetting, CannotListen
-from tailrace.limits import CABLE_FRAME_BYTES
+from tailrace.limits import CABLE_FRAME_BYTES, SECRET_BYTES
 from tailrace.settings import Settings
 from tailrace.web.json_checker import JsonChecker
 from tailrace.web.uvicorn.protocol import stream_protocol
@@ -29,6 +30,8 @@ from tailrace.web.uvicorn.websocket_protocol import SocketProtocol
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _RETURNED_BYTES = 2 << 20
 """Freed blocks of this size are returned to the system; chunks of reads are smaller, and reused."""
+
+logger = logging.getLogger("tailrace")
 
 BACKLOG = 2048
 """Connections that may wait to be accepted: thousands of readers may reconnect at once."""
@@ -115,8 +118,18 @@ async def _serve(application: Application, config: uvicorn.Config, listener: soc
 
 
 def check_exposure(settings: Settings) -> None:
-    """Refuse to listen beyond loopback without access control, unless the settings ask for it."""
-    if settings.access == "auto" and is_open(settings) and not _is_loopback(settings.host):
+    """Refuse to listen beyond loopback without access control, unless the settings ask for it, or
+    with a secret that can be guessed."""
+    exposed = not _is_loopback(settings.host)
+    for name in find_guessable(settings):
+        sentence = (
+            f"TAILRACE_{name.upper()} has a secret of fewer than {SECRET_BYTES} bytes, which can be"
+            " guessed; `tailrace secret` makes one"
+        )
+        if exposed:
+            raise BadSetting(sentence)
+        logger.warning("%s", sentence)
+    if settings.access == "auto" and is_open(settings) and exposed:
         raise BadSetting(
             f"TAILRACE_HOST {settings.host} would let strangers read, write and delete streams:"
             " control access with TAILRACE_SECRET, a JWT setting or TAILRACE_PUBLIC_STREAMS, or"

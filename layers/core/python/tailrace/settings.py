@@ -1,17 +1,16 @@
 """All settings, in groups by component.
 
-A setting is a field of `Settings`. Its environment variable is `TAILRACE_` and the name in
-capitals, its command line flag is the name with dashes; both are derived from the field.
+A setting is a field of `Settings`. Its name is its key in the config file; its environment variable
+is `TAILRACE_` and the name in capitals, its command line flag the name with dashes.
 `docs/settings.md` lists all settings, and a test compares the two.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tailrace.errors import BadSetting
 
@@ -546,17 +545,55 @@ class Settings(
     """All settings; each component takes its own group."""
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
-        """Read settings from the environment; `overrides` that are not None take precedence."""
-        env = os.environ if env is None else env
-        values: dict[str, Any] = {}
-        for setting in fields(cls):
-            value = overrides.get(setting.name)
-            if value is None:
-                value = env.get(variable(setting), env.get(setting.metadata["fallback"]))
-            if value is not None:
-                values[setting.name] = parse(setting, value)
-        return cls(**values)
+    def from_values(cls, values: Iterator[Given]) -> Settings:
+        """Parse the values that are given; everything else has its default."""
+        return cls(
+            **{each.setting.name: parse(each.setting, each.value, each.source) for each in values}
+        )
+
+
+GROUPS: Final = {
+    "Server": ServerSettings,
+    "Store": StoreSettings,
+    "Segments and retention": SegmentSettings,
+    "Access": AuthSettings,
+    "Action Cable": CableSettings,
+    "Aviso": AvisoSettings,
+    "Functions on AWS": AwsSettings,
+}
+"""The groups of settings, by their titles in the documentation."""
+
+
+class Given(NamedTuple):
+    """The value of a setting, and its source: a flag, a variable, or a key of the config file."""
+
+    setting: Field[Any]
+    value: Any
+    source: str
+
+
+class ConfigFile(NamedTuple):
+    """The values of a config file, by the names of their settings."""
+
+    path: str
+    values: Mapping[str, Any]
+
+
+NO_FILE: Final = ConfigFile("", {})
+
+
+def given(env: Mapping[str, str], file: ConfigFile, flags: Mapping[str, Any]) -> Iterator[Given]:
+    """The values that are given. A flag precedes a variable, a variable the config file."""
+    for setting in fields(Settings):
+        fallback = setting.metadata["fallback"]
+        if flags.get(setting.name) is not None:
+            yield Given(setting, flags[setting.name], flag(setting))
+        elif variable(setting) in env:
+            yield Given(setting, env[variable(setting)], variable(setting))
+        elif fallback in env:
+            yield Given(setting, env[fallback], fallback)
+        elif setting.name in file.values:
+            yield Given(setting, file.values[setting.name], f"{setting.name} in {file.path}")
 
 
 def variable(setting: Field[Any]) -> str:
@@ -564,27 +601,33 @@ def variable(setting: Field[Any]) -> str:
     return PREFIX + setting.name.upper()
 
 
-def parse(setting: Field[Any], value: Any) -> Any:
-    """Parse a setting's value, or raise `BadSetting` with its name and what it must be."""
+def flag(setting: Field[Any]) -> str:
+    """The flag of a setting."""
+    return "--" + setting.name.replace("_", "-")
+
+
+def parse(setting: Field[Any], value: Any, source: str) -> Any:
+    """Parse a setting's value, or raise `BadSetting` with its source and what it must be."""
     shown = "the given value" if setting.metadata["secret"] else repr(value)
     kind: type[Any] = type(setting.default)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
     try:
-        parsed = _SWITCH[str(value).lower()] if kind is bool else kind(value)
+        parsed = _SWITCH[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError):
         expected = {bool: "true or false", int: "a whole number"}.get(kind, "a number")
-        raise BadSetting(f"{variable(setting)} must be {expected}, not {shown}") from None
+        raise BadSetting(f"{source} must be {expected}, not {shown}") from None
     choices = setting.metadata["choices"]
     if choices and parsed not in choices:
-        raise BadSetting(f"{variable(setting)} must be one of {', '.join(choices)}, not {shown}")
+        raise BadSetting(f"{source} must be one of {', '.join(choices)}, not {shown}")
     least, most = setting.metadata["least"], setting.metadata["most"]
     if least is not None and not parsed >= least:
-        raise BadSetting(f"{variable(setting)} must be at least {least}, not {shown}")
+        raise BadSetting(f"{source} must be at least {least}, not {shown}")
     if most is not None and not parsed <= most:
-        raise BadSetting(f"{variable(setting)} must be at most {most}, not {shown}")
+        raise BadSetting(f"{source} must be at most {most}, not {shown}")
     check = setting.metadata["check"]
     if check is not None:
         try:
             check(parsed)
         except BadSetting as error:
-            raise BadSetting(f"{variable(setting)} {error}") from None
+            raise BadSetting(f"{source} {error}") from None
     return parsed

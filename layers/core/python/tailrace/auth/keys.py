@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace.errors import BadSetting
+from tailrace.limits import SECRET_BYTES
 from tailrace.settings import Settings
 
 DISABLED: Final = "none"
@@ -60,6 +61,28 @@ class Keys:
             api=_select_keys(settings.api_secret, _derive_keys(secret, API)),
             rpc=_select_keys(settings.http_rpc_secret, _derive_keys(secret, RPC)),
         )
+
+
+KEYS: Final = (
+    "secret",
+    "streams_secret",
+    "turbo_streams_secret",
+    "cable_ready_secret",
+    "jwt_secret",
+    "broadcast_key",
+    "api_secret",
+    "http_rpc_secret",
+)
+"""The settings that hold secrets of operators."""
+
+
+def find_guessable(settings: Settings) -> list[str]:
+    """Return the settings with a secret that is so short that it can be guessed."""
+    return [
+        name
+        for name in KEYS
+        if any(len(key) < SECRET_BYTES for key in _select_keys(getattr(settings, name)))
+    ]
 
 
 def is_key(candidate: str, keys: tuple[bytes, ...]) -> bool:

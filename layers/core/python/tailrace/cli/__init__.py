@@ -1,7 +1,8 @@
 """The command line `tailrace`.
 
-`serve` runs the server, `sign` and `token` create credentials, `compact` works on the data of a
-stopped server, `glue` on the table and bucket of a deployment; every other command is a client.
+`serve` runs the server, `config` shows its settings, `secret`, `sign` and `token` create
+credentials, `compact` works on the data of a stopped server, `glue` on the table and bucket of
+a deployment; every other command is a client.
 
 The module of a command is imported when the command runs, and httpx when a request is sent, to keep
 the start fast.
@@ -9,6 +10,7 @@ the start fast.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -22,6 +24,7 @@ from tailrace.cli.options import release_stdout
 
 COMMANDS: Final = {
     "serve": "serve:serve",
+    "config": "serve:show_config",
     "create": "manage:create",
     "append": "append:append",
     "read": "read:read",
@@ -32,6 +35,7 @@ COMMANDS: Final = {
     "fork": "manage:fork",
     "close": "manage:close",
     "rm": "manage:rm",
+    "secret": "sign:secret",
     "sign": "sign:sign",
     "token": "sign:token",
     "compact": "compact:compact",
@@ -67,6 +71,7 @@ class Tailrace(click.Group):
             raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
+        _check_variables()
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -100,6 +105,17 @@ class Tailrace(click.Group):
         except click.Abort:
             code = Exit.INTERRUPTED
         sys.exit(code or Exit.OK)
+
+
+def _check_variables() -> None:
+    """Refuse misspelt variables; a server would ignore them."""
+    names = {name for name in os.environ if name.startswith("TAILRACE_")}
+    if names <= {"TAILRACE_URL", "TAILRACE_TOKEN"}:
+        return  # Without importing all settings, which a client does not need.
+    from tailrace.configuration import find_misspelt
+
+    for sentence in find_misspelt(os.environ):
+        raise Failure(sentence, Exit.USAGE)
 
 
 @click.group(cls=Tailrace, context_settings={"help_option_names": ["-h", "--help"]})

@@ -21,6 +21,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics
 
 from tailrace.aws.client.json_client import OUTCOMES, Call
 from tailrace.aws.edge.origin_secret import EDGE_TOKEN_HEADER
+from tailrace.configuration import find_misspelt
 from tailrace.settings import Settings
 from tailrace.web.asgi import App, Message, Receive, Scope, Send
 from tailrace.web.messages import is_id
@@ -109,6 +110,8 @@ class Observer:
         """Whether reads need credentials, which the edge verifies if it can."""
         # All of Tailrace logs to the logger with this name.
         self.log = Logger(service="tailrace", level=settings.log_level.upper())
+        for sentence in find_misspelt(os.environ):
+            self.log.warning(sentence)
         service = os.environ.get("POWERTOOLS_SERVICE_NAME", "tailrace")
         self.metrics = EphemeralMetrics(namespace="Tailrace", service=service)
         self.metrics.set_default_dimensions(function=function)

@@ -16,9 +16,11 @@ from typing import Any, Final
 import orjson
 
 from tailrace.auth.authorizer import CLOSING, Authorizer
+from tailrace.auth.keys import find_guessable
 from tailrace.aws.client.secrets import STAGES, get_secret
 from tailrace.configuration import CHECKS
 from tailrace.errors import BadSetting, StoreUnavailable
+from tailrace.limits import SECRET_BYTES
 from tailrace.settings import Settings, parse
 
 FIELDS: Final = frozenset((*CLOSING, "skip_auth"))
@@ -105,14 +107,20 @@ def apply_access_secret(settings: Settings, text: str) -> Settings:
         try:
             if not isinstance(value, str | int):
                 raise BadSetting(name)
-            values[name] = parse(allowed[name], value)
+            values[name] = parse(allowed[name], value, name)
             if name in CHECKS:
                 CHECKS[name](values[name])
         except BadSetting:
             raise BadSetting(
                 f"the access secret's {name} is not a valid value of TAILRACE_{name.upper()}"
             ) from None
-    return replace(settings, access="closed", **values)
+    applied = replace(settings, access="closed", **values)
+    for name in find_guessable(applied):
+        raise BadSetting(
+            f"the access secret's {name} has a secret of fewer than {SECRET_BYTES} bytes, which can"
+            " be guessed; `tailrace secret` makes one"
+        )
+    return applied
 
 
 def _parse_object(text: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 
 from tailrace.cli.exit_codes import Exit, Failure
 from tailrace.cli.options import Output, format_count
-from tailrace.configuration import load_settings
+from tailrace.configuration import find_config, load_settings
 from tailrace.errors import BadSetting, TailraceError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def compact(data: str | None, as_json: bool) -> None:
 
     out = Output(as_json)
     try:
-        settings = load_settings(data=data)
+        settings = load_settings(file=find_config(), data=data)
         if not Path(settings.data).is_dir():
             raise Failure(
                 f"data directory '{settings.data}' does not exist; check --data", Exit.NOT_FOUND

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from tailrace.cli.exit_codes import Exit, Failure
-from tailrace.configuration import load_settings
+from tailrace.configuration import find_config, load_settings
 from tailrace.errors import BadSetting, TailraceError
 
 JOBS: Final = {
@@ -169,7 +169,7 @@ def _run_on_glue(service: str, name: str, arguments: Mapping[str, str]) -> None:
     if region:
         os.environ["AWS_REGION"] = os.environ["AWS_DEFAULT_REGION"] = region
     try:
-        client = boto_client("glue", load_settings())
+        client = boto_client("glue", load_settings(file=find_config()))
         run: str = client.start_job_run(JobName=job, Arguments=job_arguments)["JobRunId"]
     except TailraceError as error:
         raise _failure(error) from None

@@ -1,8 +1,9 @@
-"""`tailrace sign` and `tailrace token`: create credentials with the secrets of a server."""
+"""`tailrace secret`, `sign` and `token`: create secrets, and credentials signed with them."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import chain
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ import click
 
 from tailrace.cli.exit_codes import Exit, Failure
 from tailrace.cli.options import Duration, Output
-from tailrace.configuration import load_settings
+from tailrace.configuration import find_config, load_settings
 
 if TYPE_CHECKING:
     from tailrace.auth.keys import Keys
@@ -40,10 +41,25 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command()
-@click.argument("name")
+@as_json
+def secret(as_json: bool) -> None:
+    """Create a secret for TAILRACE_SECRET, from 32 random bytes."""
+    from secrets import token_urlsafe
+
+    value = token_urlsafe(32)
+    Output(as_json).result(value, secret=value)
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option(
+    "--broadcast-key",
+    is_flag=True,
+    help="Print the key with which applications broadcast, as ANYCABLE_BROADCAST_KEY for Rails.",
+)
 @secret_file
 @as_json
-def sign(name: str, secret_file: IO[str] | None, as_json: bool) -> None:
+def sign(name: str | None, broadcast_key: bool, secret_file: IO[str] | None, as_json: bool) -> None:
     """Sign NAME: the result permits reading the stream of that name.
 
     The secret is TAILRACE_STREAMS_SECRET, or else TAILRACE_SECRET; the first one if it has several.
@@ -51,7 +67,17 @@ def sign(name: str, secret_file: IO[str] | None, as_json: bool) -> None:
     from tailrace.auth.signed_names import sign as sign_name
     from tailrace.errors import CannotSign
 
-    _, keys = _load_keys()
+    _, keys = _load_keys(secret_file if broadcast_key else None)
+    if broadcast_key:
+        if name is not None:
+            raise click.UsageError("--broadcast-key takes no NAME")
+        if not keys.broadcast:
+            raise Failure("no key: set TAILRACE_BROADCAST_KEY or TAILRACE_SECRET", Exit.USAGE)
+        key = keys.broadcast[0].decode(errors="backslashreplace")
+        Output(as_json).result(key, broadcast_key=key)
+        return
+    if name is None:
+        raise click.UsageError("name the stream, such as chat/room-1")
     secret = _read_secret(secret_file, keys.streams, "TAILRACE_STREAMS_SECRET")
     try:
         token = sign_name(name, secret)
@@ -134,12 +160,15 @@ def token(
     Output(as_json).result(signed, token=signed, claims=claims)
 
 
-def _load_keys() -> tuple[Settings, Keys]:
+def _load_keys(secret_file: IO[str] | None = None) -> tuple[Settings, Keys]:
+    """Load the keys of the server; a file replaces its secrets."""
     from tailrace.auth.keys import Keys
     from tailrace.errors import BadSetting
 
     try:
-        settings = load_settings()
+        settings = load_settings(file=find_config())
+        if secret_file is not None:
+            settings = replace(settings, secret=secret_file.read(), broadcast_key="")
         return settings, Keys.from_settings(settings)
     except BadSetting as error:
         raise Failure(str(error), Exit.USAGE, code=error.code) from None
