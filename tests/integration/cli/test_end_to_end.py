@@ -199,7 +199,7 @@ def test_the_examples_of_the_page_work(own_server: Server, tmp_path: Path) -> No
     blocks = re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     script = [SHELL.format(python=shlex.quote(sys.executable))]
     # Blocks that do not use the running server.
-    ours = ("tailrace serve", "tailrace compact", "tailrace glue", "tailrace sign")
+    ours = ("tailrace serve", "tailrace compact", "tailrace glue", "tailrace secret")
     script += [block for block in blocks if not block.startswith(ours)]
     ran = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(script)],

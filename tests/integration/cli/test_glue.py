@@ -244,7 +244,7 @@ def test_without_pyspark_one_sentence_names_the_fix() -> None:
     assert ran.returncode == 1
     assert ran.stderr == (
         "tailrace: --local needs pyspark, pyarrow and pandas, but pyspark is not installed; run"
-        " `make setup` or pip install 'tailrace[glue]'\n"
+        " `make setup` or pip install 'tailrace[spark]'\n"
     )
 
 

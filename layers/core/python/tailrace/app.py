@@ -15,7 +15,7 @@ from tailrace.auth.authorizer import Authorizer, PolicyProvider, StaticPolicy
 from tailrace.auth.origins import LocalHosts, Origins
 from tailrace.auth.proxies import Proxies
 from tailrace.clock import Clock, PeriodicTask, system_clock
-from tailrace.errors import NotAllowed, NotFound
+from tailrace.errors import BadSetting, NotAllowed, NotFound
 from tailrace.protocols import aviso
 from tailrace.protocols.durable_streams.missing import MissingStreams, Permits
 from tailrace.protocols.durable_streams.plain_append import PlainAppends
@@ -195,6 +195,11 @@ class Application:
         """Import all of it now: an error in Aviso's schema is reported before the server listens,
         and no request waits for an import."""
         _ = self.aviso, self.api
+        if self.aviso is None:
+            sentence = "Aviso needs more packages: pip install 'tailrace[aviso]'"
+            if self.settings.aviso_schema:
+                raise BadSetting(sentence)
+            logger.info("%s", sentence)
 
     @cached_property
     def aviso(self) -> AvisoRoutes | None:

@@ -12,6 +12,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -173,9 +174,9 @@ class _ServiceConfig(NamedTuple):
 
 
 def _resolve(service: str, settings: Settings) -> _ServiceConfig:
+    session = _session()
     from botocore.exceptions import BotoCoreError
 
-    session = _session()
     try:
         endpoint = _endpoint(session, service, settings)
         local = endpoint is not None and is_loopback(endpoint)
@@ -191,9 +192,15 @@ def _resolve(service: str, settings: Settings) -> _ServiceConfig:
 
 
 def _session() -> Any:
-    from botocore.session import Session
+    return import_boto("botocore.session").Session()
 
-    return Session()
+
+def import_boto(module: str) -> Any:
+    """Import a module of boto3, or raise BadSetting where it is not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        raise BadSetting("AWS needs boto3: pip install 'tailrace[aws]'") from None
 
 
 def _region(session: Any) -> str | None:

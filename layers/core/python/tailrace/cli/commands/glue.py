@@ -22,8 +22,8 @@ JOBS: Final = {
 }
 """The first sentence of each job's help; importing the jobs to get it would load Spark."""
 
-SPARK: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "numpy", "glue_jobs"})
-"""Packages that are only installed with the extra `glue`."""
+SPARK: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "numpy"})
+"""Packages that are only installed with the extra `spark`."""
 
 PAUSE: Final = 5.0
 """Seconds between two polls of a run."""
@@ -118,11 +118,18 @@ def _run_locally(job: str, flags: Sequence[str]) -> int:
         module = import_module(f"glue_jobs.{job.replace('-', '_')}")
     except ImportError as error:
         missing = (error.name or "").partition(".")[0]
+        if missing == "glue_jobs":
+            raise Failure(
+                "--local needs a checkout of the repository, with the jobs; without it they run on"
+                " Glue",
+                Exit.UNEXPECTED,
+                code="NO_JOBS",
+            ) from None
         if missing not in SPARK:
             raise
         raise Failure(
             f"--local needs pyspark, pyarrow and pandas, but {missing} is not installed; run"
-            " `make setup` or pip install 'tailrace[glue]'",
+            " `make setup` or pip install 'tailrace[spark]'",
             Exit.UNEXPECTED,
             code="NO_SPARK",
         ) from None

@@ -7,6 +7,7 @@ from typing import Any, Final, Self
 
 import yaml
 
+from tailrace.aws.client.service_access import import_boto
 from tailrace.errors import BadSetting
 
 _MAPPING: Final = yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG
@@ -151,7 +152,7 @@ def read_document(location: str, endpoint_url: str = "") -> Section:
 
 
 def _read_from_s3(location: str, endpoint_url: str) -> str:
-    import boto3
+    boto3 = import_boto("boto3")
     from botocore.exceptions import BotoCoreError, ClientError
 
     bucket, _, key = location.removeprefix("s3://").partition("/")
