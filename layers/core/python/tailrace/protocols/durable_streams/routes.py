@@ -5,33 +5,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final
 
 from tailrace.auth.origins import LocalHosts, Origins
 from tailrace.errors import (
     BadRequest,
-    DamagedData,
     MethodNotAllowed,
-    OffsetTrimmed,
-    StreamGone,
     StreamNotFound,
-    TailraceError,
 )
 from tailrace.limits import (
     COMPRESS_BYTES,
     HISTORY_CACHE_SECONDS,
     LIVE_CACHE_SECONDS,
-    SSE_KEEP_ALIVE_SECONDS,
 )
-from tailrace.live.follower import Sink
 from tailrace.log import offsets
-from tailrace.log.content import Mode, join_bodies
+from tailrace.log.content import join_bodies
 from tailrace.log.expiry import format_instant, is_purged
 from tailrace.log.offsets import Position
 from tailrace.log.quota import Quota
 from tailrace.log.retention import Retention
-from tailrace.protocols.durable_streams import caching, compress, missing, sse
+from tailrace.protocols.durable_streams import caching, compress, missing
 from tailrace.protocols.durable_streams.caching import (
     NO_STORE,
     append_tag,
@@ -42,7 +35,7 @@ from tailrace.protocols.durable_streams.caching import (
     next_cursor,
 )
 from tailrace.protocols.durable_streams.joined_bodies import Joined, JoinedBodies, join
-from tailrace.protocols.durable_streams.missing import MissingStreams, Release
+from tailrace.protocols.durable_streams.missing import MissingStreams
 from tailrace.protocols.durable_streams.parse import parse_append, parse_create, refuse_encoding
 from tailrace.protocols.durable_streams.read_start import (
     ReadStart,
@@ -50,7 +43,7 @@ from tailrace.protocols.durable_streams.read_start import (
     parse_start,
     read_from,
 )
-from tailrace.protocols.durable_streams.sse_readers import SseReader, SseReaders
+from tailrace.protocols.durable_streams.sse_responses import SseResponses
 from tailrace.settings import Settings
 from tailrace.streams import Streams, View
 from tailrace.web.authorize import RequestAuthorizer
@@ -64,7 +57,6 @@ from tailrace.web.messages import (
     RawHeaders,
     Request,
     Response,
-    Streaming,
 )
 from tailrace.web.urls import StreamUrls
 
@@ -104,11 +96,7 @@ class StreamRoutes:
         self._poll_seconds = settings.long_poll_timeout
         self._cursor_seconds = settings.cursor_interval
         self._retention = Retention.parse(settings.retention)
-        self._sse_seconds = settings.sse_lifetime
-        self._sse_shared = settings.sse_shared
-        self._missing_seconds = self._poll_seconds if self._sse_shared else self._sse_seconds
-        """How long a response of server-sent events waits for a stream that does not exist yet."""
-        self._sse_readers = SseReaders(streams, SSE_KEEP_ALIVE_SECONDS)
+        self._sse = SseResponses(streams, settings, limiter, missing_streams)
         self._compresses = compresses
         self._max_body_bytes = settings.max_body_bytes
         self._joined = JoinedBodies()
@@ -234,7 +222,7 @@ class StreamRoutes:
         if event_id and view.closed and not view.bodies:
             # A browser whose stream has ended would connect again and again; 204 stops it.
             return Response(204, [*_view_headers(view)[1:], NO_STORE])
-        return self._sse(request, view, start, cursor)
+        return self._sse.read(request, view, start, cursor)
 
     async def _read_missing(
         self, request: Request, path: str, live: str, start: ReadStart, cursor: str
@@ -246,9 +234,7 @@ class StreamRoutes:
         if not live:
             return Response(200, [*headers, NO_STORE], missing.BODY)
         if live == "sse":
-            release = await self._missing.admit(request.client, self._missing_seconds)
-            run = partial(self._live_missing, request.client, path, cursor, release)
-            return Streaming(200, self._sse_headers(start), run)
+            return await self._sse.read_missing(request, path, start, cursor)
         deadline = time.monotonic() + self._poll_seconds
         release = await self._missing.admit(request.client, self._poll_seconds)
         try:
@@ -262,47 +248,6 @@ class StreamRoutes:
         view = await self._streams.read(path, Position(offsets.BEGINNING))
         left = max(0, deadline - time.monotonic())
         return await self._long_poll(request, view, start, cursor, left)
-
-    async def _live_missing(
-        self, client: str, path: str, cursor: str, release: Release, sink: Sink
-    ) -> None:
-        """Send server-sent events of a stream that does not exist yet."""
-        deadline = time.monotonic() + self._missing_seconds
-        first = self._next_cursor(cursor)
-        retry = sse.RETRY_SHARED if self._sse_shared else sse.RETRY
-        sink.push(retry + missing.control_event(first))
-        with self._limiter.live(client):
-            try:
-                exists = await self._wait_for_missing(client, path, deadline, sink)
-            finally:
-                await release()
-            if not exists:
-                if self._sse_shared:
-                    sink.push(missing.control_event(self._next_cursor(cursor)))
-                return
-            try:
-                view = await self._streams.read(path, Position(offsets.BEGINNING))
-            except (StreamNotFound, StreamGone):
-                sink.push(sse.DELETED)
-                return
-            # The head of the answer says nothing of base64, so binary data cannot follow.
-            if view.tail.stream.config.mode is Mode.BYTES:
-                return
-            if self._sse_shared:
-                await self._shared_events(view, cursor, sink, deadline)
-            else:
-                await self._events(view, str(first), sink, deadline)
-
-    async def _wait_for_missing(self, client: str, path: str, deadline: float, sink: Sink) -> bool:
-        """Wait until there is a stream, and keep the connection alive; returns whether there is."""
-        left = self._missing_seconds
-        while not await self._missing.wait(path, client, min(left, SSE_KEEP_ALIVE_SECONDS)):
-            left = deadline - time.monotonic()
-            if left <= 0 or self._streams.draining:
-                return False
-            sink.push(sse.KEEP_ALIVE)
-            await sink.drain()
-        return True
 
     async def _catch_up(
         self, request: Request, view: View, start: ReadStart, cursor: str
@@ -407,93 +352,6 @@ class StreamRoutes:
 
     def _next_cursor(self, held: str | None) -> int:
         return next_cursor(held, self._streams.clock(), self._cursor_seconds)
-
-    def _sse(self, request: Request, view: View, start: ReadStart, cursor: str) -> Streaming:
-        headers = self._sse_headers(start)
-        if view.tail.stream.config.mode is Mode.BYTES:
-            headers.append((b"stream-sse-data-encoding", b"base64"))
-        return Streaming(200, headers, partial(self._live, request.client, [view], cursor))
-
-    def _sse_headers(self, start: ReadStart) -> RawHeaders:
-        if not self._sse_shared or not isinstance(start, Position):
-            return [*sse.HEADERS]
-        # The edge tells the reader not to keep it.
-        return [
-            (name, caching.LIVE if name == b"cache-control" else value)
-            for name, value in sse.HEADERS
-        ]
-
-    async def _live(self, client: str, first: list[View], client_cursor: str, sink: Sink) -> None:
-        """Send server-sent events. `first`: has the first view, and keeps it no longer than it is
-        sent, since its data may be all that a reader takes in memory."""
-        with self._limiter.live(client):
-            if self._sse_shared:
-                deadline = time.monotonic() + self._poll_seconds
-                await self._shared_events(
-                    first.pop(), client_cursor, sink, deadline, sse.RETRY_SHARED
-                )
-            else:
-                deadline = time.monotonic() + self._sse_seconds
-                await self._events(first.pop(), client_cursor, sink, deadline, sse.RETRY)
-
-    async def _shared_events(
-        self, view: View, cursor: str, sink: Sink, deadline: float, before: bytes = b""
-    ) -> None:
-        """Send all data there is, or else the first that is appended until a deadline.
-
-        `cursor`: that of the cache in front, which gives the response to all that wait."""
-        streams = self._streams
-        waits = not view.bodies and not view.closed
-        await sse.send(sink, view, self._next_cursor(cursor), before)
-        try:
-            while waits or not view.up_to_date:
-                await sink.drain()
-                left = max(0.0, deadline - time.monotonic()) if waits else 0.0
-                view = await streams.follow(view.tail, view.end, min(left, SSE_KEEP_ALIVE_SECONDS))
-                waits = waits and not view.bodies and not view.closed
-                if waits and left > SSE_KEEP_ALIVE_SECONDS and not streams.draining:
-                    sink.push(sse.KEEP_ALIVE)
-                    continue
-                waits = False
-                await sse.send(sink, view, self._next_cursor(cursor))
-        except (StreamNotFound, StreamGone):
-            sink.push(sse.DELETED)
-        except TailraceError as error:
-            # The client reconnects, and gets the error itself if it is still there.
-            logger.warning("reading '%s' failed: %s", view.tail.stream.path, error)
-
-    async def _events(
-        self, view: View, client_cursor: str, sink: Sink, deadline: float, before: bytes = b""
-    ) -> None:
-        """Send data as it is appended, until the stream or the lifetime of the response ends."""
-        streams = self._streams
-        cursor = self._next_cursor(client_cursor)
-        reader = SseReader(sink, view, cursor, deadline)
-        await sse.send(sink, view, cursor, before)
-        while not view.closed:
-            reader.slot, reader.offset = view.end, view.offset
-            tail, up_to_date = view.tail, view.up_to_date
-            del view
-            await sink.drain()
-            if streams.draining or time.monotonic() >= deadline:
-                return
-            if up_to_date and await self._sse_readers.attend(tail, reader):
-                return
-            try:
-                view = await streams.follow(tail, reader.slot, 0)
-            except (StreamNotFound, StreamGone):
-                sink.push(sse.DELETED)
-                return
-            except (OffsetTrimmed, DamagedData):
-                # The client reconnects, and gets the error.
-                return
-            except TailraceError as error:
-                # The client reconnects, and gets the error itself if it is still there.
-                logger.warning("reading '%s' failed: %s", tail.stream.path, error)
-                return
-            if view.bodies or view.closed:
-                cursor = max(cursor, self._next_cursor(None))
-                await sse.send(sink, view, cursor)
 
 
 def _moves(start: ReadStart, start_size: int) -> bool:
