@@ -34,6 +34,10 @@ SLICE_READERS: Final = 32
 """Readers that are served before other tasks run. Appends that are committed meanwhile go out
 together in the next round, so that a thousand readers get fewer and larger events."""
 
+BUSY_SLICE_READERS: Final = 4
+"""The same while appends to the stream go on: each of them waits for several slices, and the more
+of them a round lets through, the fewer events there are."""
+
 
 class Pace:
     """Splits long work into slices: call `rest` after each bounded step."""
@@ -264,13 +268,19 @@ class ChainFollower(Follower, Generic[R]):
     def remove(self, reader: R) -> None:
         del self.readers[reader]
 
-    async def slices(self) -> AsyncIterator[Sequence[R]]:
-        """Iterate over the readers, slice by slice, without those that leave in between."""
-        readers = list(self.readers)
-        for begin in range(0, len(readers), SLICE_READERS):
+    async def slices(self, view: View) -> AsyncIterator[Sequence[R]]:
+        """Iterate over the readers, slice by slice, without those that leave in between.
+
+        `view`: what they are to get."""
+        readers, tail = list(self.readers), view.tail
+        begin = 0
+        while begin < len(readers):
             if begin:
                 await asyncio.sleep(0)
-            yield [each for each in readers[begin : begin + SLICE_READERS] if each in self.readers]
+            is_busy = tail.state.tail > view.end
+            end = begin + (BUSY_SLICE_READERS if is_busy else SLICE_READERS)
+            yield [each for each in readers[begin:end] if each in self.readers]
+            begin = end
 
     def release(self, readers: Iterable[R], *, closed: bool = False) -> None:
         """Serve readers no longer; `closed`: they have all there will ever be."""

@@ -90,7 +90,7 @@ class _SseFollower(ChainFollower[SseReader]):
         self.serving = view.offset
         current = next_cursor(None, self._streams.clock())
         events = {current: sse.encode(view, current)}
-        async for readers in self.slices():
+        async for readers in self.slices(view):
             full, partly = [], []
             for reader in readers:
                 if reader.offset == start:
