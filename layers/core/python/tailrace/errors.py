@@ -316,3 +316,15 @@ class ProducerGap(TailraceError):
         super().__init__(f"expected Producer-Seq {expected}, received {received}")
         self.expected = expected
         self.received = received
+
+
+class WebhookUrlRejected(BadRequest):
+    """A webhook may not be at this URL: it is not https, or leads to a place that is not public."""
+
+    code = "WEBHOOK_URL_REJECTED"
+
+
+class WebhookFailed(TailraceError):
+    """A webhook gave no answer that can be used; its message is for the log only."""
+
+    code = "WEBHOOK_FAILED"

@@ -365,3 +365,31 @@ AVISO_KEY_BYTES: Final = 256
 
 AVISO_POLL_SECONDS: Final = 1
 """Interval at which a watch polls for the stream of an event type without notifications."""
+
+WEBHOOK_URL_BYTES: Final = 2048
+"""Longest URL of a webhook: most servers and proxies accept no longer one."""
+
+WEBHOOK_SECONDS: Final = 10
+"""Time for one request to a webhook with its answer, and before that for other requests to end: a
+receiver that needs longer answers at once, and calls back when it is done."""
+
+WEBHOOK_CONNECT_SECONDS: Final = 3
+"""Time for a name to resolve, and for each of its addresses to accept a connection with TLS."""
+
+WEBHOOK_ADDRESSES: Final = 4
+"""Addresses of a webhook that are tried: one usually accepts."""
+
+WEBHOOK_HEAD_BYTES: Final = 16 << 10
+"""Largest status line and header fields of a webhook's answer: proxies send a few KiB."""
+
+WEBHOOK_ANSWER_BYTES: Final = 64 << 10
+"""Largest answer of a webhook: it only has to say whether the work is done."""
+
+WEBHOOK_CONCURRENCY: Final = 64
+"""Requests to webhooks that one process has under way; others wait."""
+
+WEBHOOK_HOST_CONCURRENCY: Final = 16
+"""The same to one host: a slow one leaves room for the others."""
+
+WEBHOOK_LOOKUPS: Final = 16
+"""Names that one process resolves at once, each in a thread, which cannot be interrupted."""

@@ -1,0 +1,1 @@
+"""Subscriptions: durable cursors over streams that wake webhooks and workers when there is news."""
