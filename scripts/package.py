@@ -57,7 +57,9 @@ GLUE, WHEELS = ON_GLUE = ("glue", "wheels")
 LOCAL_ONLY = (
     "__main__.py",
     "aws/costs.py",
+    "aws/handlers/container.py",
     "aws/prices.py",
+    "aws/runtime/container_metrics.py",
     "cli",
     "protocols/action_cable/in_process/application_client.py",
     "server.py",

@@ -127,6 +127,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "heartbeat": ("tailrace-heartbeat", "tailrace-heartbeat"),
     "read_only_renews": ("true", True),
     "cursor_interval": ("110", 110.0),
+    "metrics_interval": ("60", 60.0),
     "sse_shared": ("true", True),
     "rpc_url": ("https://app.example/_anycable", "https://app.example/_anycable"),
     "http_rpc_secret": ("s3Krit", "s3Krit"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from glue_jobs.shared.job import METRICS as JOB_METRICS
 from infra.names import camel_case
-from tailrace.aws.runtime.observability import METRICS
+from tailrace.aws.runtime.metrics import METRICS
 from tests.integration.infra.stacks import Resource, Stacks
 
 ALARM = "AWS::CloudWatch::Alarm"

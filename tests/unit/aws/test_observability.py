@@ -18,10 +18,10 @@ import pytest
 from devtools.processes import ROOT
 from tailrace.aws.client.json_client import OUTCOMES, Call
 from tailrace.aws.costs import LINE_BYTES, VALUE_BYTES
+from tailrace.aws.runtime.metrics import METRICS
 from tailrace.aws.runtime.observability import (
     LINE_APPENDS,
     LINE_SECONDS,
-    METRICS,
     ObservedApp,
     Observer,
 )

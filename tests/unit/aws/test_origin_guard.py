@@ -199,3 +199,36 @@ def test_an_arn_is_resolved_and_other_values_are_the_secret_itself(
     value: str, kind: type[Any]
 ) -> None:
     assert isinstance(create_origin_secret(Settings(origin_secret=value)), kind)
+
+
+async def test_a_path_may_be_unguarded_but_not_with_a_query() -> None:
+    inside = Inside()
+    guard = OriginGuard(inside, StaticOriginSecret("secret"), unguarded=["/health"])
+    await ask(guard, path="/health")
+    assert len(inside.scopes) == 1
+    for other in ({"path": "/health", "query_string": b"verbose"}, {"path": "/v1/stream/health"}):
+        start, _ = await ask(guard, **other)
+        assert start["status"] == 403
+    start, _ = await ask(guard, method="POST", path="/health")
+    assert start["status"] == 403
+    assert len(inside.scopes) == 1
+
+
+async def test_a_handshake_that_did_not_come_through_the_edge_is_rejected() -> None:
+    inside = Inside()
+    guard = OriginGuard(inside, StaticOriginSecret("secret"))
+    extensions: dict[str, Any] = {"websocket.http.response": {}}
+    start, _ = await ask(guard, kind="websocket", extensions=extensions)
+    assert start["status"] == 403
+    assert inside.scopes == []
+
+
+async def test_a_handshake_has_no_edge_token() -> None:
+    inside = Inside()
+    guard = OriginGuard(inside, StaticOriginSecret("secret"))
+    headers = (b"x-tailrace-origin", b"secret"), (b"x-tailrace-edge-token", EDGE_TOKEN)
+    extensions: dict[str, Any] = {"websocket.http.response": {}}
+    start, _ = await ask(
+        guard, *headers, kind="websocket", raw_path=b"/v1/stream/a", extensions=extensions
+    )
+    assert start["status"] == 403

@@ -1,4 +1,4 @@
-"""The local server: one process, one event loop, one data directory."""
+"""The server: one process, one event loop, with its own data directory or on DynamoDB."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import gc
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import socket
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -20,12 +22,17 @@ from tailrace.app import Application
 from tailrace.auth.authorizer import is_open
 from tailrace.auth.keys import find_guessable
 from tailrace.auth.origins import LocalHosts
+from tailrace.clock import PeriodicTask
 from tailrace.errors import BadSetting, CannotListen
 from tailrace.limits import CABLE_FRAME_BYTES, SECRET_BYTES
 from tailrace.settings import Settings
 from tailrace.web.json_checker import JsonChecker
 from tailrace.web.uvicorn.protocol import stream_protocol
 from tailrace.web.uvicorn.websocket_protocol import SocketProtocol
+
+if TYPE_CHECKING:
+    from tailrace.aws.handlers.container import Container
+    from tailrace.aws.runtime.container_metrics import ContainerMetrics
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _RETURNED_BYTES = 2 << 20
@@ -40,9 +47,18 @@ BACKLOG = 2048
 class Server(uvicorn.Server):
     """uvicorn; at shutdown it waits for connections, so live reads are ended first."""
 
-    def __init__(self, config: uvicorn.Config, application: Application) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        application: Application,
+        metrics: ContainerMetrics | None = None,
+    ) -> None:
+        """`metrics`: those of a container, to be logged."""
         super().__init__(config)
         self._application = application
+        interval = application.settings.metrics_interval if metrics is not None else 0
+        self._metrics = metrics if interval else None
+        self._reporting = PeriodicTask("reporting", self._report, interval)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -53,10 +69,19 @@ class Server(uvicorn.Server):
             host = f"[{host}]" if ":" in host else host
             ready = f"Tailrace {__version__} is ready on http://{host}:{port}"
             print(f"{ready} ({_describe_store(settings)})", flush=True)  # noqa: T201
+            self._reporting.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._application.drain()
         await super().shutdown(sockets)
+        await self._reporting.stop()
+        await self._report()
+
+    async def _report(self) -> None:
+        """Log the metrics, also the last ones before the end."""
+        if self._metrics is not None:
+            connections = len(self.server_state.connections)
+            print(self._metrics.line(connections), flush=True)  # noqa: T201
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -81,12 +106,18 @@ def serve(settings: Settings) -> None:
         logging.getLogger("botocore").setLevel("WARNING")  # It logs where credentials came from.
     check_exposure(settings)
     _return_freed_memory()
-    application = Application(settings, hosts=local_hosts(settings))
+    _allow_many_connections()
+    container = _container(settings)
+    application = (
+        Application(settings, hosts=local_hosts(settings))
+        if container is None
+        else container.application
+    )
     application.load()
     listener = _listen(settings)
     config = uvicorn.Config(
-        application,
-        http=stream_protocol(application.fast_lane()),
+        application if container is None else container.asgi(),
+        http=stream_protocol((container or application).fast_lane()),
         ws=SocketProtocol,
         ws_max_size=CABLE_FRAME_BYTES,
         # Each connection would have to compress a message again that goes to all of them.
@@ -102,17 +133,27 @@ def serve(settings: Settings) -> None:
         lifespan="off",
     )
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_serve(application, config, listener))
+        server = Server(config, application, None if container is None else container.metrics)
+        runner.run(_serve(application, server, listener))
 
 
-async def _serve(application: Application, config: uvicorn.Config, listener: socket.socket) -> None:
+def _container(settings: Settings) -> Container | None:
+    """None: the server is not behind CloudFront."""
+    if not settings.origin_secret:
+        return None
+    from tailrace.aws.handlers.container import Container
+
+    return Container(settings)
+
+
+async def _serve(application: Application, server: Server, listener: socket.socket) -> None:
     await application.start()
     try:
         # Exclude everything loaded so far from garbage collection: a full one would block the loop
         # for tens of milliseconds, and takes less than one without these objects.
         gc.freeze()
         async with JsonChecker() as application.streams.checker, application.watchdog:
-            await Server(config, application).serve([listener])
+            await server.serve([listener])
     finally:
         await application.stop()
 
@@ -149,6 +190,13 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _allow_many_connections() -> None:
+    """Raise the limit of open files, of which each connection is one, as far as it is permitted."""
+    with contextlib.suppress(OSError, ValueError):
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _return_freed_memory() -> None:

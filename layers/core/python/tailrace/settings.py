@@ -37,7 +37,7 @@ def setting(
 
     `least`, `most`: bounds of a number.
     `check` raises `BadSetting` for an invalid value; its message follows the setting's name.
-    `serve`: whether `tailrace serve` has a flag for it; the others are for Lambda functions.
+    `serve`: whether `tailrace serve` has a flag for it; the others are for a deployment on AWS.
     `secret`: the value is never shown, and has no flag, because every user of a machine can read
     the command lines of its processes.
     `fallback`: a variable to use if the setting's own is not set."""
@@ -473,7 +473,7 @@ class AvisoSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AwsSettings:
-    """Settings that the stacks pass to Lambda functions."""
+    """Settings that the stacks pass to Lambda functions and containers."""
 
     origin_secret: str = setting(
         "",
@@ -520,6 +520,13 @@ class AwsSettings:
         0.0,
         "Length of the intervals in which the cache in front counts the cursors that it sends, in "
         "seconds; 0: it sends those of readers.",
+        least=0,
+        most=3600,
+        serve=False,
+    )
+    metrics_interval: float = setting(
+        0.0,
+        "Interval between the lines in which a container logs its metrics, in seconds; 0: none.",
         least=0,
         most=3600,
         serve=False,

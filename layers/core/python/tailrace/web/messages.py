@@ -183,6 +183,17 @@ class Request:
         """The key by which `tailrace.web.limiter` counts the client."""
         self.edge_verified = edge_verified
 
+    def restore(
+        self, headers: RawHeaders, query: str, scheme: str, peer: str, *, edge_verified: bool
+    ) -> None:
+        """Replace what the edge has changed by what the client has sent."""
+        self.fields = headers
+        self.headers = combine(headers)
+        self.query = query
+        self.scheme = scheme
+        self.peer = peer
+        self.edge_verified = edge_verified
+
     async def read(self, limit: int) -> None:
         """Read the body; a client that waits for 100 Continue sends nothing before this call."""
         if self._source is not None:

@@ -1,15 +1,17 @@
-"""The guard of function URLs, which are public: it accepts requests from CloudFront only.
+"""The guard of origins: it accepts requests from CloudFront only.
 
-An origin access control would do the same, but requires a hash of the body in every write, which
-clients of the protocol do not send.
+Function URLs are public. An origin access control would do the same, but requires a hash of the
+body in every write, which clients of the protocol do not send. Containers are in a private network,
+but the guard also proves which distribution a request came through, and with which edge token.
 
-The guard also restores what the viewer-request function had to move to other headers, since
-CloudFront forwards neither `Authorization` nor query parameters outside the cache key.
+The guard restores what the viewer-request function had to move to other headers, since CloudFront
+forwards neither `Authorization` nor query parameters outside the cache key.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, NamedTuple
 
 from tailrace.aws.edge.origin_secret import (
     EDGE_TOKEN_HEADER,
@@ -19,12 +21,13 @@ from tailrace.aws.edge.origin_secret import (
 )
 from tailrace.errors import BadSetting, NotThroughTheEdge, TailraceError
 from tailrace.settings import Settings
-from tailrace.web.asgi import App, Receive, Scope, Send
+from tailrace.web.asgi import App, Receive, Scope, Send, send_answer
+from tailrace.web.messages import Answer, RawHeaders, Request
 from tailrace.web.statuses import error_response
 
 SECRET_HEADER: Final = b"x-tailrace-origin"
 HOST_HEADER: Final = b"x-forwarded-host"
-"""The Host of the client's request; `host` is that of the function URL."""
+"""The Host of the client's request; `host` is that of the origin."""
 
 AUTHORIZATION_HEADER: Final = b"x-tailrace-authorization"
 QUERY_HEADER: Final = b"x-tailrace-query"
@@ -34,44 +37,115 @@ VIEWER_HEADER: Final = b"x-tailrace-viewer"
 EDGE_VERIFIED: Final = "tailrace.edge_verified"
 """In the ASGI scope: the edge has authorized the client to read this path."""
 
+EDGE_SCHEME: Final = "https"
+"""How clients reach CloudFront, whatever it speaks with the origin."""
+
+
+class ViewerRequest(NamedTuple):
+    """The parts of a request that the edge changes, as its client has sent them."""
+
+    headers: RawHeaders
+    query: bytes
+    viewer: str
+    """The client's address."""
+    edge_verified: bool
+
 
 class OriginGuard:
-    def __init__(self, app: App, secret: OriginSecret) -> None:
+    """An ASGI application in front of another one."""
+
+    def __init__(self, app: App, secret: OriginSecret, unguarded: Collection[str] = ()) -> None:
+        """`unguarded`: paths that may be read without the secret, such as that of health checks,
+        if there is no query."""
         self._app = app
         self._secret = secret
+        self._unguarded = frozenset(unguarded)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan" or self._is_unguarded(scope):
             await self._app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
-        secret = headers.pop(SECRET_HEADER, b"").decode("latin-1")
-        token = headers.pop(EDGE_TOKEN_HEADER, None)
+        is_http = scope["type"] == "http"
         try:
-            if not await self._secret.matches(secret):
-                raise NotThroughTheEdge("requests must come through CloudFront")
-            edge_verified = token is not None and await self._verify_edge_token(token, scope)
+            request = await admit(
+                self._secret,
+                # A handshake of a WebSocket has no edge token: the edge verifies reads of streams.
+                scope["method"] if is_http else "",
+                scope.get("raw_path", b""),
+                scope.get("query_string", b""),
+                scope["headers"],
+            )
         except TailraceError as error:
-            await _send_error(error, send)
+            if not is_http:
+                await receive()
+            await send_answer(error_response(error), scope, receive, send)
             return
-        query = scope.get("query_string", b""), headers.pop(QUERY_HEADER, b"")
-        viewer = headers.pop(VIEWER_HEADER, b"").decode("latin-1")
-        inner_scope = {
-            **scope,
-            "client": (viewer, 0),
-            "query_string": b"&".join(filter(None, query)),
-            "headers": _restore_headers(headers),
-            EDGE_VERIFIED: edge_verified,
+        restored = {
+            "client": (request.viewer, 0),
+            "scheme": EDGE_SCHEME if is_http else "wss",
+            "query_string": request.query,
+            "headers": request.headers,
+            EDGE_VERIFIED: request.edge_verified,
         }
-        await self._app(inner_scope, receive, send)
+        if is_http:
+            await self._app({**scope, **restored}, receive, send)
+            return
+        # Not a copy: the application frees what only the handshake needed.
+        scope.update(restored)
+        del request, restored
+        await self._app(scope, receive, send)
 
-    async def _verify_edge_token(self, token: bytes, scope: Scope) -> bool:
-        raw_path, is_read = scope["raw_path"], scope["method"] in ("GET", "HEAD")
-        if is_read and await self._secret.verify_edge_token(token, raw_path):
-            return True
-        # The edge removed the credentials, so ignoring a bad token would refuse a client with
-        # valid ones as unauthorized.
-        raise NotThroughTheEdge("the edge and the function have different keys; try again")
+    def _is_unguarded(self, scope: Scope) -> bool:
+        return (
+            scope["type"] == "http"
+            and scope["method"] == "GET"
+            and scope.get("path") in self._unguarded
+            and not scope.get("query_string")
+        )
+
+
+def guard_requests(
+    secret: OriginSecret, respond: Callable[[Request], Awaitable[Answer]]
+) -> Callable[[Request], Awaitable[Answer]]:
+    """Guard a handler of requests that do not come through ASGI."""
+
+    async def respond_to_edge(request: Request) -> Answer:
+        path, query = request.raw_path.encode("latin-1"), request.query.encode("latin-1")
+        try:
+            admitted = await admit(secret, request.method, path, query, request.fields)
+        except TailraceError as error:
+            return error_response(error, request.id)
+        request.restore(
+            admitted.headers,
+            admitted.query.decode("latin-1"),
+            EDGE_SCHEME,
+            admitted.viewer,
+            edge_verified=admitted.edge_verified,
+        )
+        return await respond(request)
+
+    return respond_to_edge
+
+
+async def admit(
+    secret: OriginSecret, method: str, raw_path: bytes, query: bytes, fields: RawHeaders
+) -> ViewerRequest:
+    """Admit a request that came through CloudFront; raise NotThroughTheEdge for any other."""
+    headers = dict(fields)
+    shown = headers.pop(SECRET_HEADER, b"").decode("latin-1")
+    token = headers.pop(EDGE_TOKEN_HEADER, None)
+    if not await secret.matches(shown):
+        raise NotThroughTheEdge("requests must come through CloudFront")
+    edge_verified = token is not None
+    if token is not None:
+        is_read = method in ("GET", "HEAD")
+        if not is_read or not await secret.verify_edge_token(token, raw_path):
+            # The edge removed the credentials, so ignoring a bad token would refuse a client with
+            # valid ones as unauthorized.
+            raise NotThroughTheEdge("the edge and the origin have different keys; try again")
+    whole_query = b"&".join(filter(None, (query, headers.pop(QUERY_HEADER, b""))))
+    viewer = headers.pop(VIEWER_HEADER, b"").decode("latin-1")
+    return ViewerRequest(_restore_headers(headers), whole_query, viewer, edge_verified)
 
 
 def _restore_headers(headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
@@ -92,10 +166,3 @@ def create_origin_secret(settings: Settings) -> OriginSecret:
     if settings.origin_secret.startswith("arn:"):
         return ManagedOriginSecret(settings)
     return StaticOriginSecret(settings.origin_secret)
-
-
-async def _send_error(error: TailraceError, send: Send) -> None:
-    response = error_response(error)
-    headers = [*response.headers, (b"content-length", b"%d" % len(response.body))]
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": response.body})
