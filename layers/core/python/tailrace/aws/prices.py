@@ -29,10 +29,12 @@ class Price(NamedTuple):
 _DYNAMODB: Final = "https://aws.amazon.com/dynamodb/pricing/on-demand/"
 WRITE_UNIT: Final = Price(0.625 / MILLION, "write request unit", _DYNAMODB, "2024-11")
 READ_UNIT: Final = Price(0.125 / MILLION, "read request unit", _DYNAMODB, "2024-11")
+TABLE_GIGABYTE: Final = Price(0.25, "GB in a table, a month", _DYNAMODB, None)
 
 _S3: Final = "https://aws.amazon.com/s3/pricing/"
 S3_PUT: Final = Price(5.0 / MILLION, "PUT request", _S3, "2024-11")
 S3_GET: Final = Price(0.4 / MILLION, "GET request", _S3, "2024-11")
+S3_GIGABYTE: Final = Price(0.023, "GB in S3 Standard, a month", _S3, None)
 
 _LAMBDA: Final = "https://aws.amazon.com/lambda/pricing/"
 INVOCATION: Final = Price(0.20 / MILLION, "invocation", _LAMBDA, "2026-05")

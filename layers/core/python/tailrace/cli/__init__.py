@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "token": "sign:token",
     "compact": "compact:compact",
     "glue": "glue:glue",
+    "plan": "plan:plan",
 }
 """The location of each command: a module of `tailrace.cli.commands`, and a name in it."""
 

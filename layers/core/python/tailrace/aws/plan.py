@@ -1,0 +1,277 @@
+"""What a workload costs on AWS in a month, which limit it meets first, and how it is best read.
+
+The model is that of `costs`, whose tables are for single operations: here a whole deployment with
+many streams is added up by service.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Final, NamedTuple
+
+from tailrace.aws import costs, prices
+from tailrace.aws.costs import MONTH_SECONDS, Bill, total
+
+ITEM_BYTES: Final = 160
+"""Of an entry in the table, beside its body: key, state and attempt."""
+DAY_SECONDS: Final = 86_400
+HOT_DAYS: Final = 2
+"""How long an entry is in the table: daily compaction, and a day until it is trimmed."""
+
+SERVICES: Final[Mapping[str, str]] = {
+    "CloudFront": "CloudFront",
+    "its functions": "CloudFront",
+    "its key-value store": "CloudFront",
+    "data": "CloudFront",
+    "Origin Shield": "CloudFront",
+    "edge metrics": "CloudFront",
+    "purges": "CloudFront",
+    "firewall": "WAF",
+    "Lambda": "Lambda",
+    "dispatch": "Lambda",
+    "heartbeat": "Lambda",
+    "snapshot of `http`": "Lambda",
+    "keys of the edge": "Lambda",
+    "DynamoDB": "DynamoDB",
+    "DynamoDB: write": "DynamoDB",
+    "DynamoDB: read the tail first": "DynamoDB",
+    "DynamoDB: polls": "DynamoDB",
+    "DynamoDB: trim": "DynamoDB",
+    "DynamoDB: storage": "DynamoDB",
+    "scans by compaction": "DynamoDB",
+    "segments": "S3",
+    "S3: storage": "S3",
+    "connections": "API Gateway",
+    "pings": "API Gateway",
+    "messages": "API Gateway",
+    "logs": "CloudWatch",
+    "alarms": "CloudWatch",
+    "secrets": "Secrets Manager",
+}
+"""The service that each item of a bill is paid to; jobs are paid to Glue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Streams that are alike."""
+
+    streams: int = 100
+    rate: float = 0.1
+    """Messages per second that are appended to each stream."""
+    writers: int = 1
+    """Clients that append to each stream."""
+    readers: int = 10
+    """Clients that wait for news of each stream, all month."""
+    size: int = 200
+    """Bytes of a message."""
+    retention: float = 30.0
+    """Days for which messages are kept."""
+    firewall: bool = False
+
+    @property
+    def appends(self) -> float:
+        """Appends in a month."""
+        return self.streams * self.rate * MONTH_SECONDS
+
+    @property
+    def entry_bytes(self) -> int:
+        return self.size + ITEM_BYTES
+
+    @property
+    def write_units(self) -> int:
+        """Of one append that shares its slot with no other."""
+        return ceil(self.entry_bytes / 1024)
+
+
+class Mode(NamedTuple):
+    """A way to wait for news."""
+
+    bill: Callable[..., Bill]
+    concurrency: Callable[[Workload], float]
+    """The environments of functions that it keeps busy."""
+    switch: str
+    """What selects it."""
+
+
+def _shared(workload: Workload) -> float:
+    return workload.streams * (costs.ORIGIN_REQUESTS if workload.rate else 2)
+
+
+MODES: Final[Mapping[str, Mode]] = {
+    "long-poll": Mode(costs.long_poll, _shared, "the default"),
+    f"long-poll of {costs.LONGEST_WAIT_SECONDS} s": Mode(
+        costs.longest_poll, _shared, f"-c long_poll_timeout={costs.LONGEST_WAIT_SECONDS}"
+    ),
+    "SSE, shared": Mode(costs.shared_sse, _shared, "-c sse=shared"),
+    "SSE, held": Mode(costs.held_sse, lambda work: work.streams * work.readers, "-c sse=held"),
+    "WebSocket": Mode(
+        costs.websockets,
+        lambda work: work.streams * work.rate * work.readers / costs.POSTS_PER_SECOND,
+        "-c cable=true",
+    ),
+}
+
+
+class Limit(NamedTuple):
+    """A limit, and how much of it a workload uses."""
+
+    what: str
+    used: float
+    most: float
+    remedy: str
+
+    @property
+    def share(self) -> float:
+        return self.used / self.most
+
+
+class Plan(NamedTuple):
+    mode: str
+    services: Bill
+    """Dollars a month by service, with the mode."""
+    modes: dict[str, float]
+    """Dollars a month in all, by mode."""
+    limits: list[Limit]
+    """The one that is met first is the first."""
+
+    @property
+    def total(self) -> float:
+        return total(self.services)
+
+
+def plan(workload: Workload, mode: str | None = None) -> Plan:
+    """Plan a deployment; with the cheapest mode, or the one given."""
+    bills = {name: by_service(_bill(workload, each)) for name, each in MODES.items()}
+    totals = {name: total(bill) for name, bill in bills.items()}
+    chosen = mode or min(totals, key=totals.__getitem__)
+    return Plan(chosen, bills[chosen], totals, find_limits(workload, MODES[chosen]))
+
+
+def explain(plan: Plan, workload: Workload) -> str:
+    """Say why the mode of a plan costs less, or more, than the best of the others."""
+    # Two modes cost the same if one has a wait that writes always cut short.
+    others = {
+        name: dollars
+        for name, dollars in plan.modes.items()
+        if abs(dollars - plan.modes[plan.mode]) >= 0.01
+    }
+    other = min(others, key=others.__getitem__)
+    here, there = (by_service(_live(workload, MODES[name])) for name in (plan.mode, other))
+    is_cheaper = total(here) <= total(there)
+    more, less = (there, here) if is_cheaper else (here, there)
+    service = max(more, key=lambda each: more[each] - less.get(each, 0))
+    difference = f"${total(more) - total(less):,.2f} {'more' if is_cheaper else 'less'}"
+    return f"{other} would cost {difference}, most of it for {service}"
+
+
+def by_service(bill: Mapping[str, float]) -> Bill:
+    services: defaultdict[str, float] = defaultdict(float)
+    for item, dollars in bill.items():
+        services[SERVICES.get(item, "Glue")] += dollars
+    return dict(sorted(services.items(), key=lambda each: -each[1]))
+
+
+def find_limits(workload: Workload, mode: Mode) -> list[Limit]:
+    """Return the limits of a default account, and of the design; the first is met first."""
+    writes = workload.streams * workload.rate
+    environments = writes * costs.APPEND_MS / 1000 + mode.concurrency(workload)
+    answers = workload.streams * workload.readers * max(workload.rate, 1 / costs.WAIT_SECONDS)
+    limits = [
+        Limit(
+            "concurrent executions of Lambda",
+            environments,
+            1000,
+            "ask for more in Service Quotas, or read by a mode that shares",
+        ),
+        Limit(
+            "write units of one stream per second",
+            workload.rate * workload.write_units,
+            1000,
+            "append batches, or spread the writers over several streams",
+        ),
+        Limit(
+            "write units of the table per second",
+            writes * workload.write_units,
+            40_000,
+            "ask for more in Service Quotas",
+        ),
+        Limit(
+            "requests of CloudFront per second",
+            answers + writes,
+            250_000,
+            "ask for more in Service Quotas",
+        ),
+        Limit("bytes of a message", workload.size, 3 << 20, "split it, or store it elsewhere"),
+    ]
+    if mode.bill is costs.websockets:
+        posts = workload.rate * workload.readers
+        limits.append(
+            Limit(
+                "frames to the clients of one stream per second",
+                posts,
+                costs.POSTS_PER_SECOND,
+                "spread the readers over several streams, or read by another mode",
+            )
+        )
+    return sorted(limits, key=lambda limit: -limit.share)
+
+
+def _bill(workload: Workload, mode: Mode) -> Bill:
+    """A month of a deployment for production."""
+    bill: defaultdict[str, float] = defaultdict(float)
+    parts = [
+        costs.idle_month("prod"),
+        _appends(workload, mode),
+        _live(workload, mode),
+        _storage(workload),
+    ]
+    for part in parts:
+        for item, dollars in part.items():
+            if item != "firewall" or workload.firewall:
+                bill[item] += dollars
+    return bill
+
+
+def _appends(workload: Workload, mode: Mode) -> Bill:
+    million = costs.million_appends(
+        firewall=workload.firewall,
+        cables=mode.bill is costs.websockets,
+        stale=workload.writers > 1,
+    )
+    bill = {item: dollars * workload.appends / costs.MILLION for item, dollars in million.items()}
+    bill["DynamoDB: write"] *= workload.write_units
+    bill["scans by compaction"] *= workload.entry_bytes / costs.ENTRY_BYTES
+    bill["logs"] = costs.log_lines(workload.appends, workload.streams * workload.rate)
+    return bill
+
+
+def _live(workload: Workload, mode: Mode) -> Bill:
+    """The readers of all streams."""
+    if not workload.readers:
+        return {}
+    one = mode.bill(workload.readers, workload.rate, firewall=workload.firewall)
+    bill = {item: dollars * workload.streams for item, dollars in one.items()}
+    if mode.bill is costs.websockets:
+        # One function pings the connections of all streams.
+        bill["heartbeat"] = one["heartbeat"]
+    elif workload.rate:
+        # The free gigabytes are those of the account, and messages have their size.
+        readers = workload.streams * workload.readers
+        answers = readers * workload.rate * MONTH_SECONDS
+        sent = answers * (costs.ANSWER_BYTES + workload.size) / 1e9
+        bill["data"] = prices.EDGE_GIGABYTE.of(max(0, sent - costs.FREE_GIGABYTES))
+    return bill
+
+
+def _storage(workload: Workload) -> Bill:
+    """The storage of what is kept, once retention removes as much as is appended."""
+    daily = workload.streams * workload.rate * DAY_SECONDS
+    hot = daily * min(HOT_DAYS, workload.retention) * workload.entry_bytes / 1e9
+    cold = daily * workload.retention * workload.size / 1e9
+    return {
+        "DynamoDB: storage": prices.TABLE_GIGABYTE.of(hot),
+        "S3: storage": prices.S3_GIGABYTE.of(cold),
+    }
