@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.app import Application
 from tailrace.errors import StoreUnavailable
-from tailrace.protocols.durable_streams import routes
+from tailrace.protocols.durable_streams import sse_responses
 from tailrace.settings import Settings
 
 
@@ -88,7 +88,7 @@ TEXT = {"content-type": "text/plain"}
 async def application(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Application]:
-    monkeypatch.setattr(routes, "SSE_KEEP_ALIVE_SECONDS", 0.2)
+    monkeypatch.setattr(sse_responses, "SSE_KEEP_ALIVE_SECONDS", 0.2)
     settings = Settings(
         data=str(tmp_path / "data"), max_body_bytes=2048, chunk_bytes=1024, long_poll_timeout=0.2
     )
