@@ -72,6 +72,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
         "arn:aws:secretsmanager:eu-west-1:1:secret:x",
     ),
     "access_secret": ('{"secret": "x"}', '{"secret": "x"}'),
+    "subscription_keys": ("x" * 48,) * 2,
     "edge_keys": ("arn:aws:cloudfront::1:key-value-store/x",) * 2,
     "distribution": ("E1", "E1"),
     "poll_fastest": ("0.05", 0.05),
@@ -325,9 +326,9 @@ def test_unknown_log_level_is_refused() -> None:
     assert [text for text in named if refusal("log_level", text)] == []
 
 
-SECRETS = ["origin_secret", "access_secret", "secret", "streams_secret", "turbo_streams_secret",
-           "cable_ready_secret", "jwt_secret", "broadcast_key", "api_secret",
-           "http_rpc_secret"]  # fmt: skip
+SECRETS = ["origin_secret", "access_secret", "subscription_keys", "secret", "streams_secret",
+           "turbo_streams_secret", "cable_ready_secret", "jwt_secret", "broadcast_key",
+           "api_secret", "http_rpc_secret"]  # fmt: skip
 
 
 def test_secrets_are_marked() -> None:

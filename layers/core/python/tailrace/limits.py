@@ -393,3 +393,7 @@ WEBHOOK_HOST_CONCURRENCY: Final = 16
 
 WEBHOOK_LOOKUPS: Final = 16
 """Names that one process resolves at once, each in a thread, which cannot be interrupted."""
+
+WAKE_TOKEN_SECONDS: Final = 24 * 3600
+"""How long the token of a wake is valid: longer than work lasts whose lease is extended again and
+again, since it gets no other token."""

@@ -489,6 +489,13 @@ class AwsSettings:
         serve=False,
         secret=True,
     )
+    subscription_keys: str = setting(
+        "",
+        "Secret from which the keys of subscriptions are derived: the ARN of a secret in Secrets "
+        "Manager, or the value itself; empty: the data directory has a file with one.",
+        serve=False,
+        secret=True,
+    )
     edge_keys: str = setting(
         "", "ARN of the key-value store from which the edge function reads its keys.", serve=False
     )

@@ -1,8 +1,9 @@
 """The command line `tailrace`.
 
 `serve` runs the server, `config` shows its settings, `secret`, `sign` and `token` create
-credentials, `compact` works on the data of a stopped server, `glue` on the table and bucket of
-a deployment; every other command is a client.
+credentials, `keys` rotates those of subscriptions, `compact` works on the data of a stopped server,
+`glue` on the table and bucket of a deployment, `plan` estimates its costs; every other command is
+a client.
 
 The module of a command is imported when the command runs, and httpx when a request is sent, to keep
 the start fast.
@@ -38,6 +39,7 @@ COMMANDS: Final = {
     "secret": "sign:secret",
     "sign": "sign:sign",
     "token": "sign:token",
+    "keys": "keys:keys",
     "compact": "compact:compact",
     "glue": "glue:glue",
     "plan": "plan:plan",

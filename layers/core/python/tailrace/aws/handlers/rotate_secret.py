@@ -6,8 +6,6 @@ the pending value becomes the current one after CloudFront sends it from every e
 
 from __future__ import annotations
 
-import logging
-import secrets
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,50 +13,15 @@ from typing import Any, Final
 from tailrace.aws.client.service_access import boto_client
 from tailrace.aws.edge.origin_guard import SECRET_HEADER
 from tailrace.aws.edge.origin_secret import REFRESH_SECONDS
-from tailrace.configuration import load_settings
-from tailrace.errors import BadSetting
+from tailrace.aws.handlers.secret_rotation import SecretRotation
 
 HEADER: Final = SECRET_HEADER.decode()
-VALUE_BYTES: Final = 36
-"""Random bytes: 48 characters as text."""
-
-logger = logging.getLogger("tailrace")
 
 
-class RotateSecretHandler:
+class RotateSecretHandler(SecretRotation):
     def __init__(self) -> None:
-        self._settings = load_settings()
-        self._secrets = boto_client("secretsmanager", self._settings)
+        super().__init__("origin_secret")
         self._cloudfront = boto_client("cloudfront", self._settings)
-
-    def __call__(self, event: Mapping[str, str]) -> None:
-        secret, version = event["SecretId"], event["ClientRequestToken"]
-        if secret != self._settings.origin_secret:
-            raise BadSetting(f"this function rotates {self._settings.origin_secret}, not {secret}")
-        steps = {
-            "createSecret": self._create,
-            "setSecret": self._set,
-            "testSecret": self._test,
-            "finishSecret": self._finish,
-        }
-        steps[event["Step"]](secret, version)
-        logger.info("completed the step %s", event["Step"])
-
-    # Each step is idempotent, since Secrets Manager may repeat it.
-
-    def _create(self, secret: str, version: str) -> None:
-        if version in self._versions(secret, "AWSPENDING"):
-            try:
-                self._value(secret, version)
-                return
-            except self._secrets.exceptions.ResourceNotFoundException:
-                pass  # The version exists, but has no value yet.
-        self._secrets.put_secret_value(
-            SecretId=secret,
-            ClientRequestToken=version,
-            SecretString=secrets.token_urlsafe(VALUE_BYTES),
-            VersionStages=["AWSPENDING"],
-        )
 
     def _set(self, secret: str, version: str) -> None:
         value = self._value(secret, version)
@@ -87,28 +50,6 @@ class RotateSecretHandler:
             for header in _secret_headers(response["DistributionConfig"])
         ):
             raise RuntimeError("the distribution does not send the new secret")
-
-    def _finish(self, secret: str, version: str) -> None:
-        current = self._versions(secret, "AWSCURRENT")
-        if version in current:
-            return
-        self._secrets.update_secret_version_stage(
-            SecretId=secret,
-            VersionStage="AWSCURRENT",
-            MoveToVersionId=version,
-            RemoveFromVersionId=current[0],
-        )
-
-    def _value(self, secret: str, version: str) -> str:
-        response = self._secrets.get_secret_value(
-            SecretId=secret, VersionId=version, VersionStage="AWSPENDING"
-        )
-        value: str = response["SecretString"]
-        return value
-
-    def _versions(self, secret: str, stage: str) -> list[str]:
-        stages = self._secrets.describe_secret(SecretId=secret)["VersionIdsToStages"]
-        return [version for version, labels in stages.items() if stage in labels]
 
 
 def _secret_headers(config: Mapping[str, Any]) -> list[dict[str, str]]:

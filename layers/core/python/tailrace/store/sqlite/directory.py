@@ -6,9 +6,10 @@
 | `tailrace.db`           | the database, with a random id; SQLite's `-wal` is part of it    |
 | `tailrace.id`           | the id of the database that the files of the directory belong to |
 | `bodies/`, `segments/`  | files that rows of the database name                             |
+| `tailrace.keys`         | the keys of subscriptions, made when they are first needed       |
 
-They are made in this order, each durable before the next, so that a crash in between leaves a
-directory that starts. If any of them but the lock is there without the database, the database was
+The first four are made in this order, each durable before the next, so that a crash in between
+leaves a directory that starts. If any of them but the lock is there without the database, it was
 lost: a new one would turn all files into orphans. If the two ids differ, or if the files belong to
 none of the streams of a database without `tailrace.id` beside it, database and files are of
 different servers. Such directories are refused, and nothing in them is removed.
@@ -40,6 +41,7 @@ from tailrace.store.sqlite.files import (
 
 LOCK: Final = "tailrace.lock"
 MARKER: Final = "tailrace.id"
+KEYS: Final = "tailrace.keys"
 
 PROBE_BYTES: Final = 128 << 10
 """Written to learn whether the disk is full: about what SQLite needs to open a database."""
@@ -180,9 +182,11 @@ class DataDirectory:
 def _make_private(directory: Path) -> None:
     """Remove access of other users to the directory and to our files in it."""
     entries = [path for path in directory.iterdir() if path.name != "lost+found"]
-    ours = [path for path in entries if _OURS.fullmatch(path.name)]
+    known = [path for path in entries if _OURS.fullmatch(path.name)]
+    # Keys that others could read are refused, since they may have been: see `KeyFile`.
+    ours = [path for path in known if path.name != KEYS]
     paths = [directory, *ours]
-    if len(ours) < len(entries) and _is_open(directory):
+    if len(known) < len(entries) and _is_open(directory):
         # It may be a home directory, or /tmp, which others have to get into.
         paths = ours
         logger.warning("other users have access to '%s', which has other files too", directory)
