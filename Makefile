@@ -73,6 +73,7 @@ lint: setup ## Check style, format, types and imports
 	@$(RUN) ruff format --check --quiet
 	@$(RUN) mypy
 	@lint-imports --no-logo | tail -3
+	@hadolint Dockerfile
 
 format: setup ## Format the code and fix what can be fixed
 	@$(RUN) ruff check --fix --quiet || true
