@@ -243,6 +243,8 @@ async def test_the_cable_and_heartbeat_functions_answer_each_of_their_events(
 
     assert await answered(cable, event("cable", "disconnect")) == {"statusCode": 200}
     posted = len(others.posted)
+    _, taken_over = others.woken[-1]
+    assert await answered(heartbeat, taken_over) is None
     assert await answered(heartbeat, event("heartbeat", "scheduled")) is None
     assert (len(others.posted), len(others.woken)) == (posted, 3)
 

@@ -40,7 +40,14 @@ KINDS: dict[str, dict[str, Any]] = {
         "member_info": text("{}"),
         "connection_ids": {"SS": ["c"]},
     },
-    "lease": {**items.HEARTBEAT_LEASE, **LEASED},
+    "lease": {
+        **items.heartbeat_key(0),
+        **LEASED,
+        "pinged_until": number(4),
+        "busy_percent": number(120),
+        "part_count": number(2),
+        "divided_at": number(3),
+    },
     "wait permit": {
         **wait_permit_key(7),
         "permit_holder": text("me"),

@@ -321,8 +321,16 @@ CABLE_MEMBER_BYTES: Final = 4 << 10
 GATEWAY_HISTORY_MESSAGES: Final = 2000
 """Messages that a client of API Gateway gets as history: they are sent one by one, within 24 s."""
 
-GATEWAY_CONNECTION_SHARDS: Final = 4
-"""Partitions of the connections of API Gateway, which accepts 500 new ones a second."""
+GATEWAY_CONNECTION_SHARDS: Final = 16
+"""Partitions of the connections of API Gateway, and so the most functions that ping them."""
+
+GATEWAY_INDEX_SHARDS: Final = 4
+"""Partitions of the connections of API Gateway in the index: it accepts 500 new ones a second, and
+a function that pings all of them reads every partition of the index in each round."""
+
+GATEWAY_PART_PINGS: Final = 600
+"""Pings a second from which on connections of API Gateway are divided between more functions: two
+thirds of what one with 256 MB, a seventh of a processor, is able to send."""
 
 GATEWAY_ACCEPT_SECONDS: Final = 5
 """How long API Gateway may take to accept a connection: nothing can be sent on it before."""

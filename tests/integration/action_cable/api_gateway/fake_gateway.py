@@ -25,7 +25,12 @@ class FakeConnectionApi:
         self.broken: set[str] = set()
         """Connections that API Gateway refuses to send anything to."""
 
-    async def send(self, connection: str, frames: Sequence[str]) -> SendResult:
+    async def send(
+        self,
+        connection: str,
+        frames: Sequence[str],
+        attempts: int | None = None,  # noqa: ARG002 - nothing is throttled
+    ) -> SendResult:
         for frame in frames:
             if self.slow:
                 await asyncio.sleep(random.uniform(0, self.slow))

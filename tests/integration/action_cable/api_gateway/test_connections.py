@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.limits import GATEWAY_CONNECTION_SHARDS
 from tailrace.protocols.action_cable.api_gateway import connections
 from tailrace.protocols.action_cable.api_gateway.connections import SubscribeResult
+from tailrace.protocols.action_cable.api_gateway.items import connection_shard
 from tailrace.protocols.action_cable.core.channels import Subscription
 from tests.integration.action_cable.api_gateway.world import Function, World
 from tests.support.cable import pubsub
@@ -41,7 +43,12 @@ async def test_a_connection_is_stored(world: World, function: Function) -> None:
     assert (found.disconnected_at, found.resumed) == (None, False)
     assert await function.broadcaster.connections.get("two") is None
     assert await function.broadcaster.connections.by_identity(ADA) == ["one"]
-    assert [each.id async for each in function.broadcaster.connections.all()] == ["one"]
+    connected = [
+        [each.id async for each in function.broadcaster.connections.connected(shard)]
+        for shard in range(GATEWAY_CONNECTION_SHARDS)
+    ]
+    assert [shard for shard, each in enumerate(connected) if each] == [connection_shard("one")]
+    assert connected[connection_shard("one")] == ["one"]
 
 
 async def test_subscriptions_are_restored_once_and_for_their_client_only(

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tailrace.aws.costs import DISPATCH_READS
+from tailrace.aws.costs import DISPATCH_READS, IDLE_MINUTE_READS
 from tests.integration.action_cable.api_gateway.world import World
 from tests.support.cable import pubsub
 
@@ -38,9 +38,9 @@ async def crowd(world: World) -> World:
 async def test_connecting(world: World) -> None:
     spent(world)
     await world.connect("one")
-    assert spent(world) == ({"PutItem": 2}, 2, 0)
+    assert spent(world) == ({"PutItem": 2}, 3, 0)
     await world.connect("two", '{"user":1}', expires_at=world.clock() + 1000)
-    assert spent(world) == ({"PutItem": 2}, 2, 0), "when its token ends costs nothing"
+    assert spent(world) == ({"PutItem": 2}, 3, 0), "when its token ends costs nothing"
 
 
 async def test_subscribing_to_a_stream_with_subscribers(crowd: World) -> None:
@@ -121,12 +121,31 @@ async def test_joining(crowd: World) -> None:
 async def test_dropping(crowd: World) -> None:
     async with crowd.function() as function:
         await function.broadcaster.connections.disconnect("client0")
-        assert spent(crowd) == ({"UpdateItem": 1, "Query": 1, "BatchWriteItem": 1}, 3, 1)
+        assert spent(crowd) == ({"UpdateItem": 1, "Query": 1, "BatchWriteItem": 1}, 4, 1)
         await function.broadcaster.connections.disconnect("client0")
         assert spent(crowd)[0] == {"UpdateItem": 1}
 
 
-async def test_a_round_of_pings_to_ten(crowd: World) -> None:
+async def test_rounds_of_pings_to_ten(crowd: World) -> None:
     async with crowd.function() as function:
         await function.heartbeat.round()
-    assert spent(crowd) == ({"Query": 5}, 0, 4.5)
+        calls, written, read = spent(crowd)
+        assert (calls["GetItem"], calls["Query"], written) == (0, 24, 0), "it reads all shards once"
+        assert read <= 20  # 20
+        await function.heartbeat.round()
+        assert spent(crowd) == ({"Query": 8}, 0, 4)
+
+
+async def test_keeping_the_lease_of_a_heartbeat(world: World) -> None:
+    async with world.function() as function:
+        await function.heartbeat.lease.acquire()
+        spent(world)
+        await function.heartbeat.lease.acquire(world.clock(), 10)
+    assert spent(world) == ({"UpdateItem": 1}, 1, 0)
+
+
+async def test_a_minute_without_connections(world: World) -> None:
+    async with world.function() as function:
+        spent(world)
+        assert not await function.broadcaster.connections.needs_heartbeat()
+    assert spent(world) == ({"Query": 8}, 0, IDLE_MINUTE_READS)

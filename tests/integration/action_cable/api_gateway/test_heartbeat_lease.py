@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tailrace.protocols.action_cable.api_gateway.heartbeat import LEASE_SECONDS, HeartbeatLease
+from tailrace.protocols.action_cable.api_gateway.heartbeat_lease import (
+    LEASE_SECONDS,
+    HeartbeatLease,
+)
 from tests.integration.action_cable.api_gateway.world import Function, World
 
 

@@ -20,7 +20,7 @@ from tailrace.aws.runtime.event_context import LambdaInvoker
 from tailrace.errors import BadSetting, StoreUnavailable
 from tailrace.limits import CABLE_FRAME_BYTES, GATEWAY_PING_SECONDS
 from tailrace.protocols.action_cable.api_gateway.command_handler import CommandHandler
-from tailrace.protocols.action_cable.api_gateway.heartbeat import HeartbeatLease
+from tailrace.protocols.action_cable.api_gateway.heartbeat_lease import HeartbeatLease
 from tailrace.protocols.action_cable.core.frames import EXTENDED
 from tests.integration.action_cable.api_gateway.hooks import once
 from tests.integration.action_cable.api_gateway.world import World

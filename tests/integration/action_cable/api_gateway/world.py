@@ -30,6 +30,7 @@ from tailrace.protocols.action_cable.api_gateway.delivery import (
     partition_of,
 )
 from tailrace.protocols.action_cable.api_gateway.heartbeat import Heartbeat
+from tailrace.protocols.action_cable.api_gateway.heartbeat_lease import HeartbeatLease
 from tailrace.protocols.action_cable.api_gateway.items import ConnectionRecord
 from tailrace.protocols.action_cable.core.channels import Channels
 from tailrace.protocols.action_cable.core.commands import parse
@@ -83,6 +84,18 @@ class Function:
 
     async def __aexit__(self, *_: object) -> None:
         await self.store.close()
+
+    def of_part(self, part: int, former: str = "") -> Heartbeat:
+        """The heartbeat of a part of the connections."""
+        world = self._world
+        return Heartbeat(self.table, self.broadcaster, world.settings, world.clock, part, former)
+
+    def lease(self, part: int) -> HeartbeatLease:
+        return HeartbeatLease(self.table, self._world.clock, part)
+
+    def take_over(self, former: Heartbeat) -> None:
+        """Have the heartbeat of this function take over from another one."""
+        self.heartbeat = self.of_part(former.lease.part, former.lease.owner)
 
     def command_handler(self, connection: str, sent_at: int = 0) -> CommandHandler:
         settings = self._world.settings

@@ -262,6 +262,8 @@ RUN_MINUTES: Final = 2
 KEYS_READS: Final = 2 * 60 * 730
 """Reads of secrets by `edge_keys`, every minute."""
 HEARTBEAT_SECONDS: Final = 0.2
+IDLE_MINUTE_READS: Final = 4
+"""Of the heartbeat, while no client is connected."""
 
 
 def idle_month(stage: str) -> Bill:
@@ -275,7 +277,8 @@ def idle_month(stage: str) -> Bill:
         "keys of the edge": prices.SECRET_READ.of(KEYS_READS)
         + invocations(KEYS_READS / 2, 256, HEARTBEAT_SECONDS),
         "alarms": prices.ALARM.of(ALARMS[stage] - FREE_ALARMS),
-        "heartbeat": invocations(MONTH_SECONDS / 60, 256, HEARTBEAT_SECONDS),
+        "heartbeat": invocations(MONTH_SECONDS / 60, 256, HEARTBEAT_SECONDS)
+        + prices.READ_UNIT.of(MONTH_SECONDS / 60 * IDLE_MINUTE_READS),
     }
     hours = 2 * RUN_MINUTES / 60
     for job, times in runs.items():

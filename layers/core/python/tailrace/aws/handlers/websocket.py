@@ -19,13 +19,13 @@ from urllib.parse import urlencode
 from tailrace.auth.authorizer import Authorizer, StaticPolicy
 from tailrace.auth.origins import Origins
 from tailrace.aws.edge.origin_guard import SECRET_HEADER, VIEWER_HEADER, create_origin_secret
-from tailrace.aws.runtime.event_context import EventContext
+from tailrace.aws.runtime.event_context import TASK, EventContext
 from tailrace.aws.runtime.policy_provider import create_policy_provider
 from tailrace.errors import BadRequest, NotThroughTheEdge, TailraceError
 from tailrace.limits import CABLE_FRAME_BYTES, GATEWAY_ACCEPT_SECONDS, GATEWAY_PING_SECONDS
 from tailrace.protocols.action_cable.api_gateway.command_handler import CommandHandler
 from tailrace.protocols.action_cable.api_gateway.gateway_api import SendResult
-from tailrace.protocols.action_cable.api_gateway.heartbeat import HeartbeatLease
+from tailrace.protocols.action_cable.api_gateway.heartbeat_lease import HeartbeatLease
 from tailrace.protocols.action_cable.api_gateway.items import ConnectionRecord
 from tailrace.protocols.action_cable.core import commands, frames, handshake, pings
 from tailrace.protocols.action_cable.core.channels import Channels
@@ -33,9 +33,6 @@ from tailrace.protocols.action_cable.core.handshake import ConnectRequest
 from tailrace.protocols.action_cable.core.session import anonymous_identity
 from tailrace.web.messages import Request
 from tailrace.web.statuses import error_response
-
-TASK: Final = "tailrace"
-"""The key of the events with which this function invokes itself."""
 
 OK: Final = {"statusCode": 200}
 

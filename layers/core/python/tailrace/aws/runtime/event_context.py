@@ -24,6 +24,9 @@ from tailrace.settings import Settings
 from tailrace.store.dynamodb.store import DynamoStore
 from tailrace.streams import Streams
 
+TASK: Final = "tailrace"
+"""The key of the events with which our functions invoke each other."""
+
 ATTEMPTS: Final = 3
 PAUSE: Final = 0.05
 

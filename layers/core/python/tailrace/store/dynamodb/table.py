@@ -140,6 +140,21 @@ class Table:
         )
         return [key_of(item) for item in answer["Items"]]
 
+    async def due_since(self, partition: str, start: int) -> AsyncIterator[Key]:
+        """Yield the keys of items that were due at `start` or later; eventually consistent."""
+        request: dict[str, Any] = {
+            "IndexName": DUE_INDEX,
+            "KeyConditionExpression": "g = :g AND d >= :d",
+            "ExpressionAttributeValues": {":g": text(partition), ":d": number(start)},
+        }
+        while True:
+            answer = await self._call("Query", **request)
+            for item in answer["Items"]:
+                yield key_of(item)
+            if "LastEvaluatedKey" not in answer:
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
     # Writing
 
     async def put_new(self, item: Item) -> None:
@@ -174,6 +189,24 @@ class Table:
         except ConditionFailed:
             return False
         return True
+
+    async def change_if(
+        self, key: Key, expression: str, condition: str, values: Mapping[str, Any]
+    ) -> Item | None:
+        """Change an item, or create it, if it is as the condition says; return what it is now."""
+        try:
+            answer = await self._call(
+                "UpdateItem",
+                Key=key,
+                UpdateExpression=expression,
+                ConditionExpression=condition,
+                ExpressionAttributeValues=values,
+                ReturnValues="ALL_NEW",
+            )
+        except ConditionFailed:
+            return None
+        item: Item = answer["Attributes"]
+        return item
 
     async def replace(self, key: Key, expression: str, values: Mapping[str, Any]) -> Item:
         """Change an item, or create it; return what it was before."""

@@ -28,6 +28,9 @@ CONCURRENCY: Final = 64
 Outgoing = tuple[str, Sequence[str]]
 """A connection, and the frames to send to it."""
 
+PING_ATTEMPTS: Final = 3
+"""How often a ping is sent that API Gateway throttles: the next one comes soon."""
+
 T = TypeVar("T")
 
 logger = logging.getLogger("tailrace")
@@ -77,16 +80,26 @@ class Broadcaster:
                 await self._abandon(connection)
             ended.add(connection)
 
-        await _for_each(deliver, outgoing)
+        await for_each(deliver, outgoing)
         return ended
 
-    async def send_best_effort(self, outgoing: Iterable[Outgoing]) -> None:
-        """Send to many connections; a connection that cannot be sent to is not ended."""
+    async def ping_all(self, pings: Iterable[tuple[str, str]]) -> set[str]:
+        """Send a frame that may be missed to each of many connections. Returns those that no longer
+        exist, or do not exist yet."""
+        gone: set[str] = set()
 
-        async def deliver(each: Outgoing) -> None:
-            await self.gateway_api.send(*each)
+        async def send(ping: tuple[str, str]) -> None:
+            connection, frame = ping
+            try:
+                result = await self.gateway_api.send(connection, [frame], PING_ATTEMPTS)
+            except TailraceError as error:
+                logger.warning("a ping failed: %s", error)
+            else:
+                if result is SendResult.GONE:
+                    gone.add(connection)
 
-        await _for_each(deliver, outgoing)
+        await for_each(send, pings)
+        return gone
 
     async def request_reconnect(self, connections: Iterable[str]) -> None:
         await self.close_all(connections, "server_restart", reconnect=True)
@@ -102,7 +115,7 @@ class Broadcaster:
                 logger.warning("a cable connection is ended, for sending to it failed: %s", error)
                 await self._abandon(connection)
 
-        await _for_each(close, connections)
+        await for_each(close, connections)
 
     async def _abandon(self, connection: str) -> None:
         """End a connection, if possible; otherwise the next send to it finds that it is gone."""
@@ -140,7 +153,7 @@ class Broadcaster:
             if connection is not None and connection.extended:
                 extended.add(each)
 
-        await _for_each(look_up, set(connections))
+        await for_each(look_up, set(connections))
         return extended
 
     async def leave_presence(self, connection: str, subscription: SubscriptionRecord) -> None:
@@ -199,11 +212,16 @@ class Broadcaster:
             await self.connections.delete(connection)
 
 
-async def _for_each(work: Callable[[T], Coroutine[Any, Any, None]], values: Iterable[T]) -> None:
+async def for_each(
+    work: Callable[[T], Coroutine[Any, Any, None]],
+    values: Iterable[T],
+    concurrency: int = CONCURRENCY,
+) -> None:
+    """Do something for each of many values, for some of them at the same time."""
     remaining = iter(values)
 
     async def worker() -> None:
         for value in remaining:
             await work(value)
 
-    await asyncio.gather(*(worker() for _ in range(CONCURRENCY)))
+    await asyncio.gather(*(worker() for _ in range(concurrency)))

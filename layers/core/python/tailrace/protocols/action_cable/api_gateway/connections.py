@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
 from enum import Enum, auto
 
 from tailrace.aws.client.failures import ConditionFailed, TransactionCanceled
 from tailrace.clock import Clock
-from tailrace.limits import CABLE_SUBSCRIPTIONS
+from tailrace.limits import CABLE_SUBSCRIPTIONS, GATEWAY_INDEX_SHARDS
 from tailrace.protocols.action_cable.api_gateway import items
 from tailrace.protocols.action_cable.api_gateway.items import ConnectionRecord, SubscriptionRecord
 from tailrace.protocols.action_cable.core.channels import Subscription
@@ -38,8 +39,8 @@ class Connections:
         await self._table.put(items.connection_item(connection))
         await self._table.put(items.identity_key(connection.identity, connection.id))
 
-    async def get(self, connection: str) -> ConnectionRecord | None:
-        item = await self._table.get(items.connection_key(connection))
+    async def get(self, connection: str, *, consistent: bool = True) -> ConnectionRecord | None:
+        item = await self._table.get(items.connection_key(connection), consistent=consistent)
         return None if item is None else items.connection_of(item)
 
     async def restore(self, connection: str, identity: str) -> list[str] | None:
@@ -176,7 +177,11 @@ class Connections:
             items.connection_key(connection),
             "SET disconnected_at = :now, g = :g, d = :d",
             "attribute_exists(p) AND attribute_not_exists(disconnected_at)",
-            {":now": number(now), ":g": text(items.CONNECTIONS_DUE), ":d": number(now + pause)},
+            {
+                ":now": number(now),
+                ":g": text(items.ended_partition(items.connection_shard(connection))),
+                ":d": number(now + pause),
+            },
         )
         if was_connected:
             await self.stop_delivery(connection, await self.subscriptions(connection))
@@ -215,16 +220,40 @@ class Connections:
         partition = items.identity_partition(identity)
         return [item["s"]["S"] async for item in self._table.all(partition)]
 
-    async def all(self) -> AsyncIterator[ConnectionRecord]:
-        for partition in items.connection_partitions():
-            async for item in self._table.all(partition):
-                yield items.connection_of(item)
+    async def connected(self, shard: int) -> AsyncIterator[ConnectionRecord]:
+        """The connections of a shard that have not ended, by strongly consistent reads."""
+        async for item in self._table.all(items.connection_partition(shard)):
+            connection = items.connection_of(item)
+            if connection.disconnected_at is None:
+                yield connection
 
-    async def due(self, limit: int) -> Sequence[ConnectionRecord]:
-        """Ended connections whose presence or session expires by now."""
+    async def connected_since(self, shards: Collection[int], start: int) -> AsyncIterator[str]:
+        """Connections of some shards that began at `start` or later; eventually consistent."""
+        for partition in {items.connected_partition(shard) for shard in shards}:
+            async for key in self._table.due_since(partition, start):
+                connection = key["s"]["S"]
+                if items.connection_shard(connection) in shards:
+                    yield connection
+
+    async def due(self, shards: Collection[int], limit: int) -> Sequence[ConnectionRecord]:
+        """Ended connections of some shards whose presence or session expires by now; at most
+        `limit` from each partition of the index."""
         connections = []
-        for key in await self._table.due(items.CONNECTIONS_DUE, self._clock(), limit):
-            item = await self._table.get(key)
-            if item is not None and "disconnected_at" in item:
-                connections.append(items.connection_of(item))
+        for partition in {items.ended_partition(shard) for shard in shards}:
+            for key in await self._table.due(partition, self._clock(), limit):
+                if items.connection_shard(key["s"]["S"]) in shards:
+                    item = await self._table.get(key)
+                    if item is not None and "disconnected_at" in item:
+                        connections.append(items.connection_of(item))
         return connections
+
+    async def needs_heartbeat(self) -> bool:
+        """Whether any client is connected, or anything is due; eventually consistent."""
+        partitions = [
+            partition(shard)
+            for shard in range(GATEWAY_INDEX_SHARDS)
+            for partition in (items.connected_partition, items.ended_partition)
+        ]
+        now = self._clock()
+        due = await asyncio.gather(*(self._table.due(each, now, 1) for each in partitions))
+        return any(due)

@@ -45,8 +45,11 @@ class ConnectionApi(Protocol):
 
     counts: Counter[str]
 
-    async def send(self, connection: str, frames: Sequence[str]) -> SendResult:
-        """Send frames in order, until one fails. Frames that are too large are skipped."""
+    async def send(
+        self, connection: str, frames: Sequence[str], attempts: int | None = None
+    ) -> SendResult:
+        """Send frames in order, until one fails. Frames that are too large are skipped.
+        `attempts`: how often a frame is sent that API Gateway throttles; None: ATTEMPTS."""
 
     async def end(self, connection: str) -> None:
         """Close a connection."""
@@ -63,7 +66,9 @@ class GatewayApi:
         self.counts: Counter[str] = Counter()
         """Frames by outcome: posts, gone, doubtful, oversized."""
 
-    async def send(self, connection: str, frames: Sequence[str]) -> SendResult:
+    async def send(
+        self, connection: str, frames: Sequence[str], attempts: int | None = None
+    ) -> SendResult:
         for frame in frames:
             body = frame.encode()
             if len(body) > GATEWAY_FRAME_BYTES:
@@ -72,7 +77,7 @@ class GatewayApi:
                     "a message of %d bytes is too large for a cable, and is skipped", len(body)
                 )
                 continue
-            result = await self._post(connection, body)
+            result = await self._post(connection, body, attempts or ATTEMPTS)
             if result is not SendResult.OK:
                 return result
         return SendResult.OK
@@ -93,8 +98,8 @@ class GatewayApi:
         if self._client is not None:
             await self._client.close()
 
-    async def _post(self, connection: str, body: bytes) -> SendResult:
-        for attempt in range(ATTEMPTS):
+    async def _post(self, connection: str, body: bytes, attempts: int) -> SendResult:
+        for attempt in range(attempts):
             try:
                 answer = await self._call("POST", connection, body)
             except ExchangeFailed as broken:

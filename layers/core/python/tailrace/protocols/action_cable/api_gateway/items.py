@@ -8,7 +8,7 @@
 | subscriber   | `L` + path   | connection, digest of the identifier | subscribe          | unsubscribe, or when the connection ends |
 | cursor       | `R` + id     | `.`                      | the first subscriber to join, or creation of a stream that a subscriber waits for | the delivery that finds no subscriber |
 | member       | `M` + path   | digest of the member's id | join                          | when its last connection leaves |
-| lease        | `X`          | `heartbeat`              | the heartbeat                  | the heartbeat that holds it |
+| lease        | `X`          | `heartbeat` and the part | the heartbeat of a part of the connections | the same, when it is not needed any more |
 
 `id` is the incarnation in 16 hexadecimal digits. Times are in milliseconds.
 
@@ -23,7 +23,7 @@
 | `extended`           | N    | connection     | 1: its client speaks the extended protocol | |
 | `session_resumed`    | N    | connection     | 1 after another connection has resumed its session | resuming |
 | `disconnected_at`    | N    | connection     | when it ended; absent while it is connected | its end |
-| `g`, `d`             | S, N | connection     | partition and time in the index `due`: when its presence or its session expires | its end, the heartbeat |
+| `g`, `d`             | S, N | connection     | partition and time in the index `due`: when it began; after its end, when its presence or its session expires | its end, the heartbeat |
 | `identifier`         | S    | subscription, subscriber | the identifier, as the client wrote it | |
 | `path`               | S    | subscription, cursor | the path of the stream | |
 | `subscribed_at`      | N    | subscription   | when the client sent the newest subscribe | a newer subscribe |
@@ -38,6 +38,10 @@
 | `join_count`         | N    | cursor         | how many subscribers have joined | each join |
 | `lease_owner`        | S    | cursor, lease  | random id of the holder of the lease; absent: no lease | its holder |
 | `leased_until`       | N    | cursor, lease  | when the lease expires | its holder |
+| `pinged_until`       | N    | lease          | up to which time the part has sent its pings | its holder |
+| `busy_percent`       | N    | lease          | how busy its holder is, in percent | its holder |
+| `part_count`         | N    | lease of part 0 | how many parts the connections are divided into; absent: one | its holder |
+| `divided_at`         | N    | lease of part 0 | when that changed | its holder |
 | `member_info`        | S    | member         | the info that the member joined with, as JSON | |
 | `connection_ids`     | SS   | member         | the connections that it is present with | each join and leave |
 
@@ -50,15 +54,17 @@ import hashlib
 from typing import Any, Final, NamedTuple
 
 from tailrace.aws.client.failures import Item
-from tailrace.limits import GATEWAY_CONNECTION_SHARDS
+from tailrace.limits import GATEWAY_CONNECTION_SHARDS, GATEWAY_INDEX_SHARDS
 from tailrace.log.content import Mode
 from tailrace.protocols.action_cable.core.channels import Subscription
 from tailrace.store.dynamodb.layout import Key, id_text, number, shard_of, text
 
-CONNECTIONS_DUE: Final = "k"
-"""Partition of the index `due` for connections that have ended."""
+LEASES: Final = "X"
+"""Partition of the leases of heartbeats."""
 
-HEARTBEAT_LEASE: Final[Key] = {"p": text("X"), "s": text("heartbeat")}
+_CONNECTED: Final = "o"
+_ENDED: Final = "k"
+"""Kinds of partitions of the index `due`."""
 
 _WHISPERS, _PRESENCE = 1, 2
 
@@ -123,6 +129,23 @@ class DeliveryCursor(NamedTuple):
     """When the lease of that delivery expires, in milliseconds."""
 
 
+class HeartbeatPart(NamedTuple):
+    """A part of the connections, and the heartbeat that serves it."""
+
+    part: int
+    owner: str | None
+    leased_until: int
+    """When the lease of its heartbeat expires, in milliseconds."""
+    pinged_until: int
+    """Up to which time its pings were sent, in milliseconds."""
+    load: int
+    """How busy its heartbeat is, in percent."""
+    part_count: int
+    """Of part 0: how many parts there are."""
+    divided_at: int
+    """Of part 0: when that changed, in milliseconds."""
+
+
 # Keys
 
 
@@ -131,12 +154,30 @@ def digest(value: str) -> str:
     return hashlib.sha256(value.encode()).hexdigest()[:32]
 
 
+def connection_shard(connection: str) -> int:
+    return shard_of(connection) % GATEWAY_CONNECTION_SHARDS
+
+
+def connection_partition(shard: int) -> str:
+    return f"K{shard:x}"
+
+
 def connection_key(connection: str) -> Key:
-    return _key(f"K{shard_of(connection) % GATEWAY_CONNECTION_SHARDS:x}", connection)
+    return _key(connection_partition(connection_shard(connection)), connection)
 
 
-def connection_partitions() -> list[str]:
-    return [f"K{shard:x}" for shard in range(GATEWAY_CONNECTION_SHARDS)]
+def connected_partition(shard: int) -> str:
+    """The partition of the index for connected connections of a shard, and of others."""
+    return f"{_CONNECTED}{shard % GATEWAY_INDEX_SHARDS:x}"
+
+
+def ended_partition(shard: int) -> str:
+    """The partition of the index for ended connections of a shard, and of others."""
+    return f"{_ENDED}{shard % GATEWAY_INDEX_SHARDS:x}"
+
+
+def heartbeat_key(part: int) -> Key:
+    return _key(LEASES, f"heartbeat {part:02}")
 
 
 def subscription_partition(connection: str) -> str:
@@ -188,6 +229,8 @@ def connection_item(connection: ConnectionRecord) -> dict[str, Any]:
         "ping_interval": number(int(connection.ping_interval * 1000)),
         "time_unit": text(connection.time_unit),
         "subscription_count": number(0),
+        "g": text(connected_partition(connection_shard(connection.id))),
+        "d": number(connection.connected_at),
         **({} if expires_at is None else {"expires_at": number(expires_at)}),
         **({"extended": number(1)} if connection.extended else {}),
     }
@@ -275,6 +318,21 @@ def cursor_of(item: Item) -> DeliveryCursor:
         int(item["join_count"]["N"]),
         item["lease_owner"]["S"] if "lease_owner" in item else None,
         int(item["leased_until"]["N"]) if "leased_until" in item else 0,
+    )
+
+
+def heartbeat_part_of(item: Item) -> HeartbeatPart:
+    def value(name: str, default: int = 0) -> int:
+        return int(item[name]["N"]) if name in item else default
+
+    return HeartbeatPart(
+        int(item["s"]["S"].rpartition(" ")[2]),
+        item["lease_owner"]["S"] if "lease_owner" in item else None,
+        value("leased_until"),
+        value("pinged_until"),
+        value("busy_percent"),
+        value("part_count", 1),
+        value("divided_at"),
     )
 
 
