@@ -130,7 +130,7 @@ class Application:
 
         plain = self._plain_appends()
         return FastLane(
-            tuple(prefix.encode() for prefix in self._urls.prefixes),
+            self._urls.byte_prefixes,
             self.routes.respond,
             self._memory,
             self.settings.max_body_bytes,

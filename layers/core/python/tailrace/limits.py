@@ -141,6 +141,10 @@ QUOTA_STREAMS: Final = 10_000
 SECRET_BYTES: Final = 16
 """Shortest secret that strangers may try to guess: a shorter one can be found by trying."""
 
+LOG_QUEUE_LINES: Final = 20_000
+"""Requests whose lines wait to be written: some megabytes. While the log is slower than requests
+come, further lines are dropped and counted."""
+
 TOKEN_BYTES: Final = 8 << 10
 """Longest token and signed name: anyone can make the server check a longer one."""
 

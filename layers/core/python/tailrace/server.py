@@ -27,6 +27,7 @@ from tailrace.errors import BadSetting, CannotListen
 from tailrace.limits import CABLE_FRAME_BYTES, SECRET_BYTES
 from tailrace.settings import Settings
 from tailrace.web.json_checker import JsonChecker
+from tailrace.web.log_lines import AccessLog, LoggedApp, set_up_logging
 from tailrace.web.uvicorn.protocol import stream_protocol
 from tailrace.web.uvicorn.websocket_protocol import SocketProtocol
 
@@ -69,9 +70,11 @@ class Server(uvicorn.Server):
             host = f"[{host}]" if ":" in host else host
             ready = f"Tailrace {__version__} is ready on http://{host}:{port}"
             print(f"{ready} ({_describe_store(settings)})", flush=True)  # noqa: T201
+            logger.info("started Tailrace %s as process %d", __version__, os.getpid())
             self._reporting.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logger.info("draining %d connections", len(self.server_state.connections))
         await self._application.drain()
         await super().shutdown(sockets)
         await self._reporting.stop()
@@ -99,9 +102,7 @@ class Server(uvicorn.Server):
 def serve(settings: Settings) -> None:
     """Run the server until SIGINT or SIGTERM."""
     level = settings.log_level
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    set_up_logging(settings)
     if level == "info":
         logging.getLogger("botocore").setLevel("WARNING")  # It logs where credentials came from.
     check_exposure(settings)
@@ -115,9 +116,11 @@ def serve(settings: Settings) -> None:
     )
     application.load()
     listener = _listen(settings)
+    log = AccessLog(settings)
+    lane = (container or application).fast_lane()._replace(record=log.record)
     config = uvicorn.Config(
-        application if container is None else container.asgi(),
-        http=stream_protocol((container or application).fast_lane()),
+        LoggedApp(application if container is None else container.asgi(), log),
+        http=stream_protocol(lane),
         ws=SocketProtocol,
         ws_max_size=CABLE_FRAME_BYTES,
         # Each connection would have to compress a message again that goes to all of them.
@@ -132,7 +135,7 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=75,
         lifespan="off",
     )
-    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+    with log, asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         server = Server(config, application, None if container is None else container.metrics)
         runner.run(_serve(application, server, listener))
 

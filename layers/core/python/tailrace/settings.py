@@ -136,6 +136,31 @@ class ServerSettings:
         "Log level: debug, info, warning or error.",
         choices=("debug", "info", "warning", "error"),
     )
+    log_format: str = setting(
+        "auto",
+        "Format of the log: text, json, or auto: text on a terminal, JSON elsewhere.",
+        choices=("auto", "text", "json"),
+    )
+    log_sample: float = setting(
+        0.01,
+        "Share of the successful requests that get a line in a log in JSON, 0 to 1; errors and "
+        "slow requests always get one, and in text every request does.",
+        least=0,
+        most=1,
+    )
+    log_slow: float = setting(
+        1.0,
+        "Duration from which on a request counts as slow, in seconds; waiting for data is no "
+        "delay.",
+        least=0.001,
+        most=3600,
+    )
+    metrics_key: str = setting(
+        "",
+        "Key for GET /metrics, as a bearer token; empty: it needs a token that may list all "
+        "streams, unless access is open.",
+        secret=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

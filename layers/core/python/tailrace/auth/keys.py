@@ -9,6 +9,7 @@
 | broadcasts | `broadcast_key`, or a key derived from `secret` |
 | the REST API of AnyCable | `api_secret`, or a key derived from `secret` |
 | calls of an application | `http_rpc_secret`, or a key derived from `secret` |
+| metrics | `metrics_key` |
 
 A setting may hold several secrets separated by white space: all of them verify, and the first one
 signs. The value `none` disables the purpose: nothing verifies.
@@ -42,6 +43,7 @@ class Keys:
     broadcast: tuple[bytes, ...]
     api: tuple[bytes, ...]
     rpc: tuple[bytes, ...]
+    metrics: tuple[bytes, ...]
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Keys:
@@ -60,6 +62,7 @@ class Keys:
             broadcast=_select_keys(settings.broadcast_key, _derive_keys(secret, BROADCAST)),
             api=_select_keys(settings.api_secret, _derive_keys(secret, API)),
             rpc=_select_keys(settings.http_rpc_secret, _derive_keys(secret, RPC)),
+            metrics=_select_keys(settings.metrics_key),
         )
 
 
@@ -72,6 +75,7 @@ KEYS: Final = (
     "broadcast_key",
     "api_secret",
     "http_rpc_secret",
+    "metrics_key",
 )
 """The settings that hold secrets of operators."""
 

@@ -22,6 +22,7 @@ class StreamUrls:
         """`ds_path`: the second mount, where a stream that does not exist yet reads as empty."""
         self._second = f"{ds_path}/" if ds_path else ""
         self.prefixes: Final = (STREAMS, self._second) if ds_path else (STREAMS,)
+        self.byte_prefixes: Final = tuple(prefix.encode() for prefix in self.prefixes)
         # Clients use few streams at a time, and parsing an encoded path takes microseconds.
         self.parse: Final = lru_cache(maxsize=4096)(self._parse)
 

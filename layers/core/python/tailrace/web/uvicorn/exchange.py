@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -71,6 +72,9 @@ class FastLane(NamedTuple):
     begin_append: Callable[[bytes, RawHeaders, Sequence[bytes]], Pending | None] | None = None
     """Begins a POST by its URL, header fields and body; returns None for one that needs the
     handler."""
+    record: Callable[[str, bytes, int, RawHeaders, bytes, int, float], None] | None = None
+    """Records an answered request: its method, URL, status, header fields, body, the bytes received
+    and the seconds it took."""
 
 
 class ClientConnection(Protocol):
@@ -110,6 +114,7 @@ class Exchange:
     reads the body, so a request that is refused takes no memory."""
 
     __slots__ = (
+        "_began",
         "_body_ready",
         "_chunked",
         "_connection",
@@ -133,6 +138,7 @@ class Exchange:
 
     def __init__(self, connection: ClientConnection, method: str, version: str) -> None:
         self._connection = connection
+        self._began = time.perf_counter()
         self._method = method
         self._url = connection.url
         self._headers: RawHeaders = connection.headers
@@ -251,6 +257,7 @@ class Exchange:
             return
         self.response_started = True
         self._write(answer)
+        self._record(answer)
         if self.keep_alive and self._connection.flow.write_paused:
             self._start(self._complete_when_sent())
         else:
@@ -276,8 +283,12 @@ class Exchange:
                 if self.keep_alive and self._connection.flow.write_paused:
                     # The next request of the connection waits until this answer is sent.
                     await self._connection.flow.drain()
+                self._record(answer)
             else:
-                await self._stream(answer)
+                try:
+                    await self._stream(answer)
+                finally:
+                    self._record(answer)
         except Disconnected:
             pass
         except Exception as error:  # noqa: BLE001 - whatever it is, it is logged
@@ -357,6 +368,15 @@ class Exchange:
         head = _render_head(self._connection, answer, self.keep_alive)
         head.append(b"transfer-encoding: chunked\r\n\r\n" if self._chunked else b"\r\n")
         self._connection.transport.write(b"".join(head))
+
+    def _record(self, answer: Answer) -> None:
+        """Record the request as answered."""
+        if self._connection.lane.record is not None:
+            body = answer.body if isinstance(answer, Response) else b""
+            seconds = time.perf_counter() - self._began
+            self._connection.lane.record(
+                self._method, self._url, answer.status, answer.headers, body, self.received, seconds
+            )
 
     def _fail(self, error: Exception) -> None:
         """Log an error, and close: the head of the answer may be sent already."""
