@@ -152,6 +152,10 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "aviso_base_url": ("https://aviso.example", "https://aviso.example"),
     "aviso_admin_roles": ("ops=admin", "ops=admin"),
     "log_level": ("debug", "debug"),
+    "log_format": ("json", "json"),
+    "log_sample": ("0.5", 0.5),
+    "log_slow": ("2.5", 2.5),
+    "metrics_key": ("s3Krit", "s3Krit"),
 }
 
 
@@ -328,7 +332,7 @@ def test_unknown_log_level_is_refused() -> None:
 
 SECRETS = ["origin_secret", "access_secret", "subscription_keys", "secret", "streams_secret",
            "turbo_streams_secret", "cable_ready_secret", "jwt_secret", "broadcast_key",
-           "api_secret", "http_rpc_secret"]  # fmt: skip
+           "api_secret", "http_rpc_secret", "metrics_key"]  # fmt: skip
 
 
 def test_secrets_are_marked() -> None:

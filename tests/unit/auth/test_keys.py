@@ -20,7 +20,7 @@ def keys(**overrides: Any) -> Keys:
 
 
 def test_without_secrets_there_are_no_keys() -> None:
-    assert keys() == Keys((), (), (), (), (), (), ())
+    assert keys() == Keys((), (), (), (), (), (), (), ())
 
 
 def test_one_secret_is_enough_for_everything() -> None:
@@ -55,7 +55,7 @@ def test_secrets_of_streams_and_tokens_are_independent() -> None:
 
 
 def test_none_disables_a_secret_without_fallback() -> None:
-    assert keys(secret="none") == Keys((), (), (), (), (), (), ())
+    assert keys(secret="none") == Keys((), (), (), (), (), (), (), ())
     assert keys(secret="a", streams_secret="none").streams == ()
     assert keys(secret="a", streams_secret="none").turbo == ()
     assert keys(secret="a", turbo_streams_secret="none").turbo == ()
@@ -72,7 +72,7 @@ def test_a_setting_may_hold_several() -> None:
 
 def test_white_space_is_no_secret() -> None:
     assert keys(secret="a", streams_secret=" \n").streams == (b"a",)
-    assert keys(secret=" ") == Keys((), (), (), (), (), (), ())
+    assert keys(secret=" ") == Keys((), (), (), (), (), (), (), ())
 
 
 def test_a_secret_may_have_any_bytes() -> None:

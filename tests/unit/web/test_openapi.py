@@ -133,7 +133,7 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         for route in api.routes
         if isinstance(route, APIRoute) and route.include_in_schema
     }
-    assert served == {"/", "/docs", "/health", "/openapi.json", "/v1/streams"}
+    assert served == {"/", "/docs", "/health", "/metrics", "/openapi.json", "/v1/streams"}
     streams = {f"{prefix}{{path}}" for prefix in PREFIXES}
     cable = {"/_broadcast", "/events", "/api/publish", "/api/presence/{stream}/users"}
     assert set(document["paths"]) == served | streams | {MANY} | cable
@@ -323,7 +323,9 @@ async def test_an_unknown_route_is_our_error(client: httpx.AsyncClient, path: st
     _has_common_headers(answer)
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/health", "/openapi.json", "/v1/streams"])
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/health", "/metrics", "/openapi.json", "/v1/streams"]
+)
 async def test_a_wrong_method_is_our_error(client: httpx.AsyncClient, path: str) -> None:
     answer = await client.post(path)
     assert answer.status_code == 405
@@ -332,7 +334,9 @@ async def test_a_wrong_method_is_our_error(client: httpx.AsyncClient, path: str)
     _has_common_headers(answer)
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/health", "/openapi.json", "/v1/streams"])
+@pytest.mark.parametrize(
+    "path", ["/", "/docs", "/health", "/metrics", "/openapi.json", "/v1/streams"]
+)
 async def test_head_is_get_without_the_body(client: httpx.AsyncClient, path: str) -> None:
     get, head = await client.get(path), await client.head(path)
     assert get.is_success

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from tailrace import __version__, docs, errors
+from tailrace.auth.keys import Keys, is_key
 from tailrace.errors import TailraceError
 from tailrace.limits import LIST_PAGE_STREAMS
 from tailrace.log.expiry import format_instant
@@ -135,6 +136,30 @@ def build_api(
             longest_block_ms=None if block is None else round(block * 1000),
             damaged_objects=streams.store.damaged,
         )
+
+    keys = Keys.from_settings(settings).metrics
+
+    @_route(
+        api,
+        "/metrics",
+        "getMetrics",
+        "Metrics",
+        errors=_LISTING_ERRORS,
+        content={"text/plain": {"schema": {"type": "string"}}},
+        response_class=PlainTextResponse,
+    )
+    async def read_metrics(request: Request) -> Response:
+        """Metrics in the text format of Prometheus. They need TAILRACE_METRICS_KEY as a bearer
+        token, or a token that may list all streams, unless access is open."""
+        header = request.headers.get("authorization", "")
+        if not is_key(header.removeprefix("Bearer "), keys):
+            query = parse_qs(request.url.query, keep_blank_values=True)
+            await authorizer.listing("", request.scope["headers"], query)
+        try:
+            from tailrace.web import prometheus
+        except ModuleNotFoundError:
+            raise errors.NotFound("functions send their metrics to CloudWatch") from None
+        return _document(prometheus.render(), prometheus.CONTENT_TYPE, cache=b"no-store")
 
     _add_documents(api, settings)
     return api

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from tailrace import metrics
 from tailrace.auth.authorizer import Authorizer, PolicyProvider, StaticPolicy
 from tailrace.auth.origins import LocalHosts, Origins
 from tailrace.auth.proxies import Proxies
@@ -41,6 +42,7 @@ from tailrace.web.urls import MANY, STREAMS, StreamUrls
 from tailrace.web.watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from tailrace.aws.client.json_client import Call
     from tailrace.protocols.action_cable.core.publisher import Audience
     from tailrace.protocols.action_cable.server import CableServer
     from tailrace.protocols.aviso.routes import AvisoRoutes
@@ -195,11 +197,17 @@ class Application:
         """Import all of it now: an error in Aviso's schema is reported before the server listens,
         and no request waits for an import."""
         _ = self.aviso, self.api
+        self._add_gauges()
         if self.aviso is None:
             sentence = "Aviso needs more packages: pip install 'tailrace[aviso]'"
             if self.settings.aviso_schema:
                 raise BadSetting(sentence)
             logger.info("%s", sentence)
+
+    def _add_gauges(self) -> None:
+        store, watchdog = self.streams.store, self.watchdog
+        metrics.gauges["damaged_objects_num"] = lambda: store.damaged
+        metrics.gauges["longest_block_ms"] = lambda: (watchdog.longest_block() or 0) * 1000
 
     @cached_property
     def aviso(self) -> AvisoRoutes | None:
@@ -302,10 +310,19 @@ def choose_store(settings: Settings, clock: Clock) -> Store[Any]:
     if settings.store == "dynamodb":
         from tailrace.store.dynamodb.store import DynamoStore
 
-        return DynamoStore(settings, clock)
+        return DynamoStore(settings, clock, meter=_count_call)
     from tailrace.store.sqlite.store import SqliteStore
 
     return SqliteStore(settings, clock)
+
+
+def _count_call(call: Call) -> None:
+    metrics.count("dynamodb_calls_total")
+    metrics.count("dynamodb_retries_total", by=call.attempts - 1)
+    metrics.count("dynamodb_read_units", by=call.read_units)
+    metrics.count("dynamodb_write_units", by=call.write_units)
+    if call.outcome != "ok":
+        metrics.count("dynamodb_failures_total", call.outcome)
 
 
 def _is_aviso(path: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
+from tailrace import metrics
 from tailrace.clock import Clock, system_clock
 from tailrace.errors import (
     InvalidJson,
@@ -46,6 +47,9 @@ from tailrace.log.offsets import BEGINNING, Position, epoch_of, token
 from tailrace.log.state import Config, Entry, Listed, SlotInfo, State, Stream
 from tailrace.settings import Settings
 from tailrace.store.base import Store, Tail
+
+_APPENDED = ("appends_appended_total",)
+_APPENDED_BYTES = ("appends_bytes_total",)
 
 ATTEMPTS = 256
 """Races that a request may lose before it gives up; stores see to it that none loses as many."""
@@ -428,9 +432,10 @@ class Streams:
                 state = tail.state
             try:
                 accepted = decide(tail.stream.config, state, request, self.clock(), spilled)
-            except TailraceError:
+            except TailraceError as error:
                 # The state that the answer rests on must be true, and stay true after a crash.
                 if await self.store.confirm(tail):
+                    metrics.count("appends_refused_total", error.code)
                     raise
                 continue
             if accepted.entry is None:
@@ -593,7 +598,13 @@ class Streams:
 def _appended(tail: Tail, accepted: Accepted, slot: int) -> Appended:
     state = accepted.state
     next_offset = token(slot, state.offset, tail.stream.config.epoch)
-    new = accepted.entry is not None
+    entry = accepted.entry
+    new = entry is not None
+    if entry is None:
+        metrics.count("appends_duplicates_total")
+    else:
+        metrics.counts[_APPENDED] += 1
+        metrics.counts[_APPENDED_BYTES] += len(entry.body or b"")
     return Appended(
         slot, state.offset, next_offset, state.closed, new, accepted.producer_seq, accepted.is_end
     )

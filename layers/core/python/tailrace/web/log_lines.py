@@ -87,7 +87,7 @@ class AccessLog:
         self._slow = settings.log_slow
         self._is_on = settings.log_level in ("debug", "info")
         self._queue: deque[Entry] = deque()
-        self._due = 1 - self._sample
+        self._due = 0.0
         """Lines that are due for successful requests."""
         self._dropped = 0
         self._ended = threading.Event()

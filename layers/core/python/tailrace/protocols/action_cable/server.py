@@ -14,11 +14,19 @@ from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+from tailrace import metrics
 from tailrace.auth.authorizer import Authorizer, Operation, PolicyProvider
 from tailrace.auth.keys import Keys
 from tailrace.auth.origins import Origins
 from tailrace.clock import Clock
-from tailrace.errors import BadParameter, MethodNotAllowed, NotAllowed, NotFound, TailraceError
+from tailrace.errors import (
+    BadParameter,
+    BadRequest,
+    MethodNotAllowed,
+    NotAllowed,
+    NotFound,
+    TailraceError,
+)
 from tailrace.limits import BROADCAST_BYTES, CABLE_CLOSE_SECONDS, CABLE_FRAME_BYTES
 from tailrace.live.follower import Sink
 from tailrace.protocols.action_cable.core import broadcasts, event_stream, frames, handshake, pings
@@ -116,7 +124,11 @@ class CableServer:
 
             key = next(iter(Keys.from_settings(self._settings).rpc), None)
             application = ApplicationClient(self._settings, key)
-        return Hub(self._streams, self._settings, application)
+        hub = Hub(self._streams, self._settings, application)
+        metrics.gauges["clients_num"] = lambda: len(hub.clients())
+        metrics.gauges["clients_uniq_num"] = hub.count_identities
+        metrics.gauges["broadcast_streams_num"] = lambda: len(hub.followers)
+        return hub
 
     async def drain(self) -> None:
         """Tell all clients to reconnect, and wait until that is sent."""
@@ -140,9 +152,11 @@ class CableServer:
         try:
             opened = await self._open(request, scope, receive, send)
         except TailraceError as error:
+            metrics.count("failed_auths_total")
             await send_answer(error_response(error, request.id), scope, receive, send)
             return
         if opened is None:
+            metrics.count("failed_auths_total")
             return
         # The connection may last for days: what only its handshake needed is freed.
         scope.clear()
@@ -235,7 +249,11 @@ class CableServer:
 
     async def _read_command(self, request: Request) -> Sequence[Publication] | Disconnect:
         await request.read(min(BROADCAST_BYTES, self._settings.max_body_bytes))
-        return broadcasts.parse(request.body)
+        try:
+            return broadcasts.parse(request.body)
+        except BadRequest:
+            metrics.count("failed_broadcast_msg_total")
+            raise
 
     async def _execute(self, command: Sequence[Publication] | Disconnect, key: str) -> Answer:
         """`key`: the key of the client in the rate limiter."""
@@ -244,6 +262,7 @@ class CableServer:
         else:
             self._limiter.append(key)
             await self._publisher.publish(command)
+            metrics.count("broadcast_msg_total", by=len(command))
         return Response(201, [])
 
     async def _call_api(self, request: Request) -> Answer:

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import orjson
 
+from tailrace import __version__, metrics
 from tailrace.auth.authorizer import PolicyProvider
 from tailrace.auth.origins import Origins
 from tailrace.clock import Clock
@@ -24,12 +25,14 @@ from tailrace.log.append import Append
 from tailrace.log.state import Producer
 from tailrace.protocols.aviso import DOCUMENT, PREFIX, READY, envelope
 from tailrace.protocols.aviso.admin import Admin, AdminResult
-from tailrace.protocols.aviso.callers import Authenticator
+from tailrace.protocols.aviso.callers import Authenticator, Caller
 from tailrace.protocols.aviso.config import AvisoConfig
 from tailrace.protocols.aviso.deletions import JSON, Deletions, append_or_create
 from tailrace.protocols.aviso.error_codes import AvisoError, RequestKind, request_error
 from tailrace.protocols.aviso.event_stream import EventStreams, PreparedStream
+from tailrace.protocols.aviso.event_types import EventType
 from tailrace.protocols.aviso.request_body import (
+    RequestBody,
     parse_body,
     parse_notification,
     parse_query,
@@ -41,6 +44,7 @@ from tailrace.streams import Streams
 from tailrace.web.endpoint import Endpoint
 from tailrace.web.limiter import Limiter, client_key
 from tailrace.web.messages import (
+    METHODS,
     PREFLIGHT_HEADERS,
     Answer,
     RawHeaders,
@@ -83,9 +87,10 @@ class AvisoRoutes:
         self._config = config or AvisoConfig.load(settings)
         self._authenticator = Authenticator(provider, clock, self._config.admin_roles)
         self._limiter = limiter
-        self.respond = Endpoint(
+        self._endpoint = Endpoint(
             self._answer, Origins(settings.allowed_origins), expected=EXPECTED, render=render_error
-        ).respond
+        )
+        metrics.gauges["aviso_build_info"] = lambda: {(__version__,): 1}
         deletions = Deletions(streams)
         self._event_streams = EventStreams(streams, self._config, deletions)
         self._admin = Admin(streams, self._config, deletions)
@@ -104,6 +109,20 @@ class AvisoRoutes:
             for name, route in routes.items()
             if not (route.writes and settings.read_only)
         }
+
+    async def respond(self, request: Request) -> Answer:
+        answer = await self._endpoint.respond(request)
+        path = request.raw_path.removeprefix(PREFIX)
+        parent = path[: path.rfind("/") + 1]
+        known = (each for each in (path, parent) if f"{request.method} {each}" in self._routes)
+        route = next(known, None)
+        metrics.count(
+            "aviso_http_requests_total",
+            "unmatched" if route is None else PREFIX + route,
+            request.method if request.method in METHODS else "other",
+            str(answer.status),
+        )
+        return answer
 
     async def _answer(self, request: Request) -> Answer:
         request.id = request_id = new_id()
@@ -137,7 +156,22 @@ class AvisoRoutes:
     async def _notify(self, request: Request, request_id: str) -> Answer:
         caller = await self._authenticator.authenticate(request)
         await request.read(AVISO_BODY_BYTES)
-        body = parse_body(request.body, RequestKind.NOTIFICATION, self._config.events)
+        label, status = "unknown", "rejected"
+        try:
+            body = parse_body(request.body, RequestKind.NOTIFICATION, self._config.events)
+            label = _label(body.event)
+            answer = await self._store(request, body, caller, request_id)
+            status = "success"
+        except AvisoError as error:
+            status = "error" if error.status >= 500 else "rejected"
+            raise
+        finally:
+            metrics.count("aviso_notifications_total", label, status)
+        return answer
+
+    async def _store(
+        self, request: Request, body: RequestBody, caller: Caller, request_id: str
+    ) -> Answer:
         refuse_filter_fields(body)
         caller.require_write(body.event)
         notification = parse_notification(body)
@@ -185,11 +219,19 @@ class AvisoRoutes:
                 "the event stream cannot be opened",
                 extra={"details": str(error), "topic": query.filter.topic},
             ) from None
-        return Streaming(200, [*_EVENT_STREAM], partial(self._send, client, prepared))
+        labels = f"{PREFIX}{kind.value}", _label(body.event)
+        return Streaming(200, [*_EVENT_STREAM], partial(self._send, client, prepared, labels))
 
-    async def _send(self, client: str, prepared: PreparedStream, sink: Sink) -> None:
-        with self._limiter.live(client):
-            await self._event_streams.send(prepared, sink)
+    async def _send(
+        self, client: str, prepared: PreparedStream, labels: tuple[str, str], sink: Sink
+    ) -> None:
+        metrics.count("aviso_sse_connections_total", *labels)
+        metrics.count("aviso_sse_connections_active", *labels)
+        try:
+            with self._limiter.live(client):
+                await self._event_streams.send(prepared, sink)
+        finally:
+            metrics.count("aviso_sse_connections_active", *labels, by=-1)
 
     def _check_rate(self, check: Callable[[], None]) -> None:
         try:
@@ -261,6 +303,11 @@ class AvisoRoutes:
         except TailraceError:
             return _json(503, {"status": "not_ready", "backend_connected": False})
         return _json(200, {"status": "ready", "backend_connected": True})
+
+
+def _label(event: EventType) -> str:
+    """The value of the label `event_type`; types that no schema names share one."""
+    return "generic" if event.schemaless else event.name
 
 
 def _parse_idempotency_key(request: Request, caller: str | None) -> Producer | None:

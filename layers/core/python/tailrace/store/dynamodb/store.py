@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from tailrace import metrics
 from tailrace.aws.client.failures import ConditionFailed, Item, TransactionCanceled
 from tailrace.aws.client.json_client import Call
 from tailrace.clock import Clock, system_clock
@@ -500,8 +501,10 @@ class DynamoStore:
                 else:
                     chain.unused_upload = None
                 self.outcomes["lost"] += 1
+                metrics.count("appends_lost_total")
                 return False
             self.outcomes["recovered"] += 1
+            metrics.count("appends_recovered_total")
         self.outcomes["appended"] += 1
         chain.losses = 0
         chain.unused_upload = None

@@ -14,6 +14,7 @@ from typing import Final
 
 import httpx
 
+from tailrace import metrics
 from tailrace.limits import (
     CABLE_CALL_ANSWER_BYTES,
     CABLE_CALL_RETRY_SECONDS,
@@ -64,15 +65,18 @@ class ApplicationClient:
         except TimeoutError:
             logger.warning("the application was not called: too many calls wait")
             return FAILED
+        metrics.count("rpc_call_total")
         try:
             answer = parse_answer(await self._post_again(sid, call))
         except (httpx.HTTPError, BadAnswer, TimeoutError) as error:
             reason = str(error) or "it did not answer in time"
+            metrics.count("rpc_error_total")
             logger.warning("calling the application failed (%s): %s", call.method, reason)
             return FAILED
         finally:
             self._slots.release()
         if answer.status is Status.ERROR:
+            metrics.count("rpc_error_total")
             logger.warning("the application failed (%s): %s", call.method, answer.error[:500])
         return answer
 

@@ -140,6 +140,9 @@ class Hub:
     def clients(self) -> list[Client]:
         return [client for client, _ in self._clients.values()]
 
+    def count_identities(self) -> int:
+        return len({session.identity for _, session in self._clients.values()})
+
     # Followers
 
     async def attach(self, subscriber: Subscriber) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
+from tailrace import metrics
 from tailrace.errors import BadRequest
 from tailrace.protocols.action_cable.core import commands, frames
 from tailrace.protocols.action_cable.core.encoders import SOCKET
@@ -71,9 +71,13 @@ class Socket(Outbox):
         await begin()
         while (message := await self._receive())["type"] == "websocket.receive":
             text = message.get("text") or message.get("bytes") or ""
-            # An invalid command is ignored, as an unknown one is: clients expect no answer.
-            with contextlib.suppress(BadRequest):
+            metrics.count("client_msg_total")
+            metrics.count("data_rcvd_total", by=len(text))
+            try:
                 await conversation.receive(commands.parse(text))
+            except BadRequest:
+                # Ignored, as an unknown command is: clients expect no answer.
+                metrics.count("failed_client_msg_total")
 
     def _write_now(self, text: str) -> bool:
         return self._write_at_once(text)
