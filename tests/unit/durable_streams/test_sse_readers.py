@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,22 @@ class Client:
     async def attend(self) -> None:
         tail = await self._streams.find("a")
         view = View(tail, (), self._messages, self._messages, 0, up_to_date=True, closed=False)
-        self.reader = SseReader(self.sink, view, 0, time.monotonic() + 3600)
-        self.attending = asyncio.ensure_future(self._readers.attend(tail, self.reader))
+        deadline = time.monotonic() + 3600
+        self.reader = SseReader(self._readers, self.sink, view, 0, deadline)
+        self.attending = asyncio.ensure_future(self._attend())
         await steps()
+
+    async def _attend(self) -> bool:
+        """Have the reader served; returns whether it is over then."""
+        released = asyncio.get_running_loop().create_future()
+        if not self._readers.join(self.reader):
+            return False
+        self.reader.park(self.sink, partial(released.set_result, None))
+        try:
+            await released
+        finally:
+            self.reader.leave()
+        return self.reader.over
 
     async def until(self, messages: int) -> None:
         async with asyncio.timeout(120):

@@ -229,6 +229,11 @@ class Reader:
         """The offset up to which it has the data, which may lie inside of that slot."""
         self.released: asyncio.Future[bool] | None = None
 
+    def on_release(self, *, closed: bool) -> None:
+        """Called when the follower serves it no longer; `closed`: it has all there will ever be."""
+        if self.released is not None and not self.released.done():
+            self.released.set_result(closed)
+
 
 R = TypeVar("R", bound=Reader)
 
@@ -236,8 +241,8 @@ R = TypeVar("R", bound=Reader)
 class ChainFollower(Follower, Generic[R]):
     """A follower that ends with its chain, or, where there is none, when one is created.
 
-    It hands out to readers that have a task of their own. Whenever it cannot serve one of them it
-    releases it, and the reader finds out for itself how things are."""
+    Whenever it cannot serve one of its readers it releases it, and the reader finds out for itself
+    how things are."""
 
     def __init__(
         self,
@@ -259,25 +264,23 @@ class ChainFollower(Follower, Generic[R]):
     def admits(self, reader: ReaderPosition) -> bool:
         return super().admits(reader) and reader.offset >= self.serving
 
-    def add(self, reader: R) -> asyncio.Future[bool]:
-        """Serve a reader until the future is done: with True if it has all there will ever be."""
+    def add(self, reader: R) -> None:
+        """Serve a reader until it is released."""
         self.readers[reader] = None
-        reader.released = asyncio.get_running_loop().create_future()
-        return reader.released
 
     def remove(self, reader: R) -> None:
         del self.readers[reader]
 
-    async def slices(self, view: View) -> AsyncIterator[Sequence[R]]:
+    async def slices(self, view: View | None = None) -> AsyncIterator[Sequence[R]]:
         """Iterate over the readers, slice by slice, without those that leave in between.
 
         `view`: what they are to get."""
-        readers, tail = list(self.readers), view.tail
+        readers = list(self.readers)
         begin = 0
         while begin < len(readers):
             if begin:
                 await asyncio.sleep(0)
-            is_busy = tail.state.tail > view.end
+            is_busy = view is not None and view.tail.state.tail > view.end
             end = begin + (BUSY_SLICE_READERS if is_busy else SLICE_READERS)
             yield [each for each in readers[begin:end] if each in self.readers]
             begin = end
@@ -290,8 +293,7 @@ class ChainFollower(Follower, Generic[R]):
             self.remove(reader)
             if reader.offset <= self.offset:
                 reader.slot, reader.offset = self.slot, self.offset
-            if reader.released is not None and not reader.released.done():
-                reader.released.set_result(closed)
+            reader.on_release(closed=closed)
 
     def switch(self, tail: Tail | None) -> None:  # noqa: ARG002 - every chain but its own ends it
         self.end()
@@ -311,18 +313,27 @@ class Followers(Generic[R]):
     def __init__(self) -> None:
         self._followers: dict[tuple[str, int | None], ChainFollower[R]] = {}
 
-    def attend(
-        self, path: str, reader: R, start: Callable[[], ChainFollower[R]]
-    ) -> asyncio.Future[bool] | None:
-        """Have a reader served, as `ChainFollower.add` says; None: it is behind, and has to read on
-        by itself first. `start` makes the follower if there is none."""
+    def join(self, path: str, reader: R, start: Callable[[], ChainFollower[R]]) -> bool:
+        """Have a reader served until it is released; False: it is behind, and has to read on by
+        itself first. `start` makes the follower if there is none."""
         key = path, reader.chain
         follower = self._followers.get(key)
         if follower is None or follower.over:
             follower = self._followers[key] = start()
         elif not follower.admits(reader):
+            return False
+        follower.add(reader)
+        return True
+
+    def attend(
+        self, path: str, reader: R, start: Callable[[], ChainFollower[R]]
+    ) -> asyncio.Future[bool] | None:
+        """As `join`, for a reader that waits until the future is done: with True if it has all
+        there will ever be."""
+        if not self.join(path, reader, start):
             return None
-        return follower.add(reader)
+        reader.released = asyncio.get_running_loop().create_future()
+        return reader.released
 
     def leave(self, path: str, reader: R) -> None:
         key = path, reader.chain

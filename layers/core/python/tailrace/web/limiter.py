@@ -144,22 +144,29 @@ class Limiter:
 
     @contextmanager
     def live(self, client: str) -> Iterator[None]:
-        """Count one live read until the context ends.
-
-        It never raises, since the head of an SSE answer is sent before it: call `admit` before. The
-        limit is exact if nothing is awaited in between."""
-        if not self._live_limit:
-            yield
-            return
-        self._live[client] = self._live.get(client, 0) + 1
+        """Count one live read until the context ends, as `begin_live` and `end_live` do."""
+        self.begin_live(client)
         try:
             yield
         finally:
-            left = self._live[client] - 1
-            if left:
-                self._live[client] = left
-            else:
-                del self._live[client]
+            self.end_live(client)
+
+    def begin_live(self, client: str) -> None:
+        """Count one more live read.
+
+        It never raises, since the head of an SSE answer is sent before it: call `admit` before. The
+        limit is exact if nothing is awaited in between."""
+        if self._live_limit:
+            self._live[client] = self._live.get(client, 0) + 1
+
+    def end_live(self, client: str) -> None:
+        if not self._live_limit:
+            return
+        left = self._live[client] - 1
+        if left:
+            self._live[client] = left
+        else:
+            del self._live[client]
 
     def check_closed_poll(self, client: str, path: str) -> None:
         """Count a long-poll that begins at the end of a closed stream.

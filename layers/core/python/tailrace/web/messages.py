@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
@@ -222,12 +224,51 @@ class Response(NamedTuple):
     body: bytes = b""
 
 
+class Parked(Protocol):
+    """A streaming answer that waits for data, with nothing running for it."""
+
+    over: bool
+    """Whether it has come to its end."""
+
+    def park(self, sink: Sink, wake: Callable[[], None]) -> None:
+        """Let it write to `sink` from now on. `wake` is called when it is over, or `resume` has
+        something to do: once, and not before this returns."""
+
+    async def resume(self) -> bool:
+        """Go on; returns whether it waits again, and is to be parked anew, or is over."""
+
+    def leave(self) -> None:
+        """Forget it: its client has gone."""
+
+
 class Streaming(NamedTuple):
     """An answer of unknown length: `run` writes its body, and returns at its end."""
 
     status: int
     headers: RawHeaders
     run: Callable[[Sink], Awaitable[None]]
+    begin: Callable[[Sink], Awaitable[Parked | None]] | None = None
+    """As `run`, but it returns as soon as the answer waits for data; None: it does not."""
+
+
+async def run_parked(parked: Parked, sink: Sink) -> None:
+    """Run an answer that waits to its end."""
+    loop = asyncio.get_running_loop()
+    while True:
+        woken = loop.create_future()
+        parked.park(sink, partial(_resolve, woken))
+        try:
+            await woken
+        except BaseException:
+            parked.leave()
+            raise
+        if parked.over or not await parked.resume():
+            return
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 Answer = Response | Streaming

@@ -57,9 +57,9 @@ class _WatchFollower(ChainFollower[Watcher]):
         self._renderer = renderer
         self._index: FilterIndex[Watcher] = FilterIndex(event)
 
-    def add(self, reader: Watcher) -> asyncio.Future[bool]:
+    def add(self, reader: Watcher) -> None:
         self._index.add(reader.filter, reader)
-        return super().add(reader)
+        super().add(reader)
 
     def remove(self, reader: Watcher) -> None:
         self._index.remove(reader.filter, reader)

@@ -7,8 +7,6 @@ import time
 from functools import partial
 
 from tailrace.errors import (
-    DamagedData,
-    OffsetTrimmed,
     StreamGone,
     StreamNotFound,
     TailraceError,
@@ -26,7 +24,7 @@ from tailrace.protocols.durable_streams.sse_readers import SseReader, SseReaders
 from tailrace.settings import Settings
 from tailrace.streams import Streams, View
 from tailrace.web.limiter import Limiter
-from tailrace.web.messages import RawHeaders, Request, Streaming
+from tailrace.web.messages import RawHeaders, Request, Streaming, run_parked
 
 logger = logging.getLogger("tailrace")
 
@@ -48,13 +46,17 @@ class SseResponses:
         self._shared = settings.sse_shared
         self._missing_seconds = self._poll_seconds if self._shared else self._seconds
         """How long a response waits for a stream that does not exist yet."""
-        self._readers = SseReaders(streams, SSE_KEEP_ALIVE_SECONDS)
+        self._readers = SseReaders(streams, SSE_KEEP_ALIVE_SECONDS, limiter)
 
     def read(self, request: Request, view: View, start: ReadStart, cursor: str) -> Streaming:
         headers = self._headers(start)
         if view.tail.stream.config.mode is Mode.BYTES:
             headers.append((b"stream-sse-data-encoding", b"base64"))
-        return Streaming(200, headers, partial(self._live, request.client, [view], cursor))
+        client, first = request.client, [view]
+        if self._shared:
+            return Streaming(200, headers, partial(self._shared_live, client, first, cursor))
+        events = partial(self._events, client, first, cursor)
+        return Streaming(200, headers, events, partial(self._begin, client, first, cursor))
 
     async def read_missing(
         self, request: Request, path: str, start: ReadStart, cursor: str
@@ -91,8 +93,13 @@ class SseResponses:
                 return
             if self._shared:
                 await self._shared_events(view, cursor, sink, deadline)
-            else:
-                await self._events(view, str(first), sink, deadline)
+                return
+            reader = SseReader(self._readers, sink, view, self._next_cursor(str(first)), deadline)
+            views = [view]
+            del view
+            waiting = await self._begin_events(reader, views, b"")
+            if waiting is not None:
+                await run_parked(waiting, sink)
 
     async def _wait_for_missing(self, client: str, path: str, deadline: float, sink: Sink) -> bool:
         """Wait until there is a stream, and keep the connection alive; returns whether there is."""
@@ -114,18 +121,10 @@ class SseResponses:
             for name, value in sse.HEADERS
         ]
 
-    async def _live(self, client: str, first: list[View], client_cursor: str, sink: Sink) -> None:
-        """Send server-sent events. `first`: has the first view, and keeps it no longer than it is
-        sent, since its data may be all that a reader takes in memory."""
+    async def _shared_live(self, client: str, first: list[View], cursor: str, sink: Sink) -> None:
         with self._limiter.live(client):
-            if self._shared:
-                deadline = time.monotonic() + self._poll_seconds
-                await self._shared_events(
-                    first.pop(), client_cursor, sink, deadline, sse.RETRY_SHARED
-                )
-            else:
-                deadline = time.monotonic() + self._seconds
-                await self._events(first.pop(), client_cursor, sink, deadline, sse.RETRY)
+            deadline = time.monotonic() + self._poll_seconds
+            await self._shared_events(first.pop(), cursor, sink, deadline, sse.RETRY_SHARED)
 
     async def _shared_events(
         self, view: View, cursor: str, sink: Sink, deadline: float, before: bytes = b""
@@ -153,38 +152,36 @@ class SseResponses:
             # The client reconnects, and gets the error itself if it is still there.
             logger.warning("reading '%s' failed: %s", view.tail.stream.path, error)
 
-    async def _events(
-        self, view: View, client_cursor: str, sink: Sink, deadline: float, before: bytes = b""
-    ) -> None:
-        """Send data as it is appended, until the stream or the lifetime of the response ends."""
-        streams = self._streams
+    async def _begin(
+        self, client: str, first: list[View], client_cursor: str, sink: Sink
+    ) -> SseReader | None:
+        """Send what there is; the reader that is returned gets what is appended.
+
+        `first`: has the first view, and keeps it no longer than it is sent, since its data may be
+        all that a reader takes in memory."""
+        self._limiter.begin_live(client)
+        deadline = time.monotonic() + self._seconds
         cursor = self._next_cursor(client_cursor)
-        reader = SseReader(sink, view, cursor, deadline)
-        await sse.send(sink, view, cursor, before)
-        while not view.closed:
-            reader.slot, reader.offset = view.end, view.offset
-            tail, up_to_date = view.tail, view.up_to_date
-            del view
-            await sink.drain()
-            if streams.draining or time.monotonic() >= deadline:
-                return
-            if up_to_date and await self._readers.attend(tail, reader):
-                return
-            try:
-                view = await streams.follow(tail, reader.slot, 0)
-            except (StreamNotFound, StreamGone):
-                sink.push(sse.DELETED)
-                return
-            except (OffsetTrimmed, DamagedData):
-                # The client reconnects, and gets the error.
-                return
-            except TailraceError as error:
-                # The client reconnects, and gets the error itself if it is still there.
-                logger.warning("reading '%s' failed: %s", tail.stream.path, error)
-                return
-            if view.bodies or view.closed:
-                cursor = max(cursor, self._next_cursor(None))
-                await sse.send(sink, view, cursor)
+        reader = SseReader(self._readers, sink, first[0], cursor, deadline, client)
+        return await self._begin_events(reader, first, sse.RETRY)
+
+    async def _begin_events(
+        self, reader: SseReader, first: list[View], before: bytes
+    ) -> SseReader | None:
+        waits = False
+        try:
+            await sse.send(reader.sink, first.pop(), reader.cursor, before)
+            waits = await reader.read_on()
+        finally:
+            if not waits:
+                self._readers.end(reader)
+        return reader if waits else None
+
+    async def _events(self, client: str, first: list[View], client_cursor: str, sink: Sink) -> None:
+        """Send data as it is appended, until the stream or the lifetime of the response ends."""
+        reader = await self._begin(client, first, client_cursor, sink)
+        if reader is not None:
+            await run_parked(reader, sink)
 
     def _next_cursor(self, held: str | None) -> int:
         return next_cursor(held, self._streams.clock(), self._cursor_seconds)

@@ -22,12 +22,14 @@ from tailrace.web.messages import (
     Answer,
     BodyMemory,
     Disconnected,
+    Parked,
     RawHeaders,
     Request,
     Response,
     Streaming,
     check_length,
     has_length,
+    run_parked,
     too_large,
 )
 
@@ -93,6 +95,14 @@ class ClientConnection(Protocol):
     def default_headers(self) -> bytes: ...
     def on_response_complete(self) -> None: ...
     def drain_and_close(self) -> None: ...
+    def listen(
+        self,
+        parked: Parked,
+        *,
+        is_chunked: bool,
+        keep_alive: bool,
+        ended: Callable[[], None] | None,
+    ) -> bool: ...
 
 
 class _NoEvent:
@@ -284,11 +294,8 @@ class Exchange:
                     # The next request of the connection waits until this answer is sent.
                     await self._connection.flow.drain()
                 self._record(answer)
-            else:
-                try:
-                    await self._stream(answer)
-                finally:
-                    self._record(answer)
+            elif await self._stream(answer):
+                return
         except Disconnected:
             pass
         except Exception as error:  # noqa: BLE001 - whatever it is, it is logged
@@ -355,14 +362,39 @@ class Exchange:
         connection = self._connection
         if connection.transport.is_closing():
             return False
-        connection.transport.write(_chunk(data) if self._chunked else data)
+        connection.transport.write(frame_chunk(data) if self._chunked else data)
         return not connection.flow.write_paused
 
-    async def _stream(self, answer: Streaming) -> None:
+    async def _stream(self, answer: Streaming) -> bool:
+        """Send a streaming answer; returns whether it goes on without this exchange."""
         self._write_streaming_head(answer)
-        await answer.run(self)
+        goes_on = False
+        try:
+            if answer.begin is None:
+                await answer.run(self)
+            else:
+                parked = await answer.begin(self)
+                if parked is not None:
+                    goes_on = self._park(answer, parked)
+                    if goes_on:
+                        return True
+                    await run_parked(parked, self)
+        finally:
+            if not goes_on:
+                self._record(answer)
         if self._chunked and not self.disconnected:
             self._connection.transport.write(b"0\r\n\r\n")
+        return False
+
+    def _park(self, answer: Streaming, parked: Parked) -> bool:
+        record, ended = self._connection.lane.record, None
+        if record is not None:
+            # Without the exchange, which would be kept as well.
+            line = (self._method, self._url, answer.status, answer.headers, b"", self.received)
+            ended = partial(_record_end, partial(record, *line), self._began)
+        return self._connection.listen(
+            parked, is_chunked=self._chunked, keep_alive=self.keep_alive, ended=ended
+        )
 
     def _write_streaming_head(self, answer: Streaming) -> None:
         head = _render_head(self._connection, answer, self.keep_alive)
@@ -418,12 +450,16 @@ class Refusal:
 _last_chunk: tuple[bytes, bytes] = (b"", b"")
 
 
-def _chunk(data: bytes) -> bytes:
+def frame_chunk(data: bytes) -> bytes:
     """Frame data as a chunk; data that goes to many clients is framed once."""
     global _last_chunk
     if _last_chunk[0] is not data:
         _last_chunk = data, b"%x\r\n%b\r\n" % (len(data), data)
     return _last_chunk[1]
+
+
+def _record_end(record: Callable[[float], None], began: float) -> None:
+    record(time.perf_counter() - began)
 
 
 def _render_head(connection: ClientConnection, answer: Answer, keep_alive: bool) -> list[bytes]:

@@ -8,8 +8,10 @@ request/response cycle. Every other request goes through ASGI as usual.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -23,50 +25,15 @@ from tailrace.limits import (
     HEADER_SECONDS,
     LINGER_BYTES,
     LINGER_SECONDS,
-    RESPONSE_STALL_SECONDS,
 )
-from tailrace.web.messages import METHODS, RawHeaders, Response, cors
+from tailrace.web.messages import METHODS, Parked, RawHeaders, Response, cors
 from tailrace.web.statuses import error_response
 from tailrace.web.uvicorn.exchange import Exchange, FastLane, Refusal, render_headers
+from tailrace.web.uvicorn.flow import Flow
+from tailrace.web.uvicorn.listener import Listener, ListenerServer
 from tailrace.web.uvicorn.websocket_protocol import SocketProtocol
 
 _UPGRADE_HEADERS: Final = (b"upgrade", b"connection", b"http2-settings")
-
-
-class Flow:
-    """uvicorn's flow control, but with nothing to wait for until somebody waits: a connection that
-    listens takes half a kilobyte less."""
-
-    __slots__ = ("_transport", "_writable", "read_paused", "write_paused")
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._writable: asyncio.Event | None = None
-        self.read_paused = self.write_paused = False
-
-    async def drain(self) -> None:
-        if self.write_paused:
-            self._writable = self._writable or asyncio.Event()
-            await self._writable.wait()
-
-    def pause_reading(self) -> None:
-        if not self.read_paused:
-            self.read_paused = True
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        if self.read_paused:
-            self.read_paused = False
-            self._transport.resume_reading()
-
-    def pause_writing(self) -> None:
-        self.write_paused = True
-
-    def resume_writing(self) -> None:
-        self.write_paused = False
-        if self._writable is not None:
-            self._writable.set()
-            self._writable = None
 
 
 class Pipeline(list[tuple[Any, Any]]):
@@ -101,10 +68,10 @@ class StreamProtocol(HttpToolsProtocol):
         "_refused",
         "_upgrading",
         "_waiting_since",
-        "_write_timer",
     )
 
     lane: FastLane
+    listeners: ClassVar[ListenerServer | None] = None
     _default: tuple[Any, bytes] = (None, b"")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -138,7 +105,6 @@ class StreamProtocol(HttpToolsProtocol):
         """Whether the last data contained a part of a body."""
         self._overhead_bytes = 0
         """Bytes since the last part of a body: trailers, and the framing of chunks."""
-        self._write_timer: asyncio.TimerHandle | None = None
 
     def default_headers(self) -> bytes:
         """uvicorn's headers such as Date, rendered once per list, a new one each second."""
@@ -207,7 +173,6 @@ class StreamProtocol(HttpToolsProtocol):
                     cycle.on_disconnect()
         self.pipeline.clear()
         self._unset_keepalive_if_required()
-        self._cancel_write_timer()
         super().connection_lost(exc)
         # They refer to the connection: their bodies would stay until the next garbage collection.
         self.cycle = self._answering = self._receiving = self._incomplete = None  # type: ignore[assignment]
@@ -290,6 +255,47 @@ class StreamProtocol(HttpToolsProtocol):
         else:
             super().on_message_complete()
 
+    def listen(
+        self,
+        parked: Parked,
+        *,
+        is_chunked: bool,
+        keep_alive: bool,
+        ended: Callable[[], None] | None,
+    ) -> bool:
+        """Leave the connection to an answer that waits for data; returns False if the client has
+        sent more than the request. `ended`: called after the answer."""
+        if (
+            self.pipeline
+            or self._in_head
+            or self._receiving is not None
+            or self._refused
+            or self.transport.is_closing()
+        ):
+            return False
+        self._unset_keepalive_if_required()
+        self.connections.discard(self)
+        Listener(
+            self._listener_server(),
+            self.transport,
+            cast("Flow", self.flow),
+            parked,
+            is_chunked=is_chunked,
+            keep_alive=keep_alive,
+            ended=ended,
+        )
+        # They refer to this, and would keep it until the next garbage collection.
+        self.parser = self.cycle = self._answering = None  # type: ignore[assignment]
+        return True
+
+    def _listener_server(self) -> ListenerServer:
+        found = self.listeners
+        if found is None or found.state is not self.server_state:
+            make = partial(type(self), self.config, self.server_state, self.app_state, self.loop)
+            found = ListenerServer(self.server_state, make, self.lane.memory)
+            type(self).listeners = found
+        return found
+
     # Pipelining
 
     def on_response_complete(self) -> None:
@@ -371,35 +377,6 @@ class StreamProtocol(HttpToolsProtocol):
             f"the body arrived too slowly: it has {BODY_SECONDS} s, and one second more for each"
             f" {BODY_BYTES_PER_SECOND} bytes"
         )
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        size = self.transport.get_write_buffer_size()
-        self._schedule_write_check(
-            size, self.loop.time() + RESPONSE_STALL_SECONDS + size / BODY_BYTES_PER_SECOND
-        )
-
-    def resume_writing(self) -> None:
-        self._cancel_write_timer()
-        super().resume_writing()
-
-    def _schedule_write_check(self, size: int, end: float) -> None:
-        self._write_timer = self.loop.call_later(
-            RESPONSE_STALL_SECONDS, self._check_writing, size, end
-        )
-
-    def _check_writing(self, before: int, end: float) -> None:
-        """Abort the connection of a client that does not read its answers, or too slowly."""
-        size = self.transport.get_write_buffer_size()
-        if size >= before or self.loop.time() >= end:
-            self.transport.abort()
-        else:
-            self._schedule_write_check(size, end)
-
-    def _cancel_write_timer(self) -> None:
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
 
     # Refusing
 
