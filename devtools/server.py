@@ -35,7 +35,8 @@ class Server(Process):
             "the server",
             [],
             data.with_name(f"{data.name}.log"),
-            env={**os.environ, **(settings or {})},
+            # A test that finds anything in the log then knows that something went wrong.
+            env={"TAILRACE_LOG_LEVEL": "warning", **os.environ, **(settings or {})},
             cwd=data.parent,
             ready=self._answers,
         )

@@ -58,14 +58,17 @@ LOCAL_ONLY = (
     "__main__.py",
     "aws/costs.py",
     "aws/handlers/container.py",
+    "aws/plan.py",
     "aws/prices.py",
     "aws/runtime/container_metrics.py",
     "cli",
     "protocols/action_cable/in_process/application_client.py",
     "server.py",
+    "web/log_lines.py",
+    "web/prometheus.py",
     "web/uvicorn",
 )
-"""Modules of the product that need packages which no layer has."""
+"""Modules of the product that only its server and its command line use."""
 
 LEFT_OUT = (
     "python/bin",

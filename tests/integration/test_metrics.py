@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import httpx
 import jwt
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from devtools.processes import ROOT
@@ -102,3 +105,44 @@ def test_strangers_do_not_see_metrics(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 def test_metrics_are_only_read(server: Server, method: str) -> None:
     assert httpx.request(method, f"{server.url}/metrics").status_code == 405
+
+
+# Dashboards and alerts
+
+
+GRAFANA = ROOT / "devtools" / "grafana"
+
+
+def metrics_of(query: str) -> set[str]:
+    """The metrics that a query names."""
+    words = set(re.findall(r"[a-z][a-z0-9_]*_[a-z0-9_]*(?=[{\[ ,)]|$)", query))
+    return {re.sub(r"_(?:bucket|sum|count)$", "", word) for word in words} - FUNCTIONS
+
+
+FUNCTIONS = {"histogram_quantile", "label_values", "event_type"}
+
+
+def test_dashboard_and_alerts_name_metrics_that_exist() -> None:
+    dashboard = json.loads((GRAFANA / "tailrace.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    rules = yaml.safe_load((GRAFANA / "alerts.yml").read_text())["groups"][0]["rules"]
+    queries += [rule["expr"] for rule in rules]
+    named = set[str]().union(*map(metrics_of, queries))
+    assert {name for name in named if not name.startswith("process_")} <= METRICS.keys()
+    assert len(named) > 25
+
+
+def test_every_alert_has_a_line_that_says_what_to_do() -> None:
+    page = (ROOT / "docs" / "operating.md").read_text()
+    rules = yaml.safe_load((GRAFANA / "alerts.yml").read_text())["groups"][0]["rules"]
+    assert [rule["alert"] for rule in rules if f"| `{rule['alert']}` |" not in page] == []
+
+
+def test_every_metric_is_counted_somewhere() -> None:
+    product = ROOT / "layers" / "core" / "python" / "tailrace"
+    texts = [
+        path.read_text() for path in product.rglob("*.py") if path != product / "metrics.py"
+    ]
+    counted = {name for name in METRICS if any(f'"{name}"' in text for text in texts)}
+    by_status = {name for name in METRICS if name.startswith("answers_")}
+    assert METRICS.keys() - counted - by_status == {"request_ms"}

@@ -11,16 +11,18 @@ import pytest
 from tailrace import metrics
 from tailrace.settings import Settings
 from tailrace.web import log_lines
-from tailrace.web.log_lines import AccessLog, Entry, JsonFormatter, is_json, name_outcome
+from tailrace.web.log_lines import AccessLog, AnsweredRequest, JsonFormatter, is_json, name_outcome
 from tailrace.web.messages import RawHeaders
 
 ID: RawHeaders = [(b"etag", b"x"), (b"x-request-id", b"r-1")]
 NOW = 1_780_000_000.25
 
 
-def entry(method: str = "POST", url: bytes = b"/v1/stream/chat/a%20b", **fields: Any) -> Entry:
+def entry(
+    method: str = "POST", url: bytes = b"/v1/stream/chat/a%20b", **fields: Any
+) -> AnsweredRequest:
     values: dict[str, Any] = {"status": 204, "headers": ID, "body": b"", "received": 7}
-    return Entry(method, url, **{**values, "seconds": 0.01234, "ended": NOW, **fields})
+    return AnsweredRequest(method, url, **{**values, "seconds": 0.01234, "ended": NOW, **fields})
 
 
 def record(log: AccessLog, status: int = 200, seconds: float = 0.0, url: bytes = b"/") -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, Literal, NamedTuple
 
 
@@ -172,6 +173,16 @@ _request_ms: Final = histograms["request_ms"]
 
 def count(name: str, *labels: str, by: float = 1) -> None:
     counts[(name, *labels)] += by
+
+
+@contextmanager
+def level(name: str, *labels: str) -> Iterator[None]:
+    """Count one more of a gauge until the context ends."""
+    counts[(name, *labels)] += 1
+    try:
+        yield
+    finally:
+        counts[(name, *labels)] -= 1
 
 
 def observe(name: str, value: float) -> None:

@@ -1,4 +1,5 @@
-"""What a workload costs on AWS in a month, which limit it meets first, and how it is best read.
+"""Estimate of a workload on AWS: its monthly bill, the limit it comes nearest to, the best way to
+wait for news.
 
 The model is that of `costs`, whose tables are for single operations: here a whole deployment with
 many streams is added up by service.
@@ -86,28 +87,28 @@ class Workload:
         return ceil(self.entry_bytes / 1024)
 
 
-class Mode(NamedTuple):
+class LiveMode(NamedTuple):
     """A way to wait for news."""
 
     bill: Callable[..., Bill]
     concurrency: Callable[[Workload], float]
     """The environments of functions that it keeps busy."""
     switch: str
-    """What selects it."""
+    """The settings that select it."""
 
 
 def _shared(workload: Workload) -> float:
     return workload.streams * (costs.ORIGIN_REQUESTS if workload.rate else 2)
 
 
-MODES: Final[Mapping[str, Mode]] = {
-    "long-poll": Mode(costs.long_poll, _shared, "the default"),
-    f"long-poll of {costs.LONGEST_WAIT_SECONDS} s": Mode(
+MODES: Final[Mapping[str, LiveMode]] = {
+    "long-poll": LiveMode(costs.long_poll, _shared, "the default"),
+    f"long-poll of {costs.LONGEST_WAIT_SECONDS} s": LiveMode(
         costs.longest_poll, _shared, f"-c long_poll_timeout={costs.LONGEST_WAIT_SECONDS}"
     ),
-    "SSE, shared": Mode(costs.shared_sse, _shared, "-c sse=shared"),
-    "SSE, held": Mode(costs.held_sse, lambda work: work.streams * work.readers, "-c sse=held"),
-    "WebSocket": Mode(
+    "SSE, shared": LiveMode(costs.shared_sse, _shared, "-c sse=shared"),
+    "SSE, held": LiveMode(costs.held_sse, lambda work: work.streams * work.readers, "-c sse=held"),
+    "WebSocket": LiveMode(
         costs.websockets,
         lambda work: work.streams * work.rate * work.readers / costs.POSTS_PER_SECOND,
         "-c cable=true",
@@ -115,7 +116,7 @@ MODES: Final[Mapping[str, Mode]] = {
 }
 
 
-class Limit(NamedTuple):
+class ServiceLimit(NamedTuple):
     """A limit, and how much of it a workload uses."""
 
     what: str
@@ -128,13 +129,13 @@ class Limit(NamedTuple):
         return self.used / self.most
 
 
-class Plan(NamedTuple):
+class CostPlan(NamedTuple):
     mode: str
     services: Bill
     """Dollars a month by service, with the mode."""
     modes: dict[str, float]
     """Dollars a month in all, by mode."""
-    limits: list[Limit]
+    limits: list[ServiceLimit]
     """The one that is met first is the first."""
 
     @property
@@ -142,15 +143,15 @@ class Plan(NamedTuple):
         return total(self.services)
 
 
-def plan(workload: Workload, mode: str | None = None) -> Plan:
-    """Plan a deployment; with the cheapest mode, or the one given."""
+def plan(workload: Workload, mode: str | None = None) -> CostPlan:
+    """CostPlan a deployment; with the cheapest mode, or the one given."""
     bills = {name: by_service(_bill(workload, each)) for name, each in MODES.items()}
     totals = {name: total(bill) for name, bill in bills.items()}
     chosen = mode or min(totals, key=totals.__getitem__)
-    return Plan(chosen, bills[chosen], totals, find_limits(workload, MODES[chosen]))
+    return CostPlan(chosen, bills[chosen], totals, find_limits(workload, MODES[chosen]))
 
 
-def explain(plan: Plan, workload: Workload) -> str:
+def explain(plan: CostPlan, workload: Workload) -> str:
     """Say why the mode of a plan costs less, or more, than the best of the others."""
     # Two modes cost the same if one has a wait that writes always cut short.
     others = {
@@ -174,42 +175,44 @@ def by_service(bill: Mapping[str, float]) -> Bill:
     return dict(sorted(services.items(), key=lambda each: -each[1]))
 
 
-def find_limits(workload: Workload, mode: Mode) -> list[Limit]:
+def find_limits(workload: Workload, mode: LiveMode) -> list[ServiceLimit]:
     """Return the limits of a default account, and of the design; the first is met first."""
     writes = workload.streams * workload.rate
     environments = writes * costs.APPEND_MS / 1000 + mode.concurrency(workload)
     answers = workload.streams * workload.readers * max(workload.rate, 1 / costs.WAIT_SECONDS)
     limits = [
-        Limit(
+        ServiceLimit(
             "concurrent executions of Lambda",
             environments,
             1000,
             "ask for more in Service Quotas, or read by a mode that shares",
         ),
-        Limit(
+        ServiceLimit(
             "write units of one stream per second",
             workload.rate * workload.write_units,
             1000,
             "append batches, or spread the writers over several streams",
         ),
-        Limit(
+        ServiceLimit(
             "write units of the table per second",
             writes * workload.write_units,
             40_000,
             "ask for more in Service Quotas",
         ),
-        Limit(
+        ServiceLimit(
             "requests of CloudFront per second",
             answers + writes,
             250_000,
             "ask for more in Service Quotas",
         ),
-        Limit("bytes of a message", workload.size, 3 << 20, "split it, or store it elsewhere"),
+        ServiceLimit(
+            "bytes of a message", workload.size, 3 << 20, "split it, or store it elsewhere"
+        ),
     ]
     if mode.bill is costs.websockets:
         posts = workload.rate * workload.readers
         limits.append(
-            Limit(
+            ServiceLimit(
                 "frames to the clients of one stream per second",
                 posts,
                 costs.POSTS_PER_SECOND,
@@ -219,7 +222,7 @@ def find_limits(workload: Workload, mode: Mode) -> list[Limit]:
     return sorted(limits, key=lambda limit: -limit.share)
 
 
-def _bill(workload: Workload, mode: Mode) -> Bill:
+def _bill(workload: Workload, mode: LiveMode) -> Bill:
     """A month of a deployment for production."""
     bill: defaultdict[str, float] = defaultdict(float)
     parts = [
@@ -235,7 +238,7 @@ def _bill(workload: Workload, mode: Mode) -> Bill:
     return bill
 
 
-def _appends(workload: Workload, mode: Mode) -> Bill:
+def _appends(workload: Workload, mode: LiveMode) -> Bill:
     million = costs.million_appends(
         firewall=workload.firewall,
         cables=mode.bill is costs.websockets,
@@ -248,7 +251,7 @@ def _appends(workload: Workload, mode: Mode) -> Bill:
     return bill
 
 
-def _live(workload: Workload, mode: Mode) -> Bill:
+def _live(workload: Workload, mode: LiveMode) -> Bill:
     """The readers of all streams."""
     if not workload.readers:
         return {}

@@ -34,7 +34,7 @@ _CODES: Final = {201: "created", 204: "done", 101: "connected", 304: "not-modifi
 _ERROR: Final = b'"code":"'
 
 
-class Entry(NamedTuple):
+class AnsweredRequest(NamedTuple):
     """A request that was answered."""
 
     method: str
@@ -86,7 +86,7 @@ class AccessLog:
         self._sample = settings.log_sample if self.as_json else 1.0
         self._slow = settings.log_slow
         self._is_on = settings.log_level in ("debug", "info")
-        self._queue: deque[Entry] = deque()
+        self._queue: deque[AnsweredRequest] = deque()
         self._due = 0.0
         """Lines that are due for successful requests."""
         self._dropped = 0
@@ -126,7 +126,7 @@ class AccessLog:
             metrics.count("log_lines_dropped_total")
             return
         self._queue.append(
-            Entry(method, url, status, headers, body, received, seconds, time.time())
+            AnsweredRequest(method, url, status, headers, body, received, seconds, time.time())
         )
 
     def _write(self) -> None:
@@ -143,7 +143,7 @@ class AccessLog:
                 )
             write_all(lines)
 
-    def render(self, entry: Entry) -> bytes:
+    def render(self, entry: AnsweredRequest) -> bytes:
         path, _, query = entry.url.partition(b"?")
         operation = name_operation(entry.method, path, query, self._urls)
         outcome = name_outcome(entry.status, entry.body)
@@ -185,40 +185,52 @@ class LoggedApp:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        status, headers, received, body = 0, [], 0, b""
-
-        async def watch() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            return message
-
-        async def note(message: Message) -> None:
-            nonlocal status, headers, body
-            kind = message["type"]
-            if kind.endswith("response.start"):
-                status, headers = message["status"], list(message["headers"])
-            elif kind.endswith("response.body"):
-                body = body or message.get("body", b"")
-            elif kind == "websocket.accept":
-                status = 101
-            await send(message)
-
+        # What serves a WebSocket may clear its scope.
+        method, query = scope.get("method", "GET"), scope["query_string"]
+        path = scope.get("raw_path") or scope["path"].encode()
+        watched = _Watched(receive, send)
         try:
-            await self._app(scope, watch, note)
+            received = watched.receive if scope["type"] == "http" else receive
+            await self._app(scope, received, watched.send)
         finally:
-            if status:
-                query = scope["query_string"]
-                url = scope.get("raw_path") or scope["path"].encode()
+            if watched.status:
                 self._log.record(
-                    scope.get("method", "GET"),
-                    url + b"?" + query if query else url,
-                    status,
-                    headers,
-                    body,
-                    received,
+                    method,
+                    path + b"?" + query if query else path,
+                    watched.status,
+                    watched.headers,
+                    watched.body,
+                    watched.received,
                     time.perf_counter() - began,
                 )
+
+
+class _Watched:
+    """The messages of a request, of which its line needs some."""
+
+    __slots__ = ("_receive", "_send", "body", "headers", "received", "status")
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self.status = self.received = 0
+        self.headers: RawHeaders = []
+        self.body = b""
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self.received += len(message.get("body", b""))
+        return message
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind.endswith("response.start"):
+            self.status, self.headers = message["status"], list(message["headers"])
+        elif kind.endswith("response.body"):
+            self.body = self.body or message.get("body", b"")
+        elif kind == "websocket.accept":
+            self.status = 101
+        await self._send(message)
 
 
 def is_json(settings: Settings, is_terminal: bool | None = None) -> bool:

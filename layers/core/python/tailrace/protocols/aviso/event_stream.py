@@ -20,7 +20,7 @@ from tailrace.protocols.aviso.event_frames import LIVE, REPLAY, EndReason, Event
 from tailrace.protocols.aviso.filters import Matcher
 from tailrace.protocols.aviso.replay import ReplayRange, ReplayReader
 from tailrace.protocols.aviso.request_body import EventQuery
-from tailrace.protocols.aviso.watchers import Watcher, Watchers
+from tailrace.protocols.aviso.watchers import Watcher, Watchers, count_sent
 from tailrace.streams import Streams
 
 logger = logging.getLogger("tailrace")
@@ -204,6 +204,8 @@ class _EventStream:
         """Send all frames, then wait until the sink has drained."""
         if frames:
             self._sink.push(b"".join(frames))
+            kind = RequestKind.WATCH if self._live else RequestKind.REPLAY
+            count_sent(kind, self._filter.event, len(frames))
             await self._sink.drain()
 
     # Time

@@ -70,6 +70,11 @@ class EventType:
     """Whether no schema names it: each of its notifications may have other fields."""
 
     @property
+    def label(self) -> str:
+        """The value of the label `event_type` of metrics; types that no schema names share one."""
+        return "generic" if self.schemaless else self.name
+
+    @property
     def path(self) -> str:
         """The path of the stream with its notifications."""
         return f"aviso/{self.base}"

@@ -30,7 +30,6 @@ from tailrace.protocols.aviso.config import AvisoConfig
 from tailrace.protocols.aviso.deletions import JSON, Deletions, append_or_create
 from tailrace.protocols.aviso.error_codes import AvisoError, RequestKind, request_error
 from tailrace.protocols.aviso.event_stream import EventStreams, PreparedStream
-from tailrace.protocols.aviso.event_types import EventType
 from tailrace.protocols.aviso.request_body import (
     RequestBody,
     parse_body,
@@ -159,7 +158,7 @@ class AvisoRoutes:
         label, status = "unknown", "rejected"
         try:
             body = parse_body(request.body, RequestKind.NOTIFICATION, self._config.events)
-            label = _label(body.event)
+            label = body.event.label
             answer = await self._store(request, body, caller, request_id)
             status = "success"
         except AvisoError as error:
@@ -219,7 +218,7 @@ class AvisoRoutes:
                 "the event stream cannot be opened",
                 extra={"details": str(error), "topic": query.filter.topic},
             ) from None
-        labels = f"{PREFIX}{kind.value}", _label(body.event)
+        labels = f"{PREFIX}{kind.value}", body.event.label
         return Streaming(200, [*_EVENT_STREAM], partial(self._send, client, prepared, labels))
 
     async def _send(
@@ -303,11 +302,6 @@ class AvisoRoutes:
         except TailraceError:
             return _json(503, {"status": "not_ready", "backend_connected": False})
         return _json(200, {"status": "ready", "backend_connected": True})
-
-
-def _label(event: EventType) -> str:
-    """The value of the label `event_type`; types that no schema names share one."""
-    return "generic" if event.schemaless else event.name
 
 
 def _parse_idempotency_key(request: Request, caller: str | None) -> Producer | None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from tailrace import metrics
 from tailrace.limits import AVISO_POLL_SECONDS
 from tailrace.live.follower import ChainFollower, Followers, Pace, Reader, Sink
+from tailrace.protocols.aviso import PREFIX
 from tailrace.protocols.aviso.envelope import Notification, Renderer
+from tailrace.protocols.aviso.error_codes import RequestKind
 from tailrace.protocols.aviso.event_frames import LIVE
 from tailrace.protocols.aviso.event_types import EventType
 from tailrace.protocols.aviso.filter_index import FilterIndex
@@ -54,6 +57,7 @@ class _WatchFollower(ChainFollower[Watcher]):
     ) -> None:
         poll = AVISO_POLL_SECONDS
         super().__init__(streams, event.path, first.chain, first.slot, first.offset, poll=poll)
+        self._event = event
         self._renderer = renderer
         self._index: FilterIndex[Watcher] = FilterIndex(event)
 
@@ -84,10 +88,18 @@ class _WatchFollower(ChainFollower[Watcher]):
     def _push(self, offset: int, notification: Notification) -> None:
         frame = b""
         full = []
+        sent = 0
         for watcher in self._index.match(notification):
             # A watcher that has read ahead of this follower has it already.
             if offset > watcher.offset:
                 frame = frame or self._renderer.frame(LIVE, offset, notification)
+                sent += 1
                 if not watcher.sink.push(frame):
                     full.append(watcher)
+        count_sent(RequestKind.WATCH, self._event, sent)
         self.release(full)
+
+
+def count_sent(kind: RequestKind, event: EventType, notifications: int) -> None:
+    route = f"{PREFIX}{kind.value}"
+    metrics.count("aviso_sse_events_sent_total", route, event.label, by=notifications)

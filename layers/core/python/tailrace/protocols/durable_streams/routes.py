@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from tailrace import metrics
 from tailrace.auth.origins import LocalHosts, Origins
 from tailrace.errors import (
     BadRequest,
@@ -67,6 +69,8 @@ _UP_TO_DATE: Final = (b"stream-up-to-date", b"true")
 SANDBOX: Final = (b"content-security-policy", b"sandbox")
 """A web page in a stream comes from a writer and must not act as the server's origin."""
 _VARY: Final = (b"vary", b"accept-encoding")
+
+_READS = ("ds_requests_total",)
 
 
 class StreamRoutes:
@@ -214,7 +218,9 @@ class StreamRoutes:
         except StreamNotFound:
             if not may_be_missing:
                 raise
+            metrics.counts[_READS] += 1
             return await self._read_missing(request, path, live, start, cursor)
+        metrics.counts[_READS] += 1
         if not live:
             return await self._catch_up(request, view, start, cursor)
         if live == "long-poll":
@@ -222,6 +228,7 @@ class StreamRoutes:
         if event_id and view.closed and not view.bodies:
             # A browser whose stream has ended would connect again and again; 204 stops it.
             return Response(204, [*_view_headers(view)[1:], NO_STORE])
+        metrics.count("ds_sse_requests_total")
         return self._sse.read(request, view, start, cursor)
 
     async def _read_missing(
@@ -234,11 +241,12 @@ class StreamRoutes:
         if not live:
             return Response(200, [*headers, NO_STORE], missing.BODY)
         if live == "sse":
+            metrics.count("ds_sse_requests_total")
             return await self._sse.read_missing(request, path, start, cursor)
         deadline = time.monotonic() + self._poll_seconds
         release = await self._missing.admit(request.client, self._poll_seconds)
         try:
-            with self._limiter.live(request.client):
+            with self._polling(request):
                 exists = await self._missing.wait(path, request.client, self._poll_seconds)
         finally:
             await release()
@@ -296,7 +304,7 @@ class StreamRoutes:
         if not view.bodies and view.closed:
             self._limiter.check_closed_poll(request.client, view.tail.stream.path)
         elif not view.bodies:
-            with self._limiter.live(request.client):
+            with self._polling(request):
                 view = await self._streams.follow(view.tail, view.end, seconds)
         # At the tail, too: a thousand readers that begin there become one request.
         is_shared = isinstance(start, Position)
@@ -313,6 +321,13 @@ class StreamRoutes:
             else NO_STORE
         )
         return await self._data(request, view, joined, headers)
+
+    @contextmanager
+    def _polling(self, request: Request) -> Iterator[None]:
+        """Count a long-poll while it waits."""
+        metrics.count("ds_poll_requests_total")
+        with self._limiter.live(request.client), metrics.level("ds_poll_clients_num"):
+            yield
 
     def _poll_caching(self, view: View, start_size: int, start: Position) -> bytes:
         """How long a long-poll may be cached: longer if it is the data that follows an offset."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from tailrace import metrics
 from tailrace.errors import (
     DamagedData,
     OffsetTrimmed,
@@ -140,6 +141,7 @@ class SseReaders:
         """Count a reader no longer."""
         client, reader.client = reader.client, None
         if client is not None:
+            metrics.count("ds_sse_clients_num", by=-1)
             self._limiter.end_live(client)
 
 
@@ -209,3 +211,6 @@ class _SseFollower(ChainFollower[SseReader]):
                     partly.append(reader)
             self.release(partly)
             self.release(full, closed=closed)
+        if view.up_to_date:
+            lag = self._streams.clock() - view.tail.state.written_at
+            metrics.observe("delivery_lag_ms", max(0, lag))

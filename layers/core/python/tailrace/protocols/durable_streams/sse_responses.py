@@ -6,6 +6,7 @@ import logging
 import time
 from functools import partial
 
+from tailrace import metrics
 from tailrace.errors import (
     StreamGone,
     StreamNotFound,
@@ -74,7 +75,7 @@ class SseResponses:
         first = self._next_cursor(cursor)
         retry = sse.RETRY_SHARED if self._shared else sse.RETRY
         sink.push(retry + missing.control_event(first))
-        with self._limiter.live(client):
+        with self._limiter.live(client), metrics.level("ds_sse_clients_num"):
             try:
                 exists = await self._wait_for_missing(client, path, deadline, sink)
             finally:
@@ -122,7 +123,7 @@ class SseResponses:
         ]
 
     async def _shared_live(self, client: str, first: list[View], cursor: str, sink: Sink) -> None:
-        with self._limiter.live(client):
+        with self._limiter.live(client), metrics.level("ds_sse_clients_num"):
             deadline = time.monotonic() + self._poll_seconds
             await self._shared_events(first.pop(), cursor, sink, deadline, sse.RETRY_SHARED)
 
@@ -160,6 +161,7 @@ class SseResponses:
         `first`: has the first view, and keeps it no longer than it is sent, since its data may be
         all that a reader takes in memory."""
         self._limiter.begin_live(client)
+        metrics.count("ds_sse_clients_num")
         deadline = time.monotonic() + self._seconds
         cursor = self._next_cursor(client_cursor)
         reader = SseReader(self._readers, sink, first[0], cursor, deadline, client)

@@ -13,10 +13,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable
 
+from tailrace import metrics
 from tailrace.limits import CABLE_CLOSE_SECONDS, CABLE_QUEUE_BYTES
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.encoders import Encoder
 from tailrace.protocols.action_cable.in_process.conversation import Conversation
+
+_MESSAGES = ("server_msg_total",)
+_BYTES = ("data_sent_total",)
 
 logger = logging.getLogger("tailrace")
 
@@ -55,12 +59,15 @@ class Outbox(ABC):
     def push(self, text: str) -> None:
         if self._finished or not text:
             return
+        metrics.counts[_MESSAGES] += 1
+        metrics.counts[_BYTES] += len(text)
         if self._flushing is None and self._write_now(text):
             return
         # A single message may have any size: a client could otherwise never get past it.
         overflows = self._size and self._size + len(text) > CABLE_QUEUE_BYTES
         self._queue(text)
         if overflows:
+            metrics.count("disconnected_slow_clients_total")
             self.end("too_slow", reconnect=True, at_once=True)
 
     async def drain(self) -> None:
