@@ -20,6 +20,7 @@ from tailrace.errors import BadSetting, NotAllowed, NotFound
 from tailrace.protocols import aviso
 from tailrace.protocols.durable_streams.missing import MissingStreams, Permits
 from tailrace.protocols.durable_streams.plain_append import PlainAppends
+from tailrace.protocols.durable_streams.plain_read import PlainReads
 from tailrace.protocols.durable_streams.routes import StreamRoutes
 from tailrace.settings import Settings
 from tailrace.store.base import Compacting, Store
@@ -131,6 +132,7 @@ class Application:
         from tailrace.web.uvicorn.exchange import FastLane
 
         plain = self._plain_appends()
+        self.routes.plain_reads = reads = self._plain_reads()
         return FastLane(
             self._urls.byte_prefixes,
             self.routes.respond,
@@ -139,13 +141,24 @@ class Application:
             self._origins,
             self._proxies,
             None if plain is None else plain.begin,
+            None if reads is None else reads.answer,
         )
+
+    @property
+    def _is_open(self) -> bool:
+        return isinstance(self._provider, StaticPolicy) and self._provider.authorizer.open
+
+    def _plain_reads(self) -> PlainReads | None:
+        """Reads without a task; None where each has to be authorized, or the store has to say
+        whether the stream has changed."""
+        if not self._is_open or self.settings.store != "sqlite":
+            return None
+        return PlainReads(self.streams, self._origins, self._hosts)
 
     def _plain_appends(self) -> PlainAppends | None:
         """Appends without a task; None where each has to be authorized or counted."""
-        policy, settings = self._provider, self.settings
-        is_open = isinstance(policy, StaticPolicy) and policy.authorizer.open
-        if not is_open or settings.append_rate or settings.read_only:
+        settings = self.settings
+        if not self._is_open or settings.append_rate or settings.read_only:
             return None
         return PlainAppends(self.streams, self._urls, self._origins, self._hosts)
 

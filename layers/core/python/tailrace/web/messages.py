@@ -271,6 +271,16 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+class Rendered(NamedTuple):
+    """An answer of status 200 and known length."""
+
+    headers: bytes
+    """Rendered; without those of every answer, and the length."""
+    body: bytes
+    id: bytes
+    """The id of the request, which is among the headers."""
+
+
 Answer = Response | Streaming
 
 
@@ -301,6 +311,10 @@ def new_id() -> str:
 
 def _format_id(digits: str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
+
+
+def render_headers(headers: RawHeaders) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 def combine(headers: RawHeaders) -> dict[bytes, bytes]:

@@ -39,6 +39,7 @@ from tailrace.protocols.durable_streams.caching import (
 from tailrace.protocols.durable_streams.joined_bodies import Joined, JoinedBodies, join
 from tailrace.protocols.durable_streams.missing import MissingStreams
 from tailrace.protocols.durable_streams.parse import parse_append, parse_create, refuse_encoding
+from tailrace.protocols.durable_streams.plain_read import PlainReads
 from tailrace.protocols.durable_streams.read_start import (
     ReadStart,
     parse_live,
@@ -104,6 +105,8 @@ class StreamRoutes:
         self._compresses = compresses
         self._max_body_bytes = settings.max_body_bytes
         self._joined = JoinedBodies()
+        self.plain_reads: PlainReads | None = None
+        """Keeps answers, if a server asks it for them."""
         self._compressor = compress.Compressor()
         self._methods: dict[str, Callable[[Request, str], Awaitable[Answer]]] = {
             "GET": self._get,
@@ -271,7 +274,10 @@ class StreamRoutes:
         committed = (view.closed or not view.up_to_date) and not moves
         value = self._chunk_caching(view, start) if committed else caching.TAIL
         headers.append((b"cache-control", value))
-        return await self._data(request, view, joined, headers)
+        response = await self._data(request, view, joined, headers)
+        if self.plain_reads is not None:
+            self.plain_reads.keep(request, view, response)
+        return response
 
     def _chunk_caching(self, view: View, start: Position) -> bytes:
         """How long a chunk may be cached: no longer than the stream lives, and briefly if retention

@@ -24,11 +24,13 @@ from tailrace.web.messages import (
     Disconnected,
     Parked,
     RawHeaders,
+    Rendered,
     Request,
     Response,
     Streaming,
     check_length,
     has_length,
+    render_headers,
     run_parked,
     too_large,
 )
@@ -39,10 +41,6 @@ _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
     for status in http.HTTPStatus
 }
-
-
-def render_headers(headers: RawHeaders) -> bytes:
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 _COMMON: Final = render_headers(COMMON_HEADERS)
@@ -74,6 +72,8 @@ class FastLane(NamedTuple):
     begin_append: Callable[[bytes, RawHeaders, Sequence[bytes]], Pending | None] | None = None
     """Begins a POST by its URL, header fields and body; returns None for one that needs the
     handler."""
+    answer_read: Callable[[bytes, RawHeaders], Rendered | None] | None = None
+    """Answers a GET by its URL and header fields; returns None for one that needs the handler."""
     record: Callable[[str, bytes, int, RawHeaders, bytes, int, float], None] | None = None
     """Records an answered request: its method, URL, status, header fields, body, the bytes received
     and the seconds it took."""
@@ -243,13 +243,22 @@ class Exchange:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _run(self) -> None:
-        begin = self._connection.lane.begin_append
-        if begin is not None and self._method == "POST" and self._received_all:
-            pending = begin(self._url, self._headers, self._parts)
+        lane = self._connection.lane
+        if self._method == "POST" and lane.begin_append is not None and self._received_all:
+            pending = lane.begin_append(self._url, self._headers, self._parts)
             if pending is not None:
                 pending.stored.add_done_callback(partial(self._answer_pending, pending))
                 return
+        elif self._method == "GET" and lane.answer_read is not None and self._is_plain_read():
+            rendered = lane.answer_read(self._url, self._headers)
+            if rendered is not None:
+                self._answer_read(rendered)
+                return
         self._start(self._serve())
+
+    def _is_plain_read(self) -> bool:
+        """Whether the request has no body, and is not the last of its connection."""
+        return self._received_all and not self.received and self.keep_alive
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._connection.loop.create_task(work)
@@ -268,6 +277,18 @@ class Exchange:
         self.response_started = True
         self._write(answer)
         self._record(answer)
+        self._complete_now()
+
+    def _answer_read(self, answer: Rendered) -> None:
+        self.response_started = True
+        parts = (_STATUS_LINES[200], self._connection.default_headers(), _COMMON, answer.headers)
+        self._write_body([*parts], answer.body)
+        if self._connection.lane.record is not None:
+            headers = [(b"x-request-id", answer.id)]
+            self._record(Response(200, headers, answer.body))
+        self._complete_now()
+
+    def _complete_now(self) -> None:
         if self.keep_alive and self._connection.flow.write_paused:
             self._start(self._complete_when_sent())
         else:
@@ -347,13 +368,17 @@ class Exchange:
             head.append(b"\r\n")
             transport.write(b"".join(head))
             return
-        head.append(b"content-length: %d\r\n\r\n" % len(answer.body))
-        if len(answer.body) <= _JOIN_BYTES:
-            head.append(answer.body)
-            transport.write(b"".join(head))
+        self._write_body(head, answer.body)
+
+    def _write_body(self, head: list[bytes], body: bytes) -> None:
+        """Write a head without its length, and a body."""
+        head.append(b"content-length: %d\r\n\r\n" % len(body))
+        if len(body) <= _JOIN_BYTES:
+            head.append(body)
+            self._connection.transport.write(b"".join(head))
         else:
             # One call to the system: a head by itself would wake the client an extra time.
-            transport.writelines((b"".join(head), answer.body))
+            self._connection.transport.writelines((b"".join(head), body))
 
     async def drain(self) -> None:
         await self._connection.flow.drain()

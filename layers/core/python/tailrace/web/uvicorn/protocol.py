@@ -26,9 +26,9 @@ from tailrace.limits import (
     LINGER_BYTES,
     LINGER_SECONDS,
 )
-from tailrace.web.messages import METHODS, Parked, RawHeaders, Response, cors
+from tailrace.web.messages import METHODS, Parked, RawHeaders, Response, cors, render_headers
 from tailrace.web.statuses import error_response
-from tailrace.web.uvicorn.exchange import Exchange, FastLane, Refusal, render_headers
+from tailrace.web.uvicorn.exchange import Exchange, FastLane, Refusal
 from tailrace.web.uvicorn.flow import Flow
 from tailrace.web.uvicorn.listener import Listener, ListenerServer
 from tailrace.web.uvicorn.websocket_protocol import SocketProtocol

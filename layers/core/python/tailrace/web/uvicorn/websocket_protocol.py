@@ -35,9 +35,14 @@ from tailrace.limits import (
     HEADER_SECONDS,
 )
 from tailrace.web.asgi import WRITE_NOW
-from tailrace.web.messages import COMMON_HEADERS, VERSION_HEADER, RawHeaders, combine
+from tailrace.web.messages import (
+    COMMON_HEADERS,
+    VERSION_HEADER,
+    RawHeaders,
+    combine,
+    render_headers,
+)
 from tailrace.web.statuses import error_response
-from tailrace.web.uvicorn.exchange import render_headers
 
 _logger = logging.getLogger("tailrace.websocket")
 _logger.setLevel(logging.WARNING)
