@@ -145,3 +145,22 @@ def test_frames_are_those_of_a_server() -> None:
         assert len(frame) == start + length
         if start > 2:
             assert int.from_bytes(frame[2:start]) == length
+
+
+async def test_several_texts_are_one_write() -> None:
+    written: list[str | tuple[str, ...]] = []
+
+    def write(text: str | tuple[str, ...]) -> bool:
+        written.append(text)
+        return len(written) < 2
+
+    sent = asyncio.Queue[Any]()
+    socket = Socket("s", sent.get, sent.put, write)
+    texts = ("1", "2")
+    socket.push_all(())
+    socket.push_all(texts)
+    assert written == [texts]
+    assert written[0] is texts
+    # There is no room: they wait one by one, in order.
+    socket.push_all(texts)
+    assert [(await sent.get())["text"] for _ in texts] == ["1", "2"]

@@ -46,6 +46,10 @@ class RecordingClient:
     def push(self, text: str) -> None:
         self.received.append(json.loads(text))
 
+    def push_all(self, texts: tuple[str, ...]) -> None:
+        for text in texts:
+            self.push(text)
+
     async def drain(self) -> None:
         await asyncio.sleep(self._pause)
 

@@ -39,6 +39,9 @@ BUSY_SLICE_READERS: Final = 4
 of them a round lets through, the fewer events there are."""
 
 
+T = TypeVar("T")
+
+
 class Pace:
     """Splits long work into slices: call `rest` after each bounded step."""
 
@@ -50,6 +53,18 @@ class Pace:
         if time.perf_counter() - self._since >= SLICE_SECONDS:
             await asyncio.sleep(0)
             self._since = time.perf_counter()
+
+
+async def slices(readers: Sequence[T], view: View | None = None) -> AsyncIterator[Sequence[T]]:
+    """Iterate over readers, slice by slice; other tasks run in between. `view`: what they get."""
+    begin = 0
+    while begin < len(readers):
+        if begin:
+            await asyncio.sleep(0)
+        is_busy = view is not None and view.tail.state.tail > view.end
+        end = begin + (BUSY_SLICE_READERS if is_busy else SLICE_READERS)
+        yield readers[begin:end]
+        begin = end
 
 
 class Sink(Protocol):
@@ -275,15 +290,8 @@ class ChainFollower(Follower, Generic[R]):
         """Iterate over the readers, slice by slice, without those that leave in between.
 
         `view`: what they are to get."""
-        readers = list(self.readers)
-        begin = 0
-        while begin < len(readers):
-            if begin:
-                await asyncio.sleep(0)
-            is_busy = view is not None and view.tail.state.tail > view.end
-            end = begin + (BUSY_SLICE_READERS if is_busy else SLICE_READERS)
-            yield [each for each in readers[begin:end] if each in self.readers]
-            begin = end
+        async for some in slices(list(self.readers), view):
+            yield [each for each in some if each in self.readers]
 
     def release(self, readers: Iterable[R], *, closed: bool = False) -> None:
         """Serve readers no longer; `closed`: they have all there will ever be."""

@@ -29,7 +29,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 WRITE_NOW: Final = "tailrace.write_now"
-"""Scope key of a WebSocket: a function that writes a text at once if the buffer has room for it."""
+"""Scope key of a WebSocket: a function that writes one text, or a tuple of them, at once if the
+buffer has room."""
 
 SINK_ITEMS: Final = 16
 """A reader with this many queued pieces counts as slow."""

@@ -94,8 +94,8 @@ class SocketProtocol(asyncio.Protocol):
     server are not masked, and ours are not compressed. Handshakes and messages are not logged,
     since they hold tokens."""
 
-    _last_frame: ClassVar[tuple[str, bytes]] = ("", b"")
-    """The text that was written last, and its frame."""
+    _last_frames: ClassVar[tuple[str | tuple[str, ...], bytes]] = ("", b"")
+    """The text or texts that were written last, and their frames."""
 
     def __init__(
         self,
@@ -365,14 +365,15 @@ class SocketProtocol(asyncio.Protocol):
         if data and not self._transport.is_closing():
             self._transport.write(data)
 
-    def _write_now(self, text: str) -> bool:
+    def _write_now(self, text: str | tuple[str, ...]) -> bool:
         if self._closing or self._writable is not None or self._transport.is_closing():
             return False
-        last, frame = SocketProtocol._last_frame
+        last, data = SocketProtocol._last_frames
         if last is not text:
-            frame = encode_frame(text)
-            SocketProtocol._last_frame = text, frame
-        self._transport.write(frame)
+            texts = (text,) if isinstance(text, str) else text
+            data = b"".join(map(encode_frame, texts))
+            SocketProtocol._last_frames = text, data
+        self._transport.write(data)
         return True
 
     # Disconnecting

@@ -43,6 +43,9 @@ class EventClient(Outbox):
         self._has_room = self._sink.push(text.encode())
         return True
 
+    def _write_all_now(self, texts: tuple[str, ...]) -> bool:
+        return self._write_now("".join(texts))
+
     async def _write(self, text: str) -> None:
         if not self._has_room:
             await self._sink.drain()

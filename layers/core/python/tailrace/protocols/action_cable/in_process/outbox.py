@@ -46,6 +46,10 @@ class Outbox(ABC):
     def _write_now(self, text: str) -> bool:
         """Send a text without waiting; False: there is no room for it now."""
 
+    def _write_all_now(self, texts: tuple[str, ...]) -> bool:  # noqa: ARG002 - for those that can
+        """Send several texts at once without waiting; False: they have to be sent one by one."""
+        return False
+
     @abstractmethod
     async def _write(self, text: str) -> None:
         """Send a text as soon as there is room for it; OSError: the client is gone."""
@@ -69,6 +73,14 @@ class Outbox(ABC):
         if overflows:
             metrics.count("disconnected_slow_clients_total")
             self.end("too_slow", reconnect=True, at_once=True)
+
+    def push_all(self, texts: tuple[str, ...]) -> None:
+        """Push several texts, by one write if there is room."""
+        if not any(texts):
+            return
+        if self._finished or self._flushing is not None or not self._write_all_now(texts):
+            for text in texts:
+                self.push(text)
 
     async def drain(self) -> None:
         """Wait until everything is sent, or nothing more will be."""

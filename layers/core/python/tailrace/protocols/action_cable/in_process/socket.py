@@ -26,7 +26,7 @@ CLOSES: Final = {
 """The code and reason with which a WebSocket is closed, by the reason of the disconnect frame."""
 
 
-def no_room(_: str) -> bool:
+def no_room(_: str | tuple[str, ...]) -> bool:
     """In place of a function that writes at once: there is none."""
     return False
 
@@ -37,11 +37,12 @@ class Socket(Outbox):
         sid: str,
         receive: Receive,
         send: SendMessage,
-        write_now: Callable[[str], bool] = no_room,
+        write_now: Callable[[str | tuple[str, ...]], bool] = no_room,
         *,
         extended: bool = False,
     ) -> None:
-        """`write_now` writes a text at once, or returns False; a server need not support it."""
+        """`write_now` writes one or several texts at once, or returns False; a server need not
+        support it."""
         super().__init__(sid, SOCKET, extended=extended)
         self._receive = receive
         self._send = send
@@ -81,6 +82,9 @@ class Socket(Outbox):
 
     def _write_now(self, text: str) -> bool:
         return self._write_at_once(text)
+
+    def _write_all_now(self, texts: tuple[str, ...]) -> bool:
+        return self._write_at_once(texts)
 
     async def _write(self, text: str) -> None:
         await self._send({"type": "websocket.send", "text": text})

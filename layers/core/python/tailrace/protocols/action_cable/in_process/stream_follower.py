@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tailrace.errors import OffsetTrimmed, StreamGone, StreamNotFound, TailraceError
-from tailrace.live.follower import RETRY_SECONDS, Follower, Pace
+from tailrace.live.follower import RETRY_SECONDS, Follower, Pace, slices
 from tailrace.log import offsets
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.broadcasts import Publication
@@ -39,6 +39,8 @@ class Client(Protocol):
     """Whether it speaks the extended protocol."""
 
     def push(self, text: str) -> None: ...
+
+    def push_all(self, texts: tuple[str, ...]) -> None: ...
 
     async def drain(self) -> None:
         """Wait until most of what was pushed is sent."""
@@ -95,6 +97,25 @@ logger = logging.getLogger("tailrace")
 
 NOTICE_SECONDS = 0.01
 """Pause of a subscriber that has found another chain before the follower has."""
+
+
+class _Texts:
+    """Encoded messages, for all clients with the same identifier."""
+
+    def __init__(self, texts: Iterable[tuple[int, str | None, str]]) -> None:
+        """`texts`: of each its offset, and the session that must not get it."""
+        self._texts = list(texts)
+        self._first = min((offset for offset, _, _ in self._texts), default=0)
+        self._excluded = {excluded for _, excluded, _ in self._texts}
+        self._all = tuple(text for _, _, text in self._texts)
+
+    def of(self, sid: str, has: int) -> tuple[str, ...]:
+        """Those that a session gets; for most sessions it is the same object."""
+        if has < self._first and sid not in self._excluded:
+            return self._all
+        return tuple(
+            text for offset, excluded, text in self._texts if offset > has and sid != excluded
+        )
 
 
 class StreamFollower(Follower):
@@ -249,7 +270,7 @@ class StreamFollower(Follower):
 
     async def _deliver(self, view: View) -> None:
         """Push a view to those that are live now; one that comes later gets what follows it."""
-        chain, start = view.tail.stream.id, self.offset
+        start = self.offset
         self.slot, self.offset = view.end, view.offset
         received: dict[Subscriber, int] = {}
         for subscriber in self.subscribers:
@@ -260,7 +281,7 @@ class StreamFollower(Follower):
                     subscriber.slot, subscriber.offset = view.end, view.offset
         if received:
             async for batch in batches(view, start):
-                await self._push(batch, chain, received)
+                await self._push(batch, view, received)
                 if not any(subscriber in self.subscribers for subscriber in received):
                     break
         if self.options:
@@ -270,10 +291,11 @@ class StreamFollower(Follower):
             }
 
     async def _push(
-        self, batch: Sequence[Message], chain: int, received: Mapping[Subscriber, int]
+        self, batch: Sequence[Message], view: View, received: Mapping[Subscriber, int]
     ) -> None:
-        """Push messages to those that are still there, to each what follows the offset that it has
-        received."""
+        """Push messages of a view to those that are still there, to each what follows the offset
+        that it has received."""
+        chain = view.tail.stream.id
         messages = [
             (message, self.options.pop((chain, message.offset), None))
             for message in batch
@@ -281,22 +303,21 @@ class StreamFollower(Follower):
         ]
         if len(messages) < len(batch):
             logger.warning("a message of '%s' is too large for a cable", self.path)
-        encoded: dict[tuple[Encoder, str], list[tuple[int, str | None, str]]] = {}
+        encoded: dict[tuple[Encoder, str], _Texts] = {}
         pace = Pace()
-        for subscriber, has in received.items():
-            if subscriber not in self.subscribers:
-                continue
-            encoder, identifier = subscriber.client.encoder, subscriber.subscription.identifier
-            texts = encoded.get((encoder, identifier))
-            if texts is None:
-                texts = encoded[encoder, identifier] = list(
-                    self._encode(encoder, identifier, messages, chain)
-                )
-            push, sid = subscriber.client.push, subscriber.client.sid
-            for offset, excluded, text in texts:
-                if offset > has and sid != excluded:
-                    push(text)
-            await pace.rest()
+        async for some in slices(list(received.items()), view):
+            for subscriber, has in some:
+                if subscriber not in self.subscribers:
+                    continue
+                client, identifier = subscriber.client, subscriber.subscription.identifier
+                texts = encoded.get((client.encoder, identifier))
+                if texts is None:
+                    texts = encoded[client.encoder, identifier] = _Texts(
+                        self._encode(client.encoder, identifier, messages, chain)
+                    )
+                client.push_all(texts.of(client.sid, has))
+                # Each may have an identifier of its own, and then it has texts of its own.
+                await pace.rest()
 
     def _encode(
         self,
