@@ -23,6 +23,7 @@ from infra.lambda_function import (
     LambdaFunction,
     acknowledge_objects,
     allow,
+    allow_invoking,
 )
 from infra.storage import StorageStack
 from infra.websocket_api import WebSocketApi
@@ -88,6 +89,7 @@ class Dispatch(Construct):
                 websocket_api.allow_management(),
             ],
         )
+        allow_invoking(self, "Parts", self.dispatch, self.dispatch)
         acknowledge_objects(self.dispatch, storage, BODIES)
         websocket_api.acknowledge_management(self.dispatch)
         _follow(

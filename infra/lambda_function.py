@@ -141,5 +141,16 @@ def acknowledge_objects(function: LambdaFunction, storage: StorageStack, *object
         )
 
 
+def allow_invoking(
+    scope: Construct, name: str, caller: LambdaFunction, *callees: LambdaFunction
+) -> None:
+    """In a separate policy: a function depends on the policies of its role, so one of them that
+    named the function would be a cycle."""
+    role = caller.function.role
+    assert role is not None
+    arns = [callee.function.function_arn for callee in callees]
+    iam.Policy(scope, name, roles=[role], statements=[allow(["lambda:InvokeFunction"], *arns)])
+
+
 def allow(actions: Sequence[str], *resources: str) -> iam.PolicyStatement:
     return iam.PolicyStatement(actions=list(actions), resources=list(resources))

@@ -8,7 +8,6 @@ import aws_cdk as cdk
 from aws_cdk import aws_apigatewayv2 as apigateway
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk.aws_apigatewayv2_integrations import WebSocketLambdaIntegration
 from constructs import Construct
@@ -24,6 +23,7 @@ from infra.lambda_function import (
     LambdaFunction,
     acknowledge_objects,
     allow,
+    allow_invoking,
 )
 from infra.websocket_api import STAGE, WebSocketApi
 from tailrace.store.dynamodb.layout import DUE_INDEX
@@ -98,8 +98,8 @@ class WebSocketFunctions(Construct):
         acknowledge_objects(self.cable, storage, BODIES, SEGMENTS)
         for function in (self.cable, self.heartbeat):
             websocket_api.acknowledge_management(function)
-        self._allow_invoking("Cable", self.cable, self.cable, self.heartbeat)
-        self._allow_invoking("Heartbeat", self.heartbeat, self.heartbeat)
+        allow_invoking(self, "CableStarts", self.cable, self.cable, self.heartbeat)
+        allow_invoking(self, "HeartbeatStarts", self.heartbeat, self.heartbeat)
         self._add_routes(websocket_api, self.cable.function)
         events.Rule(
             self,
@@ -107,23 +107,6 @@ class WebSocketFunctions(Construct):
             description=f"{plan.name}: starts the heartbeat if connections need one",
             schedule=events.Schedule.rate(INTERVAL),
             targets=[targets.LambdaFunction(self.heartbeat.function, retry_attempts=0)],
-        )
-
-    def _allow_invoking(self, name: str, caller: LambdaFunction, *callees: LambdaFunction) -> None:
-        """In a separate policy: a function depends on the policies of its role, so one of them
-        that named the function would be a cycle."""
-        role = caller.function.role
-        assert role is not None
-        iam.Policy(
-            self,
-            f"{name}Starts",
-            roles=[role],
-            statements=[
-                allow(
-                    ["lambda:InvokeFunction"],
-                    *(callee.function.function_arn for callee in callees),
-                )
-            ],
         )
 
     def _add_routes(self, websocket_api: WebSocketApi, function: lambda_.IFunction) -> None:

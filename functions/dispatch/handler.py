@@ -7,5 +7,5 @@ from tailrace.aws.handlers.table_stream import TableStreamHandler
 dispatch = TableStreamHandler()
 
 
-def handler(event: dict[str, Any], _: object) -> dict[str, Any]:
-    return dispatch(event)
+def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
+    return dispatch(event, context)

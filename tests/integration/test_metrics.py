@@ -140,9 +140,7 @@ def test_every_alert_has_a_line_that_says_what_to_do() -> None:
 
 def test_every_metric_is_counted_somewhere() -> None:
     product = ROOT / "layers" / "core" / "python" / "tailrace"
-    texts = [
-        path.read_text() for path in product.rglob("*.py") if path != product / "metrics.py"
-    ]
+    texts = [path.read_text() for path in product.rglob("*.py") if path != product / "metrics.py"]
     counted = {name for name in METRICS if any(f'"{name}"' in text for text in texts)}
     by_status = {name for name in METRICS if name.startswith("answers_")}
     assert METRICS.keys() - counted - by_status == {"request_ms"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tailrace.protocols.action_cable.api_gateway.delivery import (
     TableStreamRecord,
 )
 
+CONTEXT = SimpleNamespace(invoked_function_arn="arn:dispatch")
 EVENTS = ROOT / "events" / "dispatch"
 
 
@@ -68,7 +70,7 @@ def of(chain: str, *sequences: str) -> list[dict[str, Any]]:
 
 def test_new_entries_are_delivered(delivering: TableStreamHandler, taken: FakeDeliveries) -> None:
     batch = event("append")
-    assert delivering(batch) == {"batchItemFailures": []}
+    assert delivering(batch, CONTEXT) == {"batchItemFailures": []}
     assert taken.records == batch["Records"]
 
 
@@ -77,10 +79,10 @@ def test_only_failed_records_of_a_batch_are_repeated(
 ) -> None:
     records = [*of("01", "101", "102"), *of("02", "103"), *of("01", "104"), *of("03", "105")]
     taken.failures = {"C01": DeliveryBusy("busy"), "C03": DeliveryBusy("busy")}
-    assert delivering({"Records": records}) == {
+    assert delivering({"Records": records}, CONTEXT) == {
         "batchItemFailures": [{"itemIdentifier": each} for each in ("101", "102", "104", "105")]
     }
-    assert delivering({"Records": of("02", "106")}) == {"batchItemFailures": []}
+    assert delivering({"Records": of("02", "106")}, CONTEXT) == {"batchItemFailures": []}
 
 
 def test_a_batch_that_fails_is_repeated(
@@ -88,4 +90,4 @@ def test_a_batch_that_fails_is_repeated(
 ) -> None:
     taken.failures = {"C01": DeliveryBusy("busy")}
     with pytest.raises(Exception, match="All records failed"):
-        delivering({"Records": of("01", "101", "102")})
+        delivering({"Records": of("01", "101", "102")}, CONTEXT)

@@ -170,19 +170,20 @@ def starts(stacks: Stacks, name: str) -> list[Any]:
     ]
 
 
-def test_cable_may_invoke_itself_and_heartbeat_and_heartbeat_itself(dev: Stacks) -> None:
+def test_functions_may_invoke_themselves_and_cable_the_heartbeat(dev: Stacks) -> None:
     assert starts(dev, "cable") == ["CableFunction", "HeartbeatFunction"]
     assert starts(dev, "heartbeat") == ["HeartbeatFunction"]
+    assert starts(dev, "dispatch") == ["DispatchFunction"]
 
 
 def test_a_function_does_not_wait_for_the_policy_that_names_it(dev: Stacks) -> None:
     template = dev.templates["tailrace-dev"]["Resources"]
-    for name in ("CableFunction", "HeartbeatFunction"):
+    for name in ("CableFunction", "HeartbeatFunction", "DispatchFunction"):
         for dependency in template[name]["DependsOn"]:
             assert name not in json.dumps(template[dependency])
 
 
-def test_only_self_invoking_functions_allow_recursion(dev: Stacks) -> None:
+def test_functions_that_start_their_successors_allow_recursion(dev: Stacks) -> None:
     allowed = {
         name
         for name, function in dev.resources("AWS::Lambda::Function").items()

@@ -73,6 +73,7 @@ MAY = {
         "dynamodb:GetRecords",
         "dynamodb:GetShardIterator",
         "dynamodb:ListStreams",
+        "lambda:InvokeFunction",
         "s3:GetObject",
         "sqs:SendMessage",
         CONNECTIONS,

@@ -24,7 +24,7 @@ def test_every_shard_is_served_once(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_a_client_that_every_shard_misses_is_served_once(count: int) -> None:
+def test_every_shard_is_served_once_while_parts_are_missing(count: int) -> None:
     for size in range(1, min(count, 8) + 1):
         for alive in itertools.combinations(range(count), size):
             if 0 in alive:

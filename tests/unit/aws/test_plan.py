@@ -95,8 +95,10 @@ def test_the_limit_that_binds_is_the_first() -> None:
     assert find_limits(busy, LONG_POLL)[0].what == "write units of one stream per second"
     large = replace(busy, rate=0.1, size=3 << 20)
     assert find_limits(large, LONG_POLL)[0].what == "bytes of a message"
-    crowd = Workload(streams=1, rate=1, readers=2_000)
-    assert find_limits(crowd, WEBSOCKET)[0].what == "frames to the clients of one stream per second"
+    crowd = Workload(streams=1, rate=1, readers=10_000)
+    first = find_limits(crowd, WEBSOCKET)[0]
+    assert first.what == "calls of API Gateway per second"
+    assert first.share == pytest.approx(4 / 3, rel=0.01), "messages, and pings"
 
 
 def test_text_and_json_say_the_same() -> None:

@@ -332,6 +332,13 @@ GATEWAY_INDEX_SHARDS: Final = 4
 """Partitions of the connections of API Gateway in the index: it accepts 500 new ones a second, and
 a function that pings all of them reads every partition of the index in each round."""
 
+GATEWAY_PART_SUBSCRIBERS: Final = 500
+"""Subscribers to whom one function sends a message: with 512 MB, in a quarter of a second. A stream
+with more than twice as many has more functions, which send at the same time."""
+
+GATEWAY_DELIVERY_PARTS: Final = 64
+"""Functions that send the messages of one stream at the same time."""
+
 GATEWAY_PART_PINGS: Final = 600
 """Pings a second from which on connections of API Gateway are divided between more functions: two
 thirds of what one with 256 MB, a seventh of a processor, is able to send."""

@@ -5,13 +5,32 @@ The observed number stands beside each bound.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
 
-from tailrace.aws.costs import DISPATCH_READS, IDLE_MINUTE_READS
+from devtools.dynamodb_simulator.values import validate_item
+from tailrace.auth.signed_names import sign
+from tailrace.aws.costs import (
+    CONNECTION_BYTES,
+    DELIVERY_WRITES,
+    DISPATCH_READS,
+    IDLE_MINUTE_READS,
+    ROUND_READS,
+    ROUND_WRITES,
+    SUBSCRIBER_BYTES,
+)
+from tailrace.protocols.action_cable.api_gateway.items import (
+    ConnectionRecord,
+    SubscriberRecord,
+    connection_item,
+    subscriber_item,
+)
+from tailrace.protocols.action_cable.core.channels import Subscription
+from tailrace.store.dynamodb.layout import number, text
 from tests.integration.action_cable.api_gateway.world import World
-from tests.support.cable import pubsub
+from tests.support.cable import SECRET, pubsub
 
 
 def spent(world: World) -> tuple[Counter[str], float, float]:
@@ -82,7 +101,7 @@ async def test_a_small_message_to_ten(crowd: World) -> None:
     records = [record for some in (await crowd.news()).values() for record in some]
     spent(crowd)
     assert await crowd.deliver(*records) == {}
-    assert spent(crowd) == ({"GetItem": 1, "Query": 1, "UpdateItem": 2}, 2, 2)
+    assert spent(crowd) == ({"GetItem": 1, "Query": 1, "UpdateItem": 2}, DELIVERY_WRITES, 2)
     assert crowd.gateway_api.counts["posts"] == 20
 
 
@@ -133,7 +152,7 @@ async def test_rounds_of_pings_to_ten(crowd: World) -> None:
         assert (calls["GetItem"], calls["Query"], written) == (0, 24, 0), "it reads all shards once"
         assert read <= 20  # 20
         await function.heartbeat.round()
-        assert spent(crowd) == ({"Query": 8}, 0, 4)
+        assert spent(crowd) == ({"Query": 8}, 0, ROUND_READS)
 
 
 async def test_keeping_the_lease_of_a_heartbeat(world: World) -> None:
@@ -141,7 +160,7 @@ async def test_keeping_the_lease_of_a_heartbeat(world: World) -> None:
         await function.heartbeat.lease.acquire()
         spent(world)
         await function.heartbeat.lease.acquire(world.clock(), 10)
-    assert spent(world) == ({"UpdateItem": 1}, 1, 0)
+    assert spent(world) == ({"UpdateItem": 1}, ROUND_WRITES, 0)
 
 
 async def test_a_minute_without_connections(world: World) -> None:
@@ -149,3 +168,19 @@ async def test_a_minute_without_connections(world: World) -> None:
         spent(world)
         assert not await function.broadcaster.connections.needs_heartbeat()
     assert spent(world) == ({"Query": 8}, 0, IDLE_MINUTE_READS)
+
+
+def test_the_items_of_connections_and_subscribers_are_not_larger() -> None:
+    """`tailrace.aws.costs` assumes these sizes."""
+    connection = ConnectionRecord("A1b2C3d4E5f6G7h8=", '{"user_id":4711}', 1, 3.0, "s", None)
+    assert _size(connection_item(connection)) <= CONNECTION_BYTES  # 123
+    stream = "a/stream/with/a/usual/name/42"
+    identifier = json.dumps({"channel": "$pubsub", "signed_stream_name": sign(stream, SECRET)})
+    subscription = Subscription(identifier, stream, stream, whispers=True, presence=True)
+    item = subscriber_item(SubscriberRecord("A1b2C3d4E5f6G7h8=", subscription))
+    joined = {**item, "next_slot": number(10_000), "incarnation": text("f" * 16)}
+    assert _size(joined) <= SUBSCRIBER_BYTES  # 344
+
+
+def _size(item: dict[str, object]) -> int:
+    return validate_item(item)[1]

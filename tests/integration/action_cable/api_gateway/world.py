@@ -11,6 +11,7 @@ import json
 import os
 import random
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Self
 
@@ -29,6 +30,7 @@ from tailrace.protocols.action_cable.api_gateway.delivery import (
     TableStreamRecord,
     partition_of,
 )
+from tailrace.protocols.action_cable.api_gateway.delivery_parts import Invoke
 from tailrace.protocols.action_cable.api_gateway.heartbeat import Heartbeat
 from tailrace.protocols.action_cable.api_gateway.heartbeat_lease import HeartbeatLease
 from tailrace.protocols.action_cable.api_gateway.items import ConnectionRecord
@@ -78,7 +80,7 @@ class Function:
         self.streams = Streams(self.store, world.settings, world.clock)
         self.table = self.store.table
         self.broadcaster = Broadcaster(self.table, world.gateway_api, world.settings, world.clock)
-        self.deliveries = Deliveries(self.store, self.broadcaster, world.clock)
+        self.deliveries = Deliveries(self.store, self.broadcaster, world.clock, world.invoke)
         self.heartbeat = Heartbeat(self.table, self.broadcaster, world.settings, world.clock)
         return self
 
@@ -110,6 +112,8 @@ class World:
         self.calls = calls
         self.clock = Time()
         self.gateway_api = FakeConnectionApi()
+        self.invoke: Invoke | None = None
+        """Invokes the functions that serve parts of deliveries."""
         self._iterators: dict[str, str | None] = {}
         self._records: defaultdict[str, list[TableStreamRecord]] = defaultdict(list)
 
@@ -213,6 +217,11 @@ class World:
         """Handle one batch in a function of its own; returns its failures."""
         async with self.function() as function:
             return await function.deliveries.handle(records)
+
+    async def serve_part(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Serve a part of a delivery in a function of its own."""
+        async with self.function() as function:
+            return await function.deliveries.serve_part(json.loads(json.dumps(event)))
 
     async def dispatch(self, *, shuffled: bool = False) -> None:
         """Deliver new records: one batch of a partition at a time, and partitions in any order."""

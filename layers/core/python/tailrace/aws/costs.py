@@ -8,9 +8,17 @@ can assert without an account is an assumption, and named as such.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Final
 
 from tailrace.aws import prices
+from tailrace.limits import (
+    GATEWAY_CONNECTION_SHARDS,
+    GATEWAY_DELIVERY_PARTS,
+    GATEWAY_INDEX_SHARDS,
+    GATEWAY_PART_PINGS,
+    GATEWAY_PART_SUBSCRIBERS,
+)
 
 MILLION: Final = 1_000_000
 MONTH_SECONDS: Final = 730 * 3600
@@ -25,6 +33,7 @@ WAIT_SECONDS: Final = 25
 LONGEST_WAIT_SECONDS: Final = 116
 LIVE_MEGABYTES: Final = 512
 DISPATCH_MEGABYTES: Final = 512
+HEARTBEAT_MEGABYTES: Final = 256
 EDGE_FUNCTIONS: Final = 2
 """CloudFront functions that run for each request to a stream."""
 FIREWALL_RULES: Final = 2
@@ -48,6 +57,15 @@ MERGE_WRITES: Final = 64 / 8
 """For each of eight segments that are merged."""
 DISPATCH_READS: Final = 1
 """For a batch of one entry that nobody has subscribed to."""
+ROUND_WRITES: Final = 1
+ROUND_READS: Final = 2 * GATEWAY_INDEX_SHARDS / 2
+"""For a round of a heartbeat that serves all connections: their partitions of the index."""
+PARTS_READS: Final = 1
+"""More for a round of each of several heartbeats: their leases."""
+DELIVERY_WRITES: Final = 2
+PART_WRITES: Final = 1
+PART_READS: Final = 2
+"""For a part of a delivery with few subscribers: it reads them, and the entries."""
 LINE_BYTES: Final = 680
 """Of the line of one plain append, with the names of stages and streams."""
 VALUE_BYTES: Final = 10
@@ -73,16 +91,27 @@ IDLE_ORIGIN_REQUESTS: Final = 2
 """For each wait of an idle stream: two intervals of the cursor overlap."""
 FREE_GIGABYTES: Final = 1024
 """Data to viewers each month that CloudFront does not charge, for any account."""
-CONNECTION_BYTES: Final = 300
-"""Of the item of a WebSocket connection, all of which the heartbeat reads for each ping."""
+CONNECTION_BYTES: Final = 200
+"""Of the item of a WebSocket connection, each of which a heartbeat reads when it takes over."""
+SUBSCRIBER_BYTES: Final = 350
+"""Of the item of a subscription, all of which a delivery to its stream reads."""
 ANSWER_BYTES: Final = 600
 """Of a response to a live read, most of it headers."""
 ENTRY_BYTES: Final = 350
 """Of an entry of 100 B in the table, as DynamoDB counts a scan."""
 SCANS: Final = 2
 """Daily compaction reads an entry until it is trimmed, a day after it was archived."""
-POSTS_PER_SECOND: Final = 1000
-"""Frames that `dispatch` sends to the connections of a stream."""
+POST_SECONDS: Final = 0.00015
+"""Of a whole processor, to send a frame. Measured on this machine with TLS: 0.00004 s."""
+PROCESSOR_MEGABYTES: Final = 1769
+"""The memory with which a function has a whole processor."""
+PART_SECONDS: Final = 0.05
+"""How long it takes to invoke a function for a part of a delivery, and to read its subscribers."""
+ROUND_SECONDS: Final = 5
+TAKE_OVER_SECONDS: Final = 285
+"""How long a heartbeat runs before the next one takes over."""
+API_CALLS_PER_SECOND: Final = 10_000
+"""Of an account in a region, to all its APIs, until more is granted: every frame is one."""
 TRACED: Final = 0.05
 SWEPT_PER_SECOND: Final = 200
 """Streams that expire, by a sweep with two workers."""
@@ -226,12 +255,67 @@ def websockets(
         "connections": prices.CONNECTION_MINUTE.of(readers * MONTH_SECONDS / 60),
         "pings": prices.WEBSOCKET_MESSAGE.of(readers * MONTH_SECONDS / ping_seconds),
         "messages": prices.WEBSOCKET_MESSAGE.of(readers * writes * MONTH_SECONDS),
-        "heartbeat": invocations(MONTH_SECONDS / 300, 256, 300)
-        + prices.READ_UNIT.of(readers * CONNECTION_BYTES / 4096 * MONTH_SECONDS / ping_seconds),
-        "dispatch": invocations(
-            writes * MONTH_SECONDS, DISPATCH_MEGABYTES, readers / POSTS_PER_SECOND
-        ),
+        "heartbeat": heartbeat(readers, ping_seconds),
+        "dispatch": deliveries(readers, writes * MONTH_SECONDS),
     }
+
+
+def posts(count: float, megabytes: float) -> float:
+    """The seconds that a function takes to send so many frames."""
+    return count * POST_SECONDS * PROCESSOR_MEGABYTES / megabytes
+
+
+def heartbeats(connections: float, ping_seconds: float) -> int:
+    """How many functions ping so many connections."""
+    count = 1
+    while (
+        count < GATEWAY_CONNECTION_SHARDS
+        and connections / ping_seconds > GATEWAY_PART_PINGS * count
+    ):
+        count *= 2
+    return count
+
+
+def heartbeat(connections: float, ping_seconds: float = PING_SECONDS) -> float:
+    """The dollars for a month of pinging, without the pings themselves."""
+    count = heartbeats(connections, ping_seconds)
+    each = max(1.0, GATEWAY_INDEX_SHARDS / count) / GATEWAY_INDEX_SHARDS * ROUND_READS
+    if ping_seconds < 60:
+        rounds = count * MONTH_SECONDS / min(ping_seconds, ROUND_SECONDS)
+        reading = TAKE_OVER_SECONDS
+        dollars = invocations(count * MONTH_SECONDS / 300, HEARTBEAT_MEGABYTES, 300)
+    else:
+        rounds = count * MONTH_SECONDS / 60
+        reading = 60
+        seconds = HEARTBEAT_SECONDS + posts(connections / count, HEARTBEAT_MEGABYTES)
+        dollars = invocations(rounds, HEARTBEAT_MEGABYTES, seconds)
+    if count > 1:
+        each += PARTS_READS
+    dollars += prices.WRITE_UNIT.of(rounds * ROUND_WRITES) + prices.READ_UNIT.of(rounds * each)
+    whole = connections * CONNECTION_BYTES / 4096
+    return dollars + prices.READ_UNIT.of(whole * MONTH_SECONDS / reading)
+
+
+def deliveries(subscribers: float, messages: float) -> float:
+    """The dollars for sending messages to the subscribers of a stream, without the frames."""
+    parts = 1
+    if subscribers > 2 * GATEWAY_PART_SUBSCRIBERS:
+        parts = min(ceil(subscribers / GATEWAY_PART_SUBSCRIBERS), GATEWAY_DELIVERY_PARTS)
+    seconds = posts(subscribers / parts, DISPATCH_MEGABYTES)
+    dollars = invocations(messages * parts, DISPATCH_MEGABYTES, seconds)
+    writes, reads = DELIVERY_WRITES, subscribers * SUBSCRIBER_BYTES / 4096 + 1.0
+    if parts > 1:
+        # The function that has the lease waits for the others.
+        dollars += invocations(messages, DISPATCH_MEGABYTES, PART_SECONDS + seconds)
+        dollars += invocations(messages * parts, DISPATCH_MEGABYTES, PART_SECONDS)
+        writes += parts * PART_WRITES
+        reads += parts * PART_READS
+    return dollars + prices.WRITE_UNIT.of(messages * writes) + prices.READ_UNIT.of(messages * reads)
+
+
+def most_frames(megabytes: float = DISPATCH_MEGABYTES) -> float:
+    """The frames a second that the functions of one delivery send."""
+    return GATEWAY_DELIVERY_PARTS / posts(1, megabytes)
 
 
 def short_streams(*, firewall: bool = False) -> Bill:
@@ -277,7 +361,7 @@ def idle_month(stage: str) -> Bill:
         "keys of the edge": prices.SECRET_READ.of(KEYS_READS)
         + invocations(KEYS_READS / 2, 256, HEARTBEAT_SECONDS),
         "alarms": prices.ALARM.of(ALARMS[stage] - FREE_ALARMS),
-        "heartbeat": invocations(MONTH_SECONDS / 60, 256, HEARTBEAT_SECONDS)
+        "heartbeat": invocations(MONTH_SECONDS / 60, HEARTBEAT_MEGABYTES, HEARTBEAT_SECONDS)
         + prices.READ_UNIT.of(MONTH_SECONDS / 60 * IDLE_MINUTE_READS),
     }
     hours = 2 * RUN_MINUTES / 60

@@ -110,7 +110,7 @@ MODES: Final[Mapping[str, LiveMode]] = {
     "SSE, held": LiveMode(costs.held_sse, lambda work: work.streams * work.readers, "-c sse=held"),
     "WebSocket": LiveMode(
         costs.websockets,
-        lambda work: work.streams * work.rate * work.readers / costs.POSTS_PER_SECOND,
+        lambda work: costs.posts(work.streams * work.rate * work.readers, costs.DISPATCH_MEGABYTES),
         "-c cable=true",
     ),
 }
@@ -210,15 +210,22 @@ def find_limits(workload: Workload, mode: LiveMode) -> list[ServiceLimit]:
         ),
     ]
     if mode.bill is costs.websockets:
-        posts = workload.rate * workload.readers
-        limits.append(
+        frames = workload.rate * workload.readers
+        connections = workload.streams * workload.readers
+        limits += [
             ServiceLimit(
                 "frames to the clients of one stream per second",
-                posts,
-                costs.POSTS_PER_SECOND,
+                frames,
+                costs.most_frames(),
                 "spread the readers over several streams, or read by another mode",
-            )
-        )
+            ),
+            ServiceLimit(
+                "calls of API Gateway per second",
+                workload.streams * frames + connections / costs.PING_SECONDS,
+                costs.API_CALLS_PER_SECOND,
+                "ask for more in Service Quotas, or ping less often",
+            ),
+        ]
     return sorted(limits, key=lambda limit: -limit.share)
 
 
@@ -258,8 +265,8 @@ def _live(workload: Workload, mode: LiveMode) -> Bill:
     one = mode.bill(workload.readers, workload.rate, firewall=workload.firewall)
     bill = {item: dollars * workload.streams for item, dollars in one.items()}
     if mode.bill is costs.websockets:
-        # One function pings the connections of all streams.
-        bill["heartbeat"] = one["heartbeat"]
+        # The same functions ping the connections of all streams.
+        bill["heartbeat"] = costs.heartbeat(workload.streams * workload.readers)
     elif workload.rate:
         # The free gigabytes are those of the account, and messages have their size.
         readers = workload.streams * workload.readers

@@ -42,9 +42,15 @@ twice."""
 
 
 class RestClient:
-    def __init__(self, access: ServiceAccess, service: str, url: str | None = None) -> None:
+    def __init__(
+        self,
+        access: ServiceAccess,
+        service: str,
+        url: str | None = None,
+        call_seconds: float | None = None,
+    ) -> None:
         """`url`: overrides the service's endpoint. A local engine has one address for everything,
-        and finds the resource by the Host header."""
+        and finds the resource by the Host header. `call_seconds`: as for `Pool`."""
         target = urlsplit(url or access.endpoint)
         address = urlsplit(access.endpoint) if access.local else target
         secure = address.scheme == "https"
@@ -59,6 +65,7 @@ class RestClient:
             tls_context(access.ca_bundle) if secure else None,
             AWS_CONNECTIONS,
             IDLE_SECONDS,
+            call_seconds,
         )
 
     async def send(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 import httptools
@@ -41,7 +42,8 @@ class ClosedWithoutResponse(ExchangeFailed):
 
 
 class PooledConnection(asyncio.Protocol):
-    def __init__(self) -> None:
+    def __init__(self, seconds: float | None = None) -> None:
+        self._seconds = AWS_CALL_SECONDS if seconds is None else seconds
         self.ready = False
         """Open, and without an exchange in progress."""
         self.used = 0.0
@@ -62,7 +64,7 @@ class PooledConnection(asyncio.Protocol):
         answer: asyncio.Future[ServiceResponse] = self._loop.create_future()
         self._answer = answer
         # `call_later` directly: `asyncio.timeout` costs several times as much.
-        timer = self._loop.call_later(AWS_CALL_SECONDS, self._expire)
+        timer = self._loop.call_later(self._seconds, self._expire)
         self._transport.write(request)
         try:
             return await answer
@@ -76,7 +78,7 @@ class PooledConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _expire(self) -> None:
-        self._fail(ExchangeFailed(f"no response within {AWS_CALL_SECONDS} s", sent=True))
+        self._fail(ExchangeFailed(f"no response within {self._seconds} s", sent=True))
 
     def _fail(self, failure: ExchangeFailed) -> None:
         answer, self._answer = self._answer, None
@@ -140,12 +142,15 @@ class Pool:
         tls: ssl.SSLContext | None,
         size: int,
         idle_seconds: float | None = None,
+        call_seconds: float | None = None,
     ) -> None:
         """`idle_seconds`: how long a connection may be idle before it is replaced, in wall-clock
         time: the monotonic clock may stop while a function is frozen, but servers close idle
-        connections meanwhile."""
+        connections meanwhile. `call_seconds`: how long to wait for a response; None:
+        AWS_CALL_SECONDS."""
         self.closed = False
         self._idle_seconds = idle_seconds
+        self._call_seconds = call_seconds
         self._host = host
         self._port = port
         self._tls = tls
@@ -204,7 +209,10 @@ class Pool:
         try:
             async with asyncio.timeout(AWS_CONNECT_SECONDS):
                 _, connection = await loop.create_connection(
-                    PooledConnection, self._host, self._port, ssl=self._tls
+                    partial(PooledConnection, self._call_seconds),
+                    self._host,
+                    self._port,
+                    ssl=self._tls,
                 )
         except TimeoutError:
             raise ExchangeFailed(

@@ -12,12 +12,15 @@ from aws_lambda_powertools.utilities.batch import (
 )
 from aws_lambda_powertools.utilities.data_classes.dynamo_db_stream_event import DynamoDBRecord
 
-from tailrace.aws.runtime.event_context import EventContext
+from tailrace.aws.runtime.event_context import TASK, EventContext
 from tailrace.protocols.action_cable.api_gateway.delivery import (
     Deliveries,
     TableStreamRecord,
     partition_of,
 )
+
+PART: Final = "deliver"
+"""The task of an invocation by this function, for a part of a large audience."""
 
 LINE_SECONDS: Final = 60.0
 """How long the metrics of batches that sent nothing may wait for a line, which costs more than the
@@ -27,12 +30,23 @@ batch."""
 class TableStreamHandler:
     def __init__(self) -> None:
         self._context = EventContext("dispatch")
+        self._own_arn = ""
         self._deliveries = Deliveries(
-            self._context.store, self._context.broadcaster, self._context.streams.clock
+            self._context.store,
+            self._context.broadcaster,
+            self._context.streams.clock,
+            self._invoke_for_part,
         )
 
-    def __call__(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Handle a batch. Lambda repeats the records that fail, and those that follow them."""
+    def __call__(self, event: dict[str, Any], context: Any) -> dict[str, Any]:
+        """Handle a batch, or a part of a delivery. Lambda repeats the records of a batch that fail,
+        and those that follow them."""
+        self._own_arn = context.invoked_function_arn
+        if event.get(TASK) == PART:
+            try:
+                return self._context.run(self._deliveries.serve_part(event))
+            finally:
+                self._context.flush()
         records: Sequence[TableStreamRecord] = event["Records"]
         failed = self._context.run(self._deliveries.handle(records))
         self._context.observer.count("dispatched_records_total", len(records))
@@ -46,6 +60,9 @@ class TableStreamHandler:
 
     def close(self) -> None:
         self._context.close()
+
+    async def _invoke_for_part(self, part: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return await self._context.functions.call(self._own_arn, {TASK: PART, **part})
 
 
 def _response(event: dict[str, Any], failed: Mapping[str, Exception]) -> dict[str, Any]:

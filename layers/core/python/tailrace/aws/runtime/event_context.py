@@ -14,7 +14,7 @@ import orjson
 
 from tailrace.aws.client.json_client import RestClient
 from tailrace.aws.client.pool import ExchangeFailed
-from tailrace.aws.client.service_access import find_service_access
+from tailrace.aws.client.service_access import CredentialsUnavailable, find_service_access
 from tailrace.aws.runtime.observability import Observer
 from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting, StoreUnavailable
@@ -27,6 +27,9 @@ from tailrace.streams import Streams
 TASK: Final = "tailrace"
 """The key of the events with which our functions invoke each other."""
 
+RESPONSE_SECONDS: Final = 50.0
+"""How long to wait for the response of a function: less than our own functions may run."""
+
 ATTEMPTS: Final = 3
 PAUSE: Final = 0.05
 
@@ -37,6 +40,7 @@ class LambdaInvoker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._client: RestClient | None = None
+        self._caller: RestClient | None = None
 
     async def invoke(self, function: str, event: Mapping[str, Any]) -> None:
         """Invoke a function by name or ARN; twice if the response to the first call is lost."""
@@ -61,9 +65,25 @@ class LambdaInvoker:
             await asyncio.sleep(PAUSE * 2**attempt)
         raise StoreUnavailable(f"the function {function} could not be invoked: {reason}")
 
+    async def call(self, function: str, event: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Invoke a function once, and return its response; None if there is none, whether it was
+        invoked or not."""
+        if self._caller is None:
+            access = await find_service_access(self._settings, "lambda")
+            self._caller = RestClient(access, "lambda", call_seconds=RESPONSE_SECONDS)
+        path = f"/2015-03-31/functions/{quote(function, safe='')}/invocations"
+        try:
+            response = await self._caller.send("POST", path, orjson.dumps(event))
+            content = orjson.loads(response.body) if response.status == 200 else None
+        except (ExchangeFailed, CredentialsUnavailable, orjson.JSONDecodeError):
+            return None
+        # A function that failed has a response, too, which describes the error.
+        return content if isinstance(content, dict) and "errorType" not in content else None
+
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
+        for client in (self._client, self._caller):
+            if client is not None:
+                await client.close()
 
 
 class EventContext:

@@ -67,12 +67,16 @@ class Table:
             request["ScanIndexForward"] = False
         return await self._query(request)
 
-    async def all(self, partition: str) -> AsyncIterator[Item]:
-        """Every item of a partition, in ascending order."""
+    async def all(self, partition: str, span: tuple[str, str] | None = None) -> AsyncIterator[Item]:
+        """Every item of a partition, in ascending order; `span`: those from the first sort key to
+        the second."""
         request: dict[str, Any] = {
             "KeyConditionExpression": "p = :p",
             "ExpressionAttributeValues": {":p": text(partition)},
         }
+        if span is not None:
+            request["KeyConditionExpression"] = "p = :p AND s BETWEEN :f AND :l"
+            request["ExpressionAttributeValues"] |= {":f": text(span[0]), ":l": text(span[1])}
         page = await self._query(request)
         while True:
             for item in page.items:

@@ -32,6 +32,12 @@ from tailrace.store.base import Tail
 from tailrace.store.dynamodb.layout import Key, id_text, name_key, number, text
 from tailrace.store.dynamodb.table import Action, Table
 
+Span = tuple[str, str]
+"""The first and last sort key of a part of the subscribers of a stream."""
+
+LEASE: Final = "lease_owner, leased_until, taken_parts"
+"""The attributes of a cursor that its lease has."""
+
 ATTEMPTS: Final = 20
 """Writes that may conflict with joining clients and deliveries before one fails."""
 
@@ -40,14 +46,16 @@ class DeliveryCursors:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    async def subscribers(self, path: str) -> list[SubscriberRecord]:
-        """All subscribers of a stream, by a strongly consistent read."""
-        partition = items.subscriber_partition(path)
-        return [items.subscriber_of(item) async for item in self._table.all(partition)]
+    async def subscribers(self, path: str, span: Span | None = None) -> list[SubscriberRecord]:
+        """All subscribers of a stream, or a part of them, by a strongly consistent read."""
+        found = self._table.all(items.subscriber_partition(path), span)
+        return [items.subscriber_of(item) async for item in found]
 
-    async def joined_subscribers(self, path: str) -> list[SubscriberRecord]:
+    async def joined_subscribers(
+        self, path: str, span: Span | None = None
+    ) -> list[SubscriberRecord]:
         """The subscribers that deliveries send new messages to."""
-        return [each for each in await self.subscribers(path) if each.slot is not None]
+        return [each for each in await self.subscribers(path, span) if each.slot is not None]
 
     async def get(self, chain: int) -> DeliveryCursor | None:
         item = await self._table.get(items.cursor_key(chain))
@@ -176,15 +184,39 @@ class DeliveryCursors:
             values,
         )
 
-    async def release(self, cursor: DeliveryCursor, owner: str) -> None:
-        """End a lease after everything was sent."""
-        await self._end_lease(cursor, "REMOVE lease_owner, leased_until", {":owner": text(owner)})
+    async def take_part(self, cursor: DeliveryCursor, owner: str, part: int) -> bool:
+        """Begin a part of a delivery. Returns False if it was begun before, or the lease is lost:
+        then nothing may be sent."""
+        values = {":owner": text(owner), ":part": text(str(part)), ":parts": {"SS": [str(part)]}}
+        for attempt in range(ATTEMPTS):
+            try:
+                return await self._table.update_if(
+                    items.cursor_key(cursor.chain),
+                    "ADD taken_parts :parts",
+                    "lease_owner = :owner AND NOT contains(taken_parts, :part)",
+                    values,
+                )
+            except StreamTooHot:
+                await _back_off(attempt)
+        return False
+
+    async def release(self, cursor: DeliveryCursor, owner: str, audience: int = 0) -> None:
+        """End a lease after everything was sent. `audience`: how many subscribers there were, if
+        they were many."""
+        values: dict[str, object] = {":owner": text(owner)}
+        expression = f"REMOVE {LEASE}"
+        if audience:
+            values[":audience"] = number(audience)
+            expression = f"SET audience = :audience {expression}"
+        elif cursor.audience:
+            expression = f"{expression}, audience"
+        await self._end_lease(cursor, expression, values)
 
     async def rollback(self, cursor: DeliveryCursor, owner: str) -> None:
         """End a lease under which nothing was sent: the slots may be leased again."""
         await self._end_lease(
             cursor,
-            "SET next_slot = :slot REMOVE lease_owner, leased_until",
+            f"SET next_slot = :slot REMOVE {LEASE}",
             {":owner": text(owner), ":slot": number(cursor.slot)},
         )
 

@@ -9,18 +9,25 @@ record arrives, its slot has been delivered already.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Awaitable, Container, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from tailrace.clock import Clock
-from tailrace.errors import TailraceError
+from tailrace.errors import StoreUnavailable, TailraceError
 from tailrace.log.state import Stream
 from tailrace.protocols.action_cable.api_gateway.broadcaster import Broadcaster, Outgoing
+from tailrace.protocols.action_cable.api_gateway.cursors import Span
+from tailrace.protocols.action_cable.api_gateway.delivery_parts import (
+    DeliveryPart,
+    Invoke,
+    parts_for,
+)
 from tailrace.protocols.action_cable.api_gateway.items import DeliveryCursor, SubscriberRecord
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.channels import epoch_of
@@ -67,8 +74,30 @@ class _Delivered(NamedTuple):
     kind: str | None
 
 
+class _Unclear(Exception):
+    """The function of a part died while it sent, or is still sending."""
+
+
+class _Prepared(NamedTuple):
+    """Subscribers, and the frames for each of them."""
+
+    subscribers: Sequence[SubscriberRecord]
+    outgoing: Iterable[Outgoing]
+
+    def of(self, connections: Container[str]) -> list[SubscriberRecord]:
+        return [each for each in self.subscribers if each.connection in connections]
+
+
 class Deliveries:
-    def __init__(self, store: DynamoStore, broadcaster: Broadcaster, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: DynamoStore,
+        broadcaster: Broadcaster,
+        clock: Clock,
+        invoke: Invoke | None = None,
+    ) -> None:
+        """`invoke`: invokes functions that call `serve_part`; None: all frames are sent here."""
+        self._invoke = invoke
         self._store = store
         self._table = store.table
         self._broadcaster = broadcaster
@@ -137,28 +166,104 @@ class Deliveries:
     async def _deliver_leased(
         self, cursor: DeliveryCursor, end: int, owner: str, hints: Mapping[int, Stored]
     ) -> None:
-        try:
-            subscribers = await self._subscribers(cursor)
-            if not subscribers:
+        whole = DeliveryPart(cursor, end, hints[end - 1].state.deleted, owner, 0, 1)
+        parts = self._parts_for(cursor.audience)
+        if parts == 1:
+            try:
+                prepared = await self._prepare(whole, hints)
+            except Exception:
+                await self._cursors.rollback(cursor, owner)
+                raise
+            if not prepared.subscribers:
                 await self._cursors.remove_unused(cursor, owner)
                 return
-            first = min(_first_slot(each, cursor) for each in subscribers)
-            delivered = await self._read(cursor, first, end, hints)
-            told: set[str] = set()
-            if hints[end - 1].state.deleted:
-                told = await self._broadcaster.extended(each.connection for each in subscribers)
-        except Exception:
-            await self._cursors.rollback(cursor, owner)
-            raise
-        outgoing = _outgoing(subscribers, cursor, delivered, told)
-        ended = await self._broadcaster.send_all(outgoing)
-        await self._cursors.release(cursor, owner)
-        await self._cursors.unsubscribe([each for each in subscribers if each.connection in ended])
+            parts = self._parts_for(len(prepared.subscribers))
+            if parts == 1:
+                ended = await self._broadcaster.send_all(prepared.outgoing)
+                await self._cursors.release(cursor, owner)
+                await self._cursors.unsubscribe(prepared.of(ended))
+                return
+        await self._deliver_parts(
+            [whole._replace(number=number, parts=parts) for number in range(parts)], hints
+        )
 
-    async def _subscribers(self, cursor: DeliveryCursor) -> list[SubscriberRecord]:
-        """The subscribers of an incarnation. If it is the current one, those that waited for it or
-        followed an earlier one are moved to it."""
-        subscribers = await self._cursors.joined_subscribers(cursor.path)
+    async def _prepare(self, part: DeliveryPart, hints: Mapping[int, Stored]) -> _Prepared:
+        """Everything that is to be sent to a part of the subscribers."""
+        cursor = part.cursor
+        subscribers = await self._subscribers(cursor, part.span)
+        if not subscribers:
+            return _Prepared(subscribers, ())
+        first = min(_first_slot(each, cursor) for each in subscribers)
+        delivered = await self._read(cursor, first, part.end, hints)
+        told: set[str] = set()
+        if part.deleted:
+            told = await self._broadcaster.extended(each.connection for each in subscribers)
+        return _Prepared(subscribers, _outgoing(subscribers, cursor, delivered, told))
+
+    # Parts
+
+    def _parts_for(self, audience: int) -> int:
+        return 1 if self._invoke is None else parts_for(audience)
+
+    async def _deliver_parts(
+        self, parts: Sequence[DeliveryPart], hints: Mapping[int, Stored]
+    ) -> None:
+        cursor, owner = parts[0].cursor, parts[0].owner
+        outcomes = await asyncio.gather(
+            *(self._delegate(each, hints) for each in parts), return_exceptions=True
+        )
+        if all(each is None for each in outcomes):
+            await self._cursors.rollback(cursor, owner)
+            raise StoreUnavailable(f"no message of '{cursor.path}' could be sent")
+        for part, outcome in zip(parts, outcomes, strict=True):
+            if not isinstance(outcome, int):
+                await self._request_reconnect(cursor, part.span)
+        audience = sum(each for each in outcomes if isinstance(each, int))
+        await self._cursors.release(cursor, owner, audience if self._parts_for(audience) > 1 else 0)
+
+    async def _delegate(self, part: DeliveryPart, hints: Mapping[int, Stored]) -> int | None:
+        """Have another function serve a part, or serve it here if that one has sent nothing.
+        Returns the number of subscribers; None if nothing was sent. After an exception, anything
+        may have been sent."""
+        assert self._invoke is not None
+        response = await self._invoke(part.event()) or {}
+        if response.get("sent"):
+            audience: int = response["audience"]
+            return audience
+        if not response.get("taken") and not await self._take(part):
+            raise _Unclear
+        return await self._serve(part, hints)
+
+    async def serve_part(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Serve the part that another function has invoked this one for."""
+        part = DeliveryPart.of(event)
+        if not await self._take(part):
+            return {"taken": False, "sent": False}
+        audience = await self._serve(part, {})
+        return {"taken": True, "sent": audience is not None, "audience": audience}
+
+    async def _take(self, part: DeliveryPart) -> bool:
+        return await self._cursors.take_part(part.cursor, part.owner, part.number)
+
+    async def _serve(self, part: DeliveryPart, hints: Mapping[int, Stored]) -> int | None:
+        """Returns the number of subscribers; None if nothing was sent."""
+        try:
+            prepared = await self._prepare(part, hints)
+        except TailraceError as error:
+            logger.warning("a part of a delivery of '%s' failed: %s", part.cursor.path, error)
+            return None
+        ended = await self._broadcaster.send_all(prepared.outgoing)
+        with contextlib.suppress(TailraceError):
+            # The next delivery finds that they are gone.
+            await self._cursors.unsubscribe(prepared.of(ended))
+        return len(prepared.subscribers)
+
+    # Subscribers
+
+    async def _subscribers(self, cursor: DeliveryCursor, span: Span) -> list[SubscriberRecord]:
+        """A part of the subscribers of an incarnation. If it is the current one, those that waited
+        for it or followed an earlier one are moved to it."""
+        subscribers = await self._cursors.joined_subscribers(cursor.path, span)
         own = [each for each in subscribers if each.chain == cursor.chain]
         if len(own) == len(subscribers) or not await self._is_current(cursor.chain, cursor.path):
             return own
@@ -196,11 +301,17 @@ class Deliveries:
         a part of the subscribers, so all of them have to reconnect with their positions."""
         if not await self._cursors.take_over(cursor, owner, until):
             return
+        await self._request_reconnect(cursor)
+        await self._cursors.release(cursor, owner)
+
+    async def _request_reconnect(self, cursor: DeliveryCursor, span: Span | None = None) -> None:
+        """Have subscribers reconnect with their positions, of whom nobody knows what they got."""
         logger.warning("a delivery of '%s' did not end: subscribers must reconnect", cursor.path)
-        subscribers = await self._cursors.subscribers(cursor.path)
+        subscribers = await self._cursors.subscribers(cursor.path, span)
         await self._broadcaster.request_reconnect({each.connection for each in subscribers})
         await self._cursors.unsubscribe(subscribers)
-        await self._cursors.release(cursor, owner)
+
+    # Reading
 
     async def _read(
         self, cursor: DeliveryCursor, first: int, end: int, hints: Mapping[int, Stored]

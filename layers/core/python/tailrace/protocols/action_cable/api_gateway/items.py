@@ -5,12 +5,12 @@
 | connection   | `K` + shard  | connection               | $connect                       | the heartbeat, when its session can no longer be resumed |
 | identity     | `I` + digest of the identity | connection | $connect                       | with the connection |
 | subscription | `U` + connection | digest of the identifier | subscribe                  | unsubscribe, or with the connection |
-| subscriber   | `L` + path   | connection, digest of the identifier | subscribe          | unsubscribe, or when the connection ends |
+| subscriber   | `L` + path   | bucket, connection, digest of the identifier | subscribe  | unsubscribe, or when the connection ends |
 | cursor       | `R` + id     | `.`                      | the first subscriber to join, or creation of a stream that a subscriber waits for | the delivery that finds no subscriber |
 | member       | `M` + path   | digest of the member's id | join                          | when its last connection leaves |
 | lease        | `X`          | `heartbeat` and the part | the heartbeat of a part of the connections | the same, when it is not needed any more |
 
-`id` is the incarnation in 16 hexadecimal digits. Times are in milliseconds.
+`id` is the incarnation in 16 hexadecimal digits, a bucket the digest of the connection in two. Times are in milliseconds.
 
 | attribute            | type | of             | meaning | changed by |
 |----------------------|------|----------------|---------|------------|
@@ -36,6 +36,8 @@
 | `incarnation`        | S    | subscriber     | the incarnation that `next_slot` belongs to; absent: it waits for the stream to be created | joining, once; the first delivery of another incarnation |
 | `content_mode`       | S    | cursor         | how bodies are split into messages | |
 | `join_count`         | N    | cursor         | how many subscribers have joined | each join |
+| `audience`           | N    | cursor         | how many subscribers the last delivery had; absent: few | its holder |
+| `taken_parts`        | SS   | cursor         | the parts of the delivery that functions have begun | they |
 | `lease_owner`        | S    | cursor, lease  | random id of the holder of the lease; absent: no lease | its holder |
 | `leased_until`       | N    | cursor, lease  | when the lease expires | its holder |
 | `pinged_until`       | N    | lease          | up to which time the part has sent its pings | its holder |
@@ -51,6 +53,7 @@ No attribute is a reserved word of DynamoDB, so that expressions need no placeho
 from __future__ import annotations
 
 import hashlib
+import zlib
 from typing import Any, Final, NamedTuple
 
 from tailrace.aws.client.failures import Item
@@ -65,6 +68,9 @@ LEASES: Final = "X"
 _CONNECTED: Final = "o"
 _ENDED: Final = "k"
 """Kinds of partitions of the index `due`."""
+
+SUBSCRIBER_BUCKETS: Final = 256
+"""Subscribers of a stream are ordered by buckets, of which each function serves some."""
 
 _WHISPERS, _PRESENCE = 1, 2
 
@@ -127,6 +133,8 @@ class DeliveryCursor(NamedTuple):
     """The delivery that is under way."""
     leased_until: int
     """When the lease of that delivery expires, in milliseconds."""
+    audience: int = 0
+    """How many subscribers the last delivery had, if they were many."""
 
 
 class HeartbeatPart(NamedTuple):
@@ -193,7 +201,14 @@ def subscriber_partition(path: str) -> str:
 
 
 def subscriber_key(path: str, connection: str, identifier: str) -> Key:
-    return _key(subscriber_partition(path), f"{connection} {digest(identifier)}")
+    bucket = zlib.crc32(connection.encode()) % SUBSCRIBER_BUCKETS
+    return _key(subscriber_partition(path), f"{bucket:02x} {connection} {digest(identifier)}")
+
+
+def subscriber_span(part: int, parts: int) -> tuple[str, str]:
+    """The first and last sort key of one of several parts of the subscribers of a stream."""
+    first, end = (SUBSCRIBER_BUCKETS * each // parts for each in (part, part + 1))
+    return f"{first:02x}", f"{end - 1:02x}~"
 
 
 def cursor_key(chain: int) -> Key:
@@ -286,7 +301,7 @@ def subscriber_item(subscriber: SubscriberRecord) -> dict[str, Any]:
 def subscriber_of(item: Item) -> SubscriberRecord:
     permissions = int(item["permissions"]["N"])
     return SubscriberRecord(
-        item["s"]["S"].partition(" ")[0],
+        item["s"]["S"].split(" ")[1],
         Subscription(
             item["identifier"]["S"],
             item["stream_name"]["S"],
@@ -318,6 +333,7 @@ def cursor_of(item: Item) -> DeliveryCursor:
         int(item["join_count"]["N"]),
         item["lease_owner"]["S"] if "lease_owner" in item else None,
         int(item["leased_until"]["N"]) if "leased_until" in item else 0,
+        int(item["audience"]["N"]) if "audience" in item else 0,
     )
 
 
