@@ -21,6 +21,7 @@ from devtools.dynamodb_simulator.values import (
     added,
     comparable,
     same,
+    summed,
 )
 
 Values = Mapping[str, Value]
@@ -93,7 +94,7 @@ class Update(NamedTuple):
         for name in self.removes:
             after.pop(name, None)
         for name, value_name in self.adds:
-            after[name] = added(item.get(name, {"N": "0"}), values[value_name])
+            after[name] = summed(item.get(name), values[value_name])
         return after
 
 
@@ -255,6 +256,10 @@ class _Parser:
             test = _exists(self.path())
             if function == "attribute_not_exists":
                 test = _not(test)
+        elif function == "contains":
+            name = self.path()
+            self._need(",")
+            test = _contains(_attribute(name), _constant(self.value()))
         else:
             raise Invalid(f"no such function, or not modelled: {function}")
         self._need(")")
@@ -426,6 +431,18 @@ def _between(left: Operand, low: Operand, high: Operand) -> Test:
         if a is None or b is None or c is None:
             return False
         return _compared(b, a, operator.le) and _compared(a, c, operator.le)
+
+    return test
+
+
+def _contains(left: Operand, right: Operand) -> Test:
+    def test(item: Item, values: Values) -> bool:
+        a, b = left(item, values), right(item, values)
+        if a is None or b is None:
+            return False
+        ((kind, content),) = a.items()
+        ((other, wanted),) = b.items()
+        return kind in (other, f"{other}S") and wanted in content
 
     return test
 

@@ -90,6 +90,16 @@ def added(left: Value, right: Value, sign: int = 1) -> Value:
     return {"N": _written(str(total))}
 
 
+def summed(before: Value | None, value: Value) -> Value:
+    """What ADD makes of an attribute."""
+    if "N" in value:
+        return added(before or {"N": "0"}, value)
+    ((kind, elements),) = value.items()
+    if kind not in ("SS", "NS", "BS") or (before is not None and kind not in before):
+        raise Invalid("An operand in the update expression has an incorrect data type")
+    return {kind: sorted({*(before or {}).get(kind, ()), *elements})}
+
+
 def decoded(text: str) -> bytes:
     try:
         return b64decode(text, validate=True)

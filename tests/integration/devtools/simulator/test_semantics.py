@@ -369,6 +369,21 @@ async def test_a_default_is_used_only_when_there_is_nothing(table: Table) -> Non
     assert await get(table, "a") == {**key("a"), **item(x=2, y=9)}
 
 
+async def test_a_set_gets_its_elements_once(table: Table) -> None:
+    one, two = {"SS": ["1"]}, {"SS": ["2", "1"]}
+    await update(table, "a", "ADD x :x", {":x": one})
+    assert await get(table, "a") == {**key("a"), "x": one}
+    await update(table, "a", "ADD x :x", {":x": two})
+    found = await get(table, "a")
+    assert found is not None
+    assert sorted(found["x"]["SS"]) == ["1", "2"]
+    assert await holds(table, "a", "contains(x, :v)", {":v": {"S": "2"}})
+    assert not await holds(table, "a", "contains(x, :v)", {":v": {"S": "3"}})
+    assert await holds(table, "a", "NOT contains(y, :v)", {":v": {"S": "1"}})
+    with pytest.raises(Refused):
+        await update(table, "a", "ADD x :x", values(x=1))
+
+
 async def test_a_counter_counts_from_zero_and_back(table: Table) -> None:
     await update(table, "a", "ADD v :n", values(n=2))
     await update(table, "a", "ADD v :n", values(n=-5))
