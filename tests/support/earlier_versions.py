@@ -12,6 +12,7 @@ import orjson
 from tailrace.store.sqlite import schema
 
 _STEPS: Final = {
+    4: "DROP TABLE journal",
     3: "ALTER TABLE entries DROP COLUMN parts",
     2: "DROP TABLE identity",
     1: "DROP TABLE segments",
@@ -31,7 +32,7 @@ def as_version(data: Path, version: int) -> None:
             db.execute("UPDATE streams SET config = ? WHERE id = ?", (orjson.dumps(config), stream))
         for table, column in (("entries", "file"), ("segments", "name")):
             _drop_checksums(db, data, table, column)
-        for step in range(3, version - 1, -1):
+        for step in range(4, version - 1, -1):
             db.execute(_STEPS[step])
         db.execute(f"PRAGMA user_version = {version}")
 

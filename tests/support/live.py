@@ -62,8 +62,8 @@ Message = tuple[int, int]
 class SteppedCommit(GroupCommit):
     """Commits without a thread; the file is ahead of the memory for a while."""
 
-    def __init__(self, delay: Callable[[], float], db: sqlite3.Connection, group: Any) -> None:
-        super().__init__(db, group)
+    def __init__(self, delay: Callable[[], float], db: sqlite3.Connection) -> None:
+        super().__init__(db)
         self._delay = delay
 
     async def close(self) -> None:
@@ -86,8 +86,8 @@ class SteppedDatabase(Database):
         self._delay = delay
 
     def open(self) -> None:
-        def commit(db: sqlite3.Connection, group: Any) -> GroupCommit:
-            return SteppedCommit(self._delay, db, group)
+        def commit(db: sqlite3.Connection) -> GroupCommit:
+            return SteppedCommit(self._delay, db)
 
         with patch("tailrace.store.sqlite.database.GroupCommit", commit):
             super().open()

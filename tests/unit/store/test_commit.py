@@ -31,7 +31,7 @@ async def test_a_disk_that_is_full_now_and_then_does_not_fill_the_log(
 ) -> None:
     monkeypatch.setattr(commit, "LOG_SECONDS", 3600)
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    commits = GroupCommit(db, lambda batch: batch)
+    commits = GroupCommit(db)
     full = OSError(errno.ENOSPC, "No space left on device")
     other = sqlite3.OperationalError("database or disk is full")
     for error in (full, other, full, None, full, None, other, None):
@@ -46,7 +46,7 @@ async def test_a_disk_that_is_full_now_and_then_does_not_fill_the_log(
 
 async def test_a_bug_is_logged_whatever_was_logged_before(caplog: pytest.LogCaptureFixture) -> None:
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    commits = GroupCommit(db, lambda batch: batch)
+    commits = GroupCommit(db)
     for error in (OSError("full"), ValueError("a bug")):
         commits.add(Attempt(error))
         await commits.drain()

@@ -206,6 +206,7 @@ async def test_each_segment_is_a_commit_of_its_own(
     """So that writers get their turn in between."""
     tail = await create(store, "a", *[b"x"] * 21)
     await create(store, "b")
+    await store.sweep()
     batches: list[int] = []
     commit = store._commit._commit
 

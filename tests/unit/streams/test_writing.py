@@ -5,6 +5,8 @@ import random
 import re
 import sqlite3
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -377,17 +379,18 @@ class Commits:
     """Holds commits back, and lets them fail, at the statement that inserts."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._insert = queries.insert_entries
         self.free = threading.Event()
         self.free.set()
         self.failing = False
-        monkeypatch.setattr(queries, "insert_entries", self._held)
+        for statement in ("insert_entries", "insert_record"):
+            insert = getattr(queries, statement)
+            monkeypatch.setattr(queries, statement, partial(self._held, insert))
 
-    def _held(self, db: sqlite3.Connection, rows: Any) -> None:
+    def _held(self, insert: Callable[..., None], db: sqlite3.Connection, *values: Any) -> None:
         assert self.free.wait(20)
         if self.failing:
             raise sqlite3.OperationalError("database or disk is full")
-        self._insert(db, rows)
+        insert(db, *values)
 
 
 @pytest.fixture

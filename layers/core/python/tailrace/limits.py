@@ -57,6 +57,24 @@ SLOT_APPENDS: Final = 64
 SLOT_BYTES: Final = 64 << 10
 """Bytes of the appends that share a slot: a chunk is longer than its size by at most one slot."""
 
+JOURNAL_ENTRIES: Final = 16_384
+"""Entries in the journal of the embedded store: of 1,000 streams, each has as many by then as fill
+a page of the table. A start folds them in a fifth of a second."""
+
+JOURNAL_BYTES: Final = 16 << 20
+"""Memory that these entries take."""
+
+JOURNAL_BODY_BYTES: Final = 8 << 10
+"""Largest entry, as it is in its slot, that goes through the journal: writing a larger one twice
+would cost more than the pages that are saved."""
+
+FOLD_ENTRIES: Final = 256
+"""Entries that one commit folds, and as many as it needs beyond the limits of the journal: other
+writes wait for them, for a millisecond or two."""
+
+FOLD_BYTES: Final = 1 << 20
+"""Bytes of these entries."""
+
 RIVAL_SLOT_BYTES: Final = 900
 """The same while other processes write to the stream: an attempt, which may be lost to them, then
 costs one write unit, with the keys of the item and a state without producers."""

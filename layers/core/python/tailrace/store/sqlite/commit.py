@@ -13,7 +13,6 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Final, Protocol, TypeVar
 
@@ -43,16 +42,15 @@ class GroupCommit:
     def __init__(
         self,
         db: sqlite3.Connection,
-        group: Callable[[Sequence[Write]], Sequence[Write]],
     ) -> None:
-        """`group` may merge neighbouring writes of a batch into fewer statements."""
         self._db = db
-        self._group = group
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[list[Write] | None] = SimpleQueue()
         self._pending: list[Write] = []
         self._busy = False
         self._scheduled = False
+        self.size = 0
+        """How many writes wait for the next commit, those included that others carry out."""
         self.begun = 0
         """How many commits have begun: a write that is added takes part in the next one."""
         self._failure = ""
@@ -64,6 +62,7 @@ class GroupCommit:
 
     def add(self, write: Write) -> None:
         self._pending.append(write)
+        self.size += 1
         self._schedule()
 
     async def flush(self) -> None:
@@ -95,8 +94,8 @@ class GroupCommit:
             self._loop.call_soon(self._flush, 0, MAX_TICKS)
 
     def _flush(self, seen: int, ticks: int) -> None:
-        if len(self._pending) > seen and ticks:
-            self._loop.call_soon(self._flush, len(self._pending), ticks - 1)
+        if self.size > seen and ticks:
+            self._loop.call_soon(self._flush, self.size, ticks - 1)
             return
         self._inbox.put(self._take())
 
@@ -104,6 +103,7 @@ class GroupCommit:
         """Take what waits as the batch of a commit that begins."""
         self._scheduled = False
         batch, self._pending = self._pending, []
+        self.size = 0
         self._busy = True
         self.begun += 1
         return batch
@@ -127,7 +127,7 @@ class GroupCommit:
         db = self._db
         try:
             db.execute("BEGIN IMMEDIATE")
-            for write in self._group(batch):
+            for write in batch:
                 write.run(db)
             db.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - whatever failed, nothing was committed

@@ -15,7 +15,7 @@ from tailrace.store.damage import Damage
 from tailrace.store.sqlite import schema
 from tailrace.store.sqlite.commit import GroupCommit
 from tailrace.store.sqlite.directory import DataDirectory
-from tailrace.store.sqlite.writes import Then, WriteCall, group_writes
+from tailrace.store.sqlite.writes import Then, WriteCall
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Database:
     def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._lock, db = self._directory.open()
-        self.commit = GroupCommit(db, group_writes)
+        self.commit = GroupCommit(db)
 
     async def close(self) -> None:
         self._threads.shutdown()

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from tailrace.errors import DataDirectoryInUse, UnreadableData
-from tailrace.store.sqlite import schema
+from tailrace.store.sqlite import journal, schema
 from tailrace.store.sqlite.files import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
@@ -111,6 +111,12 @@ class DataDirectory:
             schema.upgrade(db, identity)
             if marked != identity:
                 self._mark(identity)
+            try:
+                journal.replay(db)
+            except journal.BadRecord as error:
+                raise UnreadableData(
+                    f"{error}: restore the database in '{self.path}' from a backup"
+                ) from None
             self._tell_missing(db)
             self.bodies.prepare()
             self.segments.prepare()

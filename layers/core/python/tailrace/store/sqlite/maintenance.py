@@ -7,7 +7,7 @@ import logging
 import os
 import sqlite3
 import stat
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -90,9 +90,12 @@ class Maintenance:
         directory: DataDirectory,
         database: Database,
         archive: FileSegments,
+        fold: Callable[[], Awaitable[None]],
         advance_beginning: Callable[[Stream, int], None],
     ) -> None:
-        """`advance_beginning` is told the first slot that retention has left of a stream."""
+        """`fold` moves entries of the journal into their table. `advance_beginning` is told the
+        first slot that retention has left of a stream."""
+        self._fold = fold
         self._clock = clock
         self._bodies = directory.bodies
         self._segments = directory.segments
@@ -114,7 +117,12 @@ class Maintenance:
         """Remove deleted streams, orphans, and slots that retention does not keep."""
         query = "SELECT id FROM streams WHERE path IS NULL"
         async with self._lock:
-            for (chain,) in await self._database.query(lambda db: db.execute(query).fetchall()):
+            deleted = await self._database.query(lambda db: db.execute(query).fetchall())
+            if deleted:
+                # What was erased must not be folded afterwards.
+                await self._database.commit.flush()
+            await self._fold()
+            for (chain,) in deleted:
                 while await self._database.write(partial(queries.erase_some, chain=chain)):
                     pass
                 for files in (self._bodies, self._segments):
@@ -133,6 +141,7 @@ class Maintenance:
         Files that a segment replaces stay until the next call, or until the store is closed, so
         that a copy of the data directory that is complete by then has all files of its database."""
         await self.remove_replaced()
+        await self._fold()
         done = Compacted()
         after: int | None = -1
         while after is not None:
@@ -161,6 +170,7 @@ class Maintenance:
         entries = 0
         async with self._lock:
             self._retained = -1
+            await self._fold()
             while True:
                 entries += await self._retain()
                 if self._retained == -1:

@@ -33,6 +33,15 @@ def insert_entries(db: sqlite3.Connection, rows: Sequence[schema.Row]) -> None:
         begin += size
 
 
+def insert_record(db: sqlite3.Connection, number: int, record: bytes) -> None:
+    db.execute("INSERT INTO journal VALUES (?, ?)", (number, record))
+
+
+def delete_records(db: sqlite3.Connection, stop: int) -> None:
+    """Remove the records before number `stop`."""
+    db.execute("DELETE FROM journal WHERE n < ?", (stop,))
+
+
 def insert_spill(db: sqlite3.Connection, chain: int, spill: Producers) -> None:
     db.executemany(
         "INSERT OR REPLACE INTO producers VALUES (?, ?, ?, ?)",
@@ -140,19 +149,24 @@ def read_chunk(
     chunk_bytes: int,
     body_file: Callable[[int, str], bytes],
     after: int = 0,
+    unfolded: Sequence[schema.Row] = (),
 ) -> Chunk | None:
-    """Read from slot `first` on; None when the table does not have that slot."""
+    """Read from slot `first` on; None when neither the table nor `unfolded` has that slot.
+
+    `unfolded`: entries that are not in the table yet, up to `stop`."""
+    end_of_table = unfolded[0][1] if unfolded else stop
     rows = db.execute(
         "SELECT n, offset, size, body, file, parts FROM entries"
         " WHERE id = ? AND n >= ? AND n < ? ORDER BY n",
-        (chain, first, stop),
+        (chain, first, end_of_table),
     )
+    others = ((row[1], row[2], row[3], row[5], row[6], row[8]) for row in unfolded)
     bodies: list[bytes] = []
     boundary = 0
     end = None
     # An open cursor would keep its snapshot, and a second read would see nothing new.
     with closing(rows):
-        for slot, offset, size, body, file, parts in rows:
+        for slot, offset, size, body, file, parts in itertools.chain(rows, others):
             if end is None and slot != first:
                 return None
             if file is not None:
@@ -181,6 +195,15 @@ def slot_info(db: sqlite3.Connection, chain: int, slot: int) -> SlotInfo | None:
     query = "SELECT offset, at FROM entries WHERE id = ? AND n = ?"
     row = db.execute(query, (chain, slot)).fetchone()
     return None if row is None else SlotInfo(*row)
+
+
+def last_slot(db: sqlite3.Connection, chain: int) -> int | None:
+    """The last slot of a chain that is in the table, or the one before its first; None when the
+    stream is deleted."""
+    row = db.execute(
+        "SELECT path, config FROM streams WHERE id = ? AND path IS NOT NULL", (chain,)
+    ).fetchone()
+    return None if row is None else last_state(db, stream_of(chain, *row)).slot - 1
 
 
 def first_slot(db: sqlite3.Connection, chain: int) -> int | None:

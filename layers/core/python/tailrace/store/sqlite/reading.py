@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,7 +17,7 @@ from tailrace.segments.format import BadSegment
 from tailrace.segments.reader import FindSegment, Manifest, R, SegmentReader, Steps
 from tailrace.store.sqlite import queries
 from tailrace.store.sqlite.files import ChainFiles
-from tailrace.store.sqlite.schema import snapshot
+from tailrace.store.sqlite.schema import Row, snapshot
 
 
 class FileSegments:
@@ -98,10 +98,26 @@ class Reading:
         self._segments = segments
 
     def chunk(
-        self, db: sqlite3.Connection, chain: int, slot: int, stop: int, chunk_bytes: int, after: int
+        self,
+        db: sqlite3.Connection,
+        chain: int,
+        slot: int,
+        stop: int,
+        chunk_bytes: int,
+        after: int,
+        unfolded: Sequence[Row],
     ) -> Chunk:
-        """The same bytes wherever they are: a chunk may lie in segments and in the table."""
-        return _with_retries(lambda: self._chunk(db, chain, slot, stop, chunk_bytes, after))
+        """The same bytes wherever they are: a chunk may lie in segments, in the table, and in
+        `unfolded`, which has entries of the journal."""
+        try:
+            return self._chunk(db, chain, slot, stop, chunk_bytes, after, unfolded)
+        except FileNotFoundError:
+            # An entry that names a file which is gone was folded meanwhile.
+            return _with_retries(
+                lambda: self._chunk(
+                    db, chain, slot, stop, chunk_bytes, after, _still_unfolded(db, unfolded)
+                )
+            )
 
     def start_of(self, db: sqlite3.Connection, chain: int, slot: int) -> tuple[int, int]:
         return _with_retries(lambda: self._start_of(db, chain, slot))
@@ -110,9 +126,17 @@ class Reading:
         return _with_retries(lambda: self._slot_info(db, chain, slot))
 
     def _chunk(
-        self, db: sqlite3.Connection, chain: int, slot: int, stop: int, chunk_bytes: int, after: int
+        self,
+        db: sqlite3.Connection,
+        chain: int,
+        slot: int,
+        stop: int,
+        chunk_bytes: int,
+        after: int,
+        unfolded: Sequence[Row],
     ) -> Chunk:
-        chunk = queries.read_chunk(db, chain, slot, stop, chunk_bytes, self._bodies.read, after)
+        body_file = self._bodies.read
+        chunk = queries.read_chunk(db, chain, slot, stop, chunk_bytes, body_file, after, unfolded)
         if chunk is not None:
             return chunk
         # In one moment a slot is in the table or in a segment; in two it might seem to be in none.
@@ -129,7 +153,7 @@ class Reading:
                 following = self._segments.read(
                     db, chain, slot, stop, boundary, after
                 ) or queries.read_chunk(
-                    db, chain, slot, stop, chunk_bytes, self._bodies.read, after
+                    db, chain, slot, stop, chunk_bytes, body_file, after, unfolded
                 )
                 if following is None:
                     raise SlotTrimmed(_earliest(db, chain, slot, stop))
@@ -152,6 +176,14 @@ class Reading:
             if info is None:
                 raise SlotTrimmed(slot + 1)
             return info
+
+
+def _still_unfolded(db: sqlite3.Connection, unfolded: Sequence[Row]) -> Sequence[Row]:
+    """Return the entries that are not in the table yet; its last one never leaves it."""
+    if not unfolded:
+        return ()
+    last = queries.last_slot(db, unfolded[0][0])
+    return [row for row in unfolded if last is not None and row[1] > last]
 
 
 def _earliest(db: sqlite3.Connection, chain: int, slot: int, stop: int) -> int:

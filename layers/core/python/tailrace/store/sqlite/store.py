@@ -31,9 +31,10 @@ from tailrace.store.sqlite import queries
 from tailrace.store.sqlite.chain import Budget, Chain
 from tailrace.store.sqlite.database import Database
 from tailrace.store.sqlite.directory import DataDirectory
+from tailrace.store.sqlite.journal import Journal
 from tailrace.store.sqlite.maintenance import Maintenance
 from tailrace.store.sqlite.reading import FileSegments, Reading
-from tailrace.store.sqlite.writes import BodyFile, Put, WriteCall, entry_row
+from tailrace.store.sqlite.writes import BodyFile, Put, Puts, WriteCall, entry_row
 
 T = TypeVar("T")
 
@@ -56,9 +57,11 @@ class SqliteStore:
         self._by_id: dict[int, Chain] = {}
         self._opening: dict[str, asyncio.Task[bool]] = {}
         self._database = Database(self._directory)
+        self._journal = Journal()
         self.maintenance = Maintenance(
-            settings, clock, self._directory, self._database, self._archive, self._advance_beginning
-        )
+            settings, clock, self._directory, self._database, self._archive, self._fold,
+            self._advance_beginning,
+        )  # fmt: skip
         self._freed = 0
         """How often a stream that was not held open lost its name or its beginning."""
 
@@ -72,11 +75,14 @@ class SqliteStore:
         self._loop = asyncio.get_running_loop()
         self._database.open()
         self._commit = self._database.commit
+        self._puts = Puts(self._journal, -1)
 
     async def close(self) -> None:
         for chain in self._chains.values():
             self._store_clock(chain)
         await self._commit.drain()
+        with contextlib.suppress(StoreUnavailable):
+            await self._fold()
         with contextlib.suppress(OSError):
             await self.maintenance.remove_replaced()
         # Their callers may have been cancelled, but they still read the database.
@@ -119,7 +125,11 @@ class SqliteStore:
         else:
             file = self._body_file(chain, entry)
             put = chain.open_put = Put(chain, before, entry, future, commit, file, self._committed)
-            self._commit.add(put)
+            if self._puts.commit != commit:
+                self._puts = Puts(self._journal, commit)
+                self._commit.add(self._puts)
+            self._puts.add(put)
+            self._commit.size += 1
         chain.state = entry.state
         return future
 
@@ -221,14 +231,21 @@ class SqliteStore:
         held = self._by_id.get(chain)
         if held is not None and slot >= held.hot.first:
             return held.hot.read(slot, stop, chunk_bytes, after)
+        unfolded = self._journal.rows(chain, slot, stop, chunk_bytes)
         return await self._database.query(
-            lambda db: self._reading.chunk(db, chain, slot, stop, chunk_bytes, after)
+            lambda db: self._reading.chunk(db, chain, slot, stop, chunk_bytes, after, unfolded)
         )
 
     async def start_of(self, chain: int, slot: int) -> tuple[int, int]:
+        row = self._journal.row(chain, slot - 1)
+        if row is not None:
+            return row[2], row[3]
         return await self._database.query(lambda db: self._reading.start_of(db, chain, slot))
 
     async def slot_info(self, chain: int, slot: int) -> SlotInfo:
+        row = self._journal.row(chain, slot)
+        if row is not None:
+            return SlotInfo(row[2], row[4])
         return await self._database.query(lambda db: self._reading.slot_info(db, chain, slot))
 
     async def wait(self, chain: Chain, slot: int, seconds: float) -> bool:
@@ -252,9 +269,16 @@ class SqliteStore:
             chain.wake()
 
     async def list(self, prefix: str, after: str, limit: int, now: int) -> Sequence[Listed]:
-        return await self._database.query(
+        # Before the query: what is folded by then is in its snapshot.
+        unfolded = {
+            chain: self._by_id[chain].committed
+            for chain in self._journal.chains()
+            if chain in self._by_id
+        }
+        listed = await self._database.query(
             lambda db: queries.list_streams(db, prefix, after, limit, now)
         )
+        return [_with_newer_state(each, unfolded.get(each.stream.id)) for each in listed]
 
     # Maintenance
 
@@ -322,6 +346,9 @@ class SqliteStore:
         for chain in list(itertools.islice(self._chains.values(), scanned)):
             if not chain.idle:
                 self._store_clock(chain)
+            elif self._journal.has(chain.stream.id):
+                if self._journal.want(chain.stream.id):
+                    self._commit.add(self._fold_call())
             elif len(self._chains) > self._open_streams:
                 self._forget(chain)
 
@@ -329,6 +356,21 @@ class SqliteStore:
         del self._by_id[chain.stream.id]
         del self._chains[chain.stream.path]
         chain.wake()
+
+    async def _fold(self) -> None:
+        """Fold everything that is known to be committed."""
+        while not self._journal.is_empty:
+            future: asyncio.Future[bool] = self._loop.create_future()
+            self._commit.add(self._fold_call(future))
+            if not await future:
+                return
+
+    def _fold_call(self, future: asyncio.Future[bool] | None = None) -> WriteCall[bool]:
+        return WriteCall(self._journal.fold, self._folded, future)
+
+    def _folded(self, _: bool, error: StoreUnavailable | None) -> None:
+        self._journal.finish(error)
+        self._evict()
 
     def _committed(self, chain: Chain, entries: Sequence[Entry]) -> None:
         chain.committed = entries[-1].state
@@ -356,3 +398,8 @@ class SqliteStore:
 
         store = partial(queries.store_clock, stream=chain.stream, accessed=accessed)
         self._commit.add(WriteCall(store, stored))
+
+
+def _with_newer_state(listed: Listed, state: State | None) -> Listed:
+    """Return a listed stream with a state, if that is newer than what the table says."""
+    return listed if state is None or state.slot <= listed.state.slot else Listed(listed[0], state)

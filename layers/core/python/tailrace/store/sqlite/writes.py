@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
@@ -16,7 +15,7 @@ from tailrace.log.state import Entry, State
 from tailrace.store.base import resolve
 from tailrace.store.sqlite import queries, schema
 from tailrace.store.sqlite.chain import Chain
-from tailrace.store.sqlite.commit import Write
+from tailrace.store.sqlite.journal import Journal
 
 T = TypeVar("T")
 Then = Callable[[T, StoreUnavailable | None], None]
@@ -35,7 +34,6 @@ class Put:
         "_futures",
         "chain",
         "commit",
-        "entry",
     )
 
     def __init__(
@@ -71,12 +69,12 @@ class Put:
         self._entries.append(entry)
         self._futures.append(future)
 
-    def row(self) -> schema.Row:
-        self.entry = merge(self._before, self._entries)
-        return entry_row(self.chain, self.entry, self._file)
-
-    def run(self, db: sqlite3.Connection) -> None:
-        write_entries(db, [self])
+    def write(self, db: sqlite3.Connection) -> schema.Row:
+        """Write what does not belong into the journal, and return the entry as a row."""
+        entry = merge(self._before, self._entries)
+        if entry.spill:
+            queries.insert_spill(db, self.chain.stream.id, entry.spill)
+        return entry_row(self.chain, entry, self._file)
 
     def done(self, error: StoreUnavailable | None) -> None:
         if error is not None:
@@ -91,6 +89,29 @@ class Put:
             resolve(future, position(self._entries, index))
         if self.chain.waiters:
             self.chain.wake()
+
+
+class Puts:
+    """All entries of a commit: they are written together, and each finishes by itself."""
+
+    def __init__(self, journal: Journal, commit: int) -> None:
+        """`commit`: the number of the commit that they wait for."""
+        self.commit = commit
+        self._journal = journal
+        self._puts: list[Put] = []
+
+    def add(self, put: Put) -> None:
+        self._puts.append(put)
+
+    def run(self, db: sqlite3.Connection) -> None:
+        self._journal.write(db, [put.write(db) for put in self._puts])
+
+    def done(self, error: StoreUnavailable | None) -> None:
+        # If an earlier commit failed, theirs has not begun.
+        self.commit = -1
+        self._journal.finish(error)
+        for put in self._puts:
+            put.done(error)
 
 
 class WriteCall(Generic[T]):
@@ -116,37 +137,6 @@ class WriteCall(Generic[T]):
             self._then(result, error)
         if self._future is not None:
             resolve(self._future, result, error)
-
-
-class _Puts:
-    """Neighbouring entries of a batch, written together; each `Put` finishes for itself."""
-
-    def __init__(self, puts: Sequence[Put]) -> None:
-        self._puts = puts
-
-    def run(self, db: sqlite3.Connection) -> None:
-        write_entries(db, self._puts)
-
-    def done(self, error: StoreUnavailable | None) -> None:
-        pass
-
-
-def group_writes(batch: Sequence[Write]) -> Sequence[Write]:
-    """The batch with neighbouring entries merged, in the same order."""
-    groups: list[Write] = []
-    for are_puts, writes in itertools.groupby(batch, lambda write: type(write) is Put):
-        if are_puts:
-            groups.append(_Puts(cast("list[Put]", list(writes))))
-        else:
-            groups += writes
-    return groups
-
-
-def write_entries(db: sqlite3.Connection, puts: Sequence[Put]) -> None:
-    queries.insert_entries(db, [put.row() for put in puts])
-    for put in puts:
-        if put.entry.spill:
-            queries.insert_spill(db, put.chain.stream.id, put.entry.spill)
 
 
 def entry_row(chain: Chain, entry: Entry, file: BodyFile) -> schema.Row:
