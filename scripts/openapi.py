@@ -24,6 +24,7 @@ Json: TypeAlias = dict[str, Any]
 PRODUCT: Final = Path(__file__).parent.parent / "layers" / "core" / "python" / "tailrace"
 SOURCES: Final = (
     PRODUCT / "protocols" / "durable_streams" / "openapi.yaml",
+    PRODUCT / "protocols" / "subscriptions" / "openapi.yaml",
     PRODUCT / "protocols" / "action_cable" / "openapi.yaml",
     PRODUCT / "web" / "openapi.yaml",
 )

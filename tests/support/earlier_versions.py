@@ -12,6 +12,7 @@ import orjson
 from tailrace.store.sqlite import schema
 
 _STEPS: Final = {
+    5: "DROP TABLE links; DROP TABLE subscriptions",
     4: "DROP TABLE journal",
     3: "ALTER TABLE entries DROP COLUMN parts",
     2: "DROP TABLE identity",
@@ -32,8 +33,8 @@ def as_version(data: Path, version: int) -> None:
             db.execute("UPDATE streams SET config = ? WHERE id = ?", (orjson.dumps(config), stream))
         for table, column in (("entries", "file"), ("segments", "name")):
             _drop_checksums(db, data, table, column)
-        for step in range(4, version - 1, -1):
-            db.execute(_STEPS[step])
+        for step in range(5, version - 1, -1):
+            db.executescript(_STEPS[step])
         db.execute(f"PRAGMA user_version = {version}")
 
 

@@ -144,6 +144,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "sessions_ttl": ("60", 60),
     "presence_ttl": ("5", 5),
     "cable_ttl": ("3600", 3600),
+    "subscription_runner": ("false", False),
+    "webhook_loopback": ("true", True),
     "aviso_schema": ("aviso.yaml", "aviso.yaml"),
     "aviso_heartbeat": ("5", 5.0),
     "aviso_max_duration": ("55", 55.0),

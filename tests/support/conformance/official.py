@@ -10,9 +10,8 @@ from typing import Final, Protocol
 from devtools.node import VitestTest, run_vitest
 from tests.conftest import fail_with
 
-PASSED: Final = 332
-OPT_IN_GROUP: Final = "Reserved subscription APIs"
-OPT_IN: Final = 6
+PASSED: Final = 338
+SUBSCRIPTIONS: Final = "Reserved subscription APIs"
 RACES: Final = re.compile("TTL|Expir|long-?poll", re.IGNORECASE)
 """Tests of the suite that race the clock: they find a stream that lives for one second, or append
 within the time that a long-poll waits. A busy machine may lose, so that they get more rounds."""
@@ -24,11 +23,16 @@ class Served(Protocol):
     def url(self) -> str: ...
 
 
-def check(server: Served, tmp_path: Path, beside: Collection[str] = ()) -> None:
-    """Fails unless every test of the suite passes, but for the group that is opt-in.
+def check(
+    server: Served, tmp_path: Path, beside: Collection[str] = (), *, subscriptions: bool = True
+) -> None:
+    """Fails unless every test of the suite passes.
 
-    `beside`: tests that do not count."""
+    `beside`: tests that do not count. `subscriptions`: whether those of subscriptions do."""
     outcomes = _run(server, tmp_path, "")
+    assert len(outcomes) == PASSED
+    if not subscriptions:
+        outcomes = {name: test for name, test in outcomes.items() if SUBSCRIPTIONS not in name}
     for name in beside:
         del outcomes[name]
     for _ in range(ROUNDS):
@@ -38,9 +42,7 @@ def check(server: Served, tmp_path: Path, beside: Collection[str] = ()) -> None:
         again = _run(server, tmp_path, f"^({'|'.join(map(re.escape, lost))})$")
         outcomes |= {name: again[name] for name in lost}
     fail_with(test for test in outcomes.values() if test.status == "failed")
-    skipped = [name for name, test in outcomes.items() if test.status != "passed"]
-    assert all(OPT_IN_GROUP in name for name in skipped), skipped
-    assert (len(skipped), len(outcomes)) == (OPT_IN, PASSED - len(beside) + OPT_IN)
+    assert [name for name, test in outcomes.items() if test.status != "passed"] == []
 
 
 def _has_lost(test: VitestTest) -> bool:

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from devtools.processes import ROOT
 from tailrace.auth import authorizer
-from tailrace.auth.authorizer import CLOSING, TABLE, Authorizer, Decision, Operation
+from tailrace.auth.authorizer import (
+    CLOSING,
+    TABLE,
+    AccessRule,
+    Authorizer,
+    Decision,
+    Operation,
+)
 from tailrace.auth.credentials import NONE, Credentials
 from tailrace.auth.signed_names import sign
 from tailrace.errors import (
@@ -168,6 +175,8 @@ KIND = {
     Operation.BROADCAST: "broadcast",
     Operation.ADMIN: "admin",
     Operation.API: "api",
+    # Of a single stream, as here, it is a read that needs a token.
+    Operation.SUBSCRIBE: "list",
 }
 
 
@@ -203,12 +212,39 @@ def said() -> list[list[str]]:
         [
             operation.name,
             rule.scope,
-            "all below the prefix" if rule.below else "the path",
+            _told_scope(rule),
             *(words[each] for each in (rule.signed, rule.public)),
             rule.key or "no",
         ]
         for operation, rule in TABLE.items()
     ]
+
+
+def _told_scope(rule: AccessRule) -> str:
+    if rule.follows:
+        return "the streams and the pattern"
+    return "all below the prefix" if rule.below else "the path"
+
+
+PATTERNS = {
+    "chat/*": ["chat/*", "chat/**", "**"],
+    "chat/**": ["chat/**", "**"],
+    "chat/7/*/new": ["chat/7/*/new", "chat/**", "chat/7/**", "**"],
+    "chat/7": ["chat/7", "chat/*", "chat/**", "**"],
+    "**": ["**"],
+    "*": ["**"],
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_subscribing_to_a_pattern_needs_all_that_it_matches(pattern: str) -> None:
+    granted = ["chat/*", "chat/**", "chat/7", "chat/7/**", "chat/7/*/new", "cha/**", "x/**", "**"]
+    allowed = [
+        each
+        for each in granted
+        if outcome(Operation.SUBSCRIBE, pattern, token("read", each)) == "bearer"
+    ]
+    assert sorted(allowed) == sorted(PATTERNS[pattern])
 
 
 # Nothing else is allowed

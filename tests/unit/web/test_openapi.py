@@ -42,6 +42,7 @@ NOT_FOR_HTTP = {
     errors.SlotTrimmed,
     errors.UnreadableData,
     errors.CannotSign,
+    errors.WebhookFailed,
 }
 """Errors before there is a server to ask, is said another way to its clients, or is said
 only to those who go around the edge."""
@@ -60,6 +61,11 @@ SAMPLES: tuple[TailraceError, ...] = (
     errors.SequenceConflict("0009", "0008"),
     errors.ProducerFenced(4),
     errors.ProducerGap(5, 7),
+    errors.SubscriptionNotFound("agents"),
+    errors.SubscriptionAlreadyExists("agents"),
+    errors.Fenced(),
+    errors.AlreadyClaimed("worker-1", 3),
+    errors.NoPendingWork(),
 )
 """The errors of the examples, where an error makes its message itself."""
 
@@ -136,7 +142,9 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
     assert served == {"/", "/docs", "/health", "/metrics", "/openapi.json", "/v1/streams"}
     streams = {f"{prefix}{{path}}" for prefix in PREFIXES}
     cable = {"/_broadcast", "/events", "/api/publish", "/api/presence/{stream}/users"}
-    assert set(document["paths"]) == served | streams | {MANY} | cable
+    control = {path for path in document["paths"] if path.startswith("/v1/stream/__ds/")}
+    assert len(control) == 9
+    assert set(document["paths"]) == served | streams | {MANY} | cable | control
     for path in streams:
         described = {method.upper() for method in document["paths"][path]} - {"PARAMETERS"}
         assert described == set(messages.METHODS.split(", "))

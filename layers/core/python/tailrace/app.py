@@ -37,7 +37,16 @@ from tailrace.web.asgi import (
 )
 from tailrace.web.authorize import RequestAuthorizer
 from tailrace.web.limiter import Limiter
-from tailrace.web.messages import COMMON_HEADERS, BodyMemory, RawHeaders, combine, cors, request_id
+from tailrace.web.messages import (
+    COMMON_HEADERS,
+    Answer,
+    BodyMemory,
+    RawHeaders,
+    Request,
+    combine,
+    cors,
+    request_id,
+)
 from tailrace.web.statuses import error_response
 from tailrace.web.urls import MANY, STREAMS, StreamUrls
 from tailrace.web.watchdog import Watchdog
@@ -48,6 +57,7 @@ if TYPE_CHECKING:
     from tailrace.protocols.action_cable.server import CableServer
     from tailrace.protocols.aviso.routes import AvisoRoutes
     from tailrace.protocols.durable_streams.many import ManyStreams
+    from tailrace.protocols.subscriptions.app import SubscriptionApp
     from tailrace.web.uvicorn.exchange import FastLane
 
 logger = logging.getLogger("tailrace")
@@ -71,7 +81,8 @@ class Application:
         """`provider`: provides the authorizer where the settings alone do not define it.
         `hosts`: the only hosts whose requests are answered; None: any.
         `permits`: bound waits for streams that do not exist, if processes have few requests each.
-        `serves_many`: whether many requests share the process, so that it may follow patterns.
+        `serves_many`: whether many requests share the process, so that it may follow patterns, and
+        do what subscriptions have due.
         `compresses`: whether bodies are compressed here, and not by a cache in front."""
         self._serves_many = serves_many
         self.settings = settings
@@ -110,7 +121,7 @@ class Application:
             apply_forwarded_headers(self._proxies, scope)
         is_http, path = scope["type"] == "http", scope["path"]
         if is_http and path.startswith(self._urls.prefixes):
-            await serve_request(scope, receive, send, self.routes.respond, self._memory)
+            await serve_request(scope, receive, send, self._respond, self._memory)
         elif not await self._check_host(scope, receive, send):
             return
         elif is_http and path == MANY:
@@ -135,7 +146,7 @@ class Application:
         self.routes.plain_reads = reads = self._plain_reads()
         return FastLane(
             self._urls.byte_prefixes,
-            self.routes.respond,
+            self._respond,
             self._memory,
             self.settings.max_body_bytes,
             self._origins,
@@ -154,6 +165,21 @@ class Application:
         if not self._is_open or self.settings.store != "sqlite":
             return None
         return PlainReads(self.streams, self._origins, self._hosts)
+
+    @cached_property
+    def subscriptions(self) -> SubscriptionApp:
+        """Subscriptions."""
+        from tailrace.protocols.subscriptions.app import SubscriptionApp
+
+        return SubscriptionApp(
+            self.streams,
+            self.settings,
+            self._urls,
+            self._provider,
+            self._limiter,
+            self._clock,
+            self._hosts,
+        )
 
     def _plain_appends(self) -> PlainAppends | None:
         """Appends without a task; None where each has to be authorized or counted."""
@@ -242,6 +268,8 @@ class Application:
 
     async def start(self) -> None:
         await self.streams.store.open()
+        if self._serves_many and not self.settings.read_only:
+            await self.subscriptions.start(runs=self.settings.subscription_runner)
         for task in self._tasks:
             task.start()
 
@@ -253,6 +281,8 @@ class Application:
 
     async def stop(self) -> None:
         await self.drain()
+        if "subscriptions" in vars(self):
+            await self.subscriptions.stop()
         for task in self._tasks:
             await task.stop()
         await self.streams.store.close()
@@ -270,6 +300,12 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     # Requests
+
+    async def _respond(self, request: Request) -> Answer:
+        """Answer a request below a mount of streams."""
+        if request.raw_path.startswith(self._urls.reserved) and not self.settings.read_only:
+            return await self.subscriptions.routes.respond(request)
+        return await self.routes.respond(request)
 
     def _is_api(self, path: str) -> bool:
         """Whether a path is one of AnyCable's REST API."""

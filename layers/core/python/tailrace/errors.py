@@ -263,6 +263,63 @@ class StaleOffset(TailraceError):
         super().__init__(f"{why}; drop what was read of it, and start again at offset=-1")
 
 
+class InvalidSubscription(BadRequest):
+    """A request to the subscription endpoints is invalid, whatever the subscription's state."""
+
+    code = "INVALID_REQUEST"
+
+
+class SubscriptionTokenInvalid(BadCredentials):
+    """The token of a wake is forged, malformed, missing, or of another subscription."""
+
+    code = "TOKEN_INVALID"
+
+
+class SubscriptionNotFound(TailraceError):
+    code = "SUBSCRIPTION_NOT_FOUND"
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - the protocol's word
+        super().__init__(f"no subscription '{id}'; create it with PUT")
+
+
+class SubscriptionAlreadyExists(TailraceError):
+    code = "SUBSCRIPTION_ALREADY_EXISTS"
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - the protocol's word
+        super().__init__(f"the subscription '{id}' exists with another configuration")
+
+
+class Fenced(TailraceError):
+    """The wake is over: it was completed, released, or its lease has expired."""
+
+    code = "FENCED"
+
+    def __init__(self) -> None:
+        super().__init__("the wake is over; only the holder of the current one may act on it")
+
+
+class AlreadyClaimed(TailraceError):
+    code = "ALREADY_CLAIMED"
+
+    def __init__(self, holder: str, generation: int) -> None:
+        super().__init__(f"'{holder}' holds the current wake")
+        self.holder = holder
+        self.generation = generation
+
+
+class NoPendingWork(TailraceError):
+    code = "NO_PENDING_WORK"
+
+    def __init__(self) -> None:
+        super().__init__("no stream of the subscription has news; wait for the next wake event")
+
+
+class InvalidAckOffset(TailraceError):
+    """An acknowledged offset is not between the cursor and the tail of a linked stream."""
+
+    code = "INVALID_OFFSET"
+
+
 class StreamConflict(TailraceError):
     """A PUT does not match the stream that exists at the path."""
 

@@ -400,6 +400,36 @@ AVISO_OPEN_FIELDS: Final = 256
 AVISO_KEY_BYTES: Final = 256
 """Longest Idempotency-Key: it is stored with its notification."""
 
+SUBSCRIPTION_ID_BYTES: Final = 256
+"""Longest id of a subscription: it is part of keys, URLs and every wake."""
+
+SUBSCRIPTION_BODY_BYTES: Final = 1 << 20
+"""Largest body of a request to the subscription endpoints: a thousand paths."""
+
+SUBSCRIPTION_STREAMS: Final = 1000
+"""Streams that one request may link to a subscription: each is a write."""
+
+SUBSCRIPTION_TEXT_BYTES: Final = 1024
+"""Longest description of a subscription, and name of a worker: both are in its record, which every
+wake writes anew."""
+
+WAKE_STREAMS: Final = 32
+"""Streams that one wake names, and that one request acknowledges: they are one transaction of
+DynamoDB, which has at most 100 actions. The next wake has the rest."""
+
+CLAIM_CHECKS: Final = 100
+"""Links whose streams are asked for news by a claim that finds nothing pending; a worker that comes
+too early for more waits for the wake event."""
+
+LISTED_LINKS: Final = 1000
+"""Links that the description of a subscription shows."""
+
+LEASE_LEAST_MS: Final = 1000
+"""Shortest lease of a wake, as the protocol has it."""
+
+LEASE_MOST_MS: Final = 600_000
+"""Longest lease of a wake, as the protocol has it."""
+
 AVISO_POLL_SECONDS: Final = 1
 """Interval at which a watch polls for the stream of an event type without notifications."""
 

@@ -451,6 +451,22 @@ class CableSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SubscriptionSettings:
+    """Subscriptions."""
+
+    subscription_runner: bool = setting(
+        True,
+        "Wake the subscriptions to streams that this server appends to, and do what is due of"
+        " all; off: something else does, such as the functions of a deployment.",
+    )
+    webhook_loopback: bool = setting(
+        False,
+        "Accept webhooks on this machine, also by http, for development; always on if the server"
+        " is open only because it listens on loopback.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class AvisoSettings:
     """Aviso."""
 
@@ -575,6 +591,7 @@ class AwsSettings:
 class Settings(
     AwsSettings,
     AvisoSettings,
+    SubscriptionSettings,
     CableSettings,
     AuthSettings,
     SegmentSettings,
@@ -597,6 +614,7 @@ GROUPS: Final = {
     "Segments and retention": SegmentSettings,
     "Access": AuthSettings,
     "Action Cable": CableSettings,
+    "Subscriptions": SubscriptionSettings,
     "Aviso": AvisoSettings,
     "Functions on AWS": AwsSettings,
 }

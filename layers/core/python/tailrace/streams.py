@@ -145,6 +145,16 @@ class Checker(Protocol):
     async def flatten(self, body: bytes) -> Flat | InvalidJson: ...
 
 
+class StreamObserver(Protocol):
+    """Is told what this process has done to streams; it must not raise."""
+
+    def appended(self, stream: Stream, state: State) -> None: ...
+
+    def created(self, path: str) -> None: ...
+
+    def deleted(self, stream: int) -> None: ...
+
+
 class Streams:
     def __init__(self, store: Store[Any], settings: Settings, clock: Clock = system_clock) -> None:
         self.store = store
@@ -153,10 +163,15 @@ class Streams:
         """Set when the server stops: live readers get what there is, and are not kept waiting."""
         self.checker: Checker | None = None
         """Where many requests share a process; else the rules flatten every body themselves."""
+        self._observer: StreamObserver | None = None
         self._watchers: dict[str, set[asyncio.Event]] = {}
         self._chunk_bytes = settings.chunk_bytes
         self._read_only = settings.read_only
         self._renews = settings.read_only_renews or not settings.read_only
+
+    def observe(self, observer: StreamObserver) -> None:
+        self._observer = observer
+        self.store.observer = observer.appended
 
     # Writing
 
@@ -201,8 +216,9 @@ class Streams:
 
     async def delete(self, path: str) -> None:
         for attempt in range(ATTEMPTS):
-            if await self.store.drop(await self.find(path)):
-                self._notify(path)
+            tail = await self.find(path)
+            if await self.store.drop(tail):
+                self._deleted(tail)
                 return
             await _back_off(attempt)
         raise _too_busy(path)
@@ -456,6 +472,11 @@ class Streams:
         for event in self._watchers.get(path, ()):
             event.set()
 
+    def _deleted(self, tail: Tail) -> None:
+        self._notify(tail.stream.path)
+        if self._observer is not None:
+            self._observer.deleted(tail.stream.id)
+
     def _needs_refresh(self, tail: Tail) -> bool:
         """Whether a stream seems to be deleted or expired, which only the store can confirm."""
         return tail.soft_deleted or expired(tail.stream.config, tail.accessed, self.clock())
@@ -473,6 +494,8 @@ class Streams:
         if await self.store.create(stream, entries) is None:
             return None
         self._notify(path)
+        if self._observer is not None:
+            self._observer.created(path)
         return Created(stream, _state_after(config, entries), new=True)
 
     async def _first_entries(
@@ -587,7 +610,7 @@ class Streams:
         if self._read_only:
             raise StreamNotFound(tail.stream.path)
         await self.store.drop(tail)
-        self._notify(tail.stream.path)
+        self._deleted(tail)
         return False
 
     async def _renew(self, tail: Tail) -> None:

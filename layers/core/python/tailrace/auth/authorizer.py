@@ -10,6 +10,7 @@
 | HEAD | read | the path | yes | yes | no |
 | LIST | read | all below the prefix | no | no | no |
 | BROADCAST | write | the path | no | no | broadcast |
+| SUBSCRIBE | read | the streams and the pattern | no | no | no |
 | API | admin | all below the prefix | no | no | API |
 | ADMIN | admin | all below the prefix | no | no | no |
 
@@ -47,6 +48,7 @@ class Operation(Enum):
     HEAD = auto()
     LIST = auto()
     BROADCAST = auto()
+    SUBSCRIBE = auto()
     API = auto()
     ADMIN = auto()
 
@@ -56,6 +58,8 @@ class AccessRule(NamedTuple):
     """The scope that a bearer token must have."""
     below: bool = False
     """The path is a prefix, and a bearer token must cover everything below it."""
+    follows: bool = False
+    """The path may be a pattern, and a bearer token must be for all that it matches."""
     signed: bool = False
     """A signed name is sufficient."""
     public: bool = False
@@ -66,6 +70,8 @@ class AccessRule(NamedTuple):
     def allows(self, grant: Grant, path: str) -> bool:
         if self.scope not in grant.scopes:
             return False
+        if self.follows:
+            return grant.streams.includes(path)
         return grant.streams.covers(path) if self.below else grant.streams.matches(path)
 
 
@@ -81,6 +87,7 @@ TABLE: Final = {
     Operation.HEAD: _READ,
     Operation.LIST: AccessRule("read", below=True),
     Operation.BROADCAST: AccessRule("write", key="broadcast"),
+    Operation.SUBSCRIBE: AccessRule("read", follows=True),
     Operation.API: AccessRule("admin", below=True, key="API"),
     Operation.ADMIN: AccessRule("admin", below=True),
 }
@@ -163,6 +170,15 @@ class Authorizer:
         if grant is None and not has_signed_name:
             raise CredentialsMissing(f"this requires {_describe(rule)}")
         raise NotAllowed(f"this requires {_describe(rule)}")
+
+    def grant(self, credentials: Credentials, now: int) -> Grant:
+        """Return what the bearer token permits; the server is not open. Raises the same errors as
+        `authorize`."""
+        if credentials.fault is not None:
+            raise BadCredentials(credentials.fault)
+        if credentials.bearer is None:
+            raise CredentialsMissing("this requires a bearer token")
+        return self._tokens.verify_bearer(credentials.bearer, now)
 
     def identify(self, credentials: Credentials, now: int) -> Identity | None:
         """Verify the identification token; None if there is none and none is required.
@@ -259,6 +275,8 @@ def parse_public_streams(settings: Settings) -> Patterns:
 
 def _describe(rule: AccessRule) -> str:
     target = "everything below the prefix" if rule.below else "the stream"
+    if rule.follows:
+        target = "all streams that are followed"
     token = f"a bearer token with the scope {rule.scope} for {target}"
     if rule.key:
         return f"{token}, or the {rule.key} key"

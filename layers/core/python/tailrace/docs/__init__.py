@@ -36,6 +36,10 @@ def describe(settings: Settings) -> Json:
         "/events": settings.events_path,
         **{f"/api{route}": api and f"{api}{route}" for route in API_ROUTES},
     }
+    if settings.read_only:
+        document["paths"] = {
+            path: item for path, item in document["paths"].items() if "/__ds/" not in path
+        }
     for documented, path in served.items():
         item = document["paths"].pop(documented)
         if path:

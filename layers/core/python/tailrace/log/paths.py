@@ -111,6 +111,13 @@ class Patterns(NamedTuple):
         """Whether one of the patterns matches every path that begins with the prefix."""
         return any(pattern.endswith("**") and fits(pattern, prefix) for pattern in self.each)
 
+    def includes(self, pattern: str) -> bool:
+        """Whether one of the patterns matches every path that a pattern of whole segments does, as
+        far as that is plain: it is the same, or has a double star at the end of its beginning."""
+        if "*" not in pattern:
+            return self.matches(pattern)
+        return pattern in self.each or self.covers(prefix_of(pattern))
+
 
 EVERYTHING: Final = Patterns(("**",))
 NOTHING: Final = Patterns(())

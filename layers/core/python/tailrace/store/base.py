@@ -63,6 +63,10 @@ class Store(Protocol[T]):
     docstrings below name only the errors beside these. A read raises `DamagedData` when what it
     asks for is not there as it was written."""
 
+    observer: Callable[[Stream, State], None] | None
+    """Is told the stream and its state after each entry that this process has committed, in its
+    event loop."""
+
     @property
     def damaged(self) -> int:
         """How many files or objects this process has found damaged."""

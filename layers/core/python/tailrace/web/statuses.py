@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import orjson
@@ -20,11 +22,17 @@ STATUSES: Final[dict[type[TailraceError], int]] = {
     errors.TooManyStreams: 403,
     errors.NotFound: 404,
     errors.StreamNotFound: 404,
+    errors.SubscriptionNotFound: 404,
     errors.MethodNotAllowed: 405,
     errors.RequestTooSlow: 408,
     errors.StreamConflict: 409,
     errors.ContentTypeConflict: 409,
     errors.StreamClosed: 409,
+    errors.SubscriptionAlreadyExists: 409,
+    errors.Fenced: 409,
+    errors.AlreadyClaimed: 409,
+    errors.NoPendingWork: 409,
+    errors.InvalidAckOffset: 409,
     errors.OffsetMismatch: 412,
     errors.SequenceConflict: 409,
     errors.ProducerGap: 409,
@@ -58,6 +66,7 @@ def error_response(error: TailraceError, request_id: str | None = None) -> Respo
     """The answer to an error; without the request's id it gets a new one."""
     request_id = request_id or new_id()
     headers = _headers(request_id)
+    details: dict[str, object] = {}
     match error:
         case errors.StreamClosed():
             headers.append((b"stream-closed", b"true"))
@@ -76,6 +85,8 @@ def error_response(error: TailraceError, request_id: str | None = None) -> Respo
             headers.append((b"www-authenticate", error.challenge.encode()))
         case errors.UnsupportedEncoding():
             headers.append((b"accept-encoding", b"identity"))
+        case errors.AlreadyClaimed():
+            details = {"current_holder": error.holder, "generation": error.generation}
         case errors.TooManyRequests():
             headers.append((b"retry-after", b"%d" % error.retry_after))
         case (
@@ -86,7 +97,7 @@ def error_response(error: TailraceError, request_id: str | None = None) -> Respo
             | errors.CheckUnavailable()
         ):
             headers.append((b"retry-after", b"1"))
-    return Response(status_of(error), headers, _body(error.code, str(error), request_id))
+    return Response(status_of(error), headers, _body(error.code, str(error), request_id, details))
 
 
 def internal_error(request_id: str | None = None) -> Response:
@@ -103,5 +114,8 @@ def _headers(request_id: str) -> RawHeaders:
     ]
 
 
-def _body(code: str, message: str, request_id: str) -> bytes:
-    return orjson.dumps({"error": {"code": code, "message": message, "request_id": request_id}})
+def _body(
+    code: str, message: str, request_id: str, details: Mapping[str, object] = MappingProxyType({})
+) -> bytes:
+    error = {"code": code, "message": message, "request_id": request_id, **details}
+    return orjson.dumps({"error": error})

@@ -23,6 +23,8 @@ class StreamUrls:
         self._second = f"{ds_path}/" if ds_path else ""
         self.prefixes: Final = (STREAMS, self._second) if ds_path else (STREAMS,)
         self.byte_prefixes: Final = tuple(prefix.encode() for prefix in self.prefixes)
+        self.reserved: Final = tuple(f"{prefix}{RESERVED}/" for prefix in self.prefixes)
+        """Beginnings of the paths of the protocol's own endpoints."""
         # Clients use few streams at a time, and parsing an encoded path takes microseconds.
         self.parse: Final = lru_cache(maxsize=4096)(self._parse)
 

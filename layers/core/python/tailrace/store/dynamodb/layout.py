@@ -78,7 +78,8 @@ The index `due` has the keys `g`, a partition of the index (text), and `d`, a ti
 only items that will want attention at a time.
 
 Behind API Gateway, Action Cable has items of its own in this table:
-`tailrace.protocols.action_cable.api_gateway.items` describes them.
+`tailrace.protocols.action_cable.api_gateway.items` describes them. So have subscriptions:
+`tailrace.protocols.subscriptions.items`.
 """  # noqa: E501 - a table has the width it needs
 
 from __future__ import annotations

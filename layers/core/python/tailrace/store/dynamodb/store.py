@@ -72,6 +72,7 @@ class DynamoStore:
         self._check_table = check_table
         self._grace = settings.trim_grace * 1000
         self._chains = OpenChains(settings.open_streams)
+        self.observer: Callable[[Stream, State], None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
         self.outcomes: Counter[str] = Counter()
         """Counts of writes: appended, lost (to another writer), recovered (after a lost answer)."""
@@ -512,6 +513,8 @@ class DynamoStore:
         chain.pacer.appended(entry.slot, begun, now, rivals=chain.has_rivals(now))
         chain.other_writers.appended(entry.slot, now)
         self._learn(chain, entry.state, begun)
+        if self.observer is not None:
+            self.observer(chain.stream, entry.state)
         return True
 
     def _won(

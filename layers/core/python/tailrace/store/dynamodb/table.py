@@ -135,6 +135,10 @@ class Table:
 
     async def due(self, partition: str, now: int, limit: int) -> Sequence[Key]:
         """Return the keys of items that are due; eventually consistent, as every index is."""
+        return [key_of(item) for item in await self.due_items(partition, now, limit)]
+
+    async def due_items(self, partition: str, now: int, limit: int) -> Sequence[Item]:
+        """The same, with the attributes of the index; the earliest first."""
         answer = await self._call(
             "Query",
             IndexName=DUE_INDEX,
@@ -142,7 +146,8 @@ class Table:
             ExpressionAttributeValues={":g": text(partition), ":d": number(now)},
             Limit=limit,
         )
-        return [key_of(item) for item in answer["Items"]]
+        items: Sequence[Item] = answer["Items"]
+        return items
 
     async def due_since(self, partition: str, start: int) -> AsyncIterator[Key]:
         """Yield the keys of items that were due at `start` or later; eventually consistent."""

@@ -9,6 +9,8 @@
 | edges     | parent, fork | that a fork needs its source          | create     | never          |
 | segments  | id, first    | a file with slots `first` to `stop`   | compaction | never          |
 | identity  | none         | one row: the random id of the file    | first open | never          |
+| subscriptions | id       | the record of a subscription          | create     | every wake     |
+| links     | uid, path    | a stream that a subscription follows  | linking    | acks, news     |
 
 A stream's `path` becomes NULL when it is deleted, `soft` is set while only forks need it, and
 `accessed` with `deadline` follow its reads and writes. Rows of deleted streams are swept.
@@ -19,9 +21,11 @@ A slot is in the journal, in `entries` or in a segment: it moves in one transact
 have it as well as one of the others, since a record goes when all its entries are folded.
 A segment's row has all that a read needs of its file: `name`, the bytes of data and index, the
 checksum of the index, and `at`, when it was committed, in milliseconds.
+`tailrace.protocols.subscriptions.core.records` describes what `subscriptions` and `links` hold;
+`pending` says whether a link has news, and `due_at` when a subscription wants attention.
 
-Version 2 has `segments`, version 3 `identity`, version 4 `parts`, version 5 `journal`; a file of an
-earlier version gets what it lacks when it is opened.
+Version 2 has `segments`, version 3 `identity`, version 4 `parts`, version 5 `journal`, version 6
+subscriptions; a file of an earlier version gets what it lacks when it is opened.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from tailrace.log.state import Entry
 from tailrace.store.codec import parts_text, rest_of
 from tailrace.store.sqlite.files import PRIVATE_FILE
 
-VERSION: Final = 5
+VERSION: Final = 6
 FILE_NAME: Final = "tailrace.db"
 
 _SEGMENTS = """
@@ -57,6 +61,32 @@ CREATE TABLE segments (
 _IDENTITY = "CREATE TABLE identity (id TEXT NOT NULL);"
 
 _JOURNAL = "CREATE TABLE journal (n INTEGER PRIMARY KEY, entries BLOB NOT NULL);"
+_SUBSCRIPTIONS = """
+CREATE TABLE subscriptions (
+  id TEXT PRIMARY KEY,
+  uid TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  due_at INTEGER,
+  record BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX subscriptions_due ON subscriptions (due_at) WHERE due_at IS NOT NULL;
+CREATE TABLE links (
+  uid TEXT NOT NULL,
+  path TEXT NOT NULL,
+  id TEXT NOT NULL,
+  stream INTEGER,
+  epoch INTEGER NOT NULL,
+  explicit INTEGER NOT NULL,
+  glob INTEGER NOT NULL,
+  acked TEXT NOT NULL,
+  tail TEXT NOT NULL,
+  pending INTEGER NOT NULL,
+  PRIMARY KEY (uid, path)
+) WITHOUT ROWID;
+CREATE INDEX links_by_stream ON links (stream) WHERE stream IS NOT NULL;
+CREATE INDEX links_explicit ON links (path) WHERE explicit = 1;
+CREATE INDEX links_pending ON links (uid, path) WHERE pending = 1;
+"""
 
 _TABLES = f"""
 CREATE TABLE streams (
@@ -94,11 +124,11 @@ CREATE TABLE edges (
   fork INTEGER NOT NULL,
   PRIMARY KEY (parent, fork)
 ) WITHOUT ROWID;
-{_SEGMENTS}{_IDENTITY}{_JOURNAL}"""
+{_SEGMENTS}{_IDENTITY}{_JOURNAL}{_SUBSCRIPTIONS}"""
 
 _PARTS = "ALTER TABLE entries ADD COLUMN parts BLOB;"
 
-_ADDED: Final = (_SEGMENTS, _IDENTITY, _PARTS, _JOURNAL)
+_ADDED: Final = (_SEGMENTS, _IDENTITY, _PARTS, _JOURNAL, _SUBSCRIPTIONS)
 """Tables and columns that each version has added to the one before it."""
 
 _STEPS: Final = {0: _TABLES} | {

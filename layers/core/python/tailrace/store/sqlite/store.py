@@ -62,8 +62,14 @@ class SqliteStore:
             settings, clock, self._directory, self._database, self._archive, self._fold,
             self._advance_beginning,
         )  # fmt: skip
+        self.observer: Callable[[Stream, State], None] | None = None
         self._freed = 0
         """How often a stream that was not held open lost its name or its beginning."""
+
+    @property
+    def database(self) -> Database:
+        """The database, for other rows that are kept there."""
+        return self._database
 
     @property
     def damaged(self) -> int:
@@ -377,6 +383,8 @@ class SqliteStore:
         for entry in entries:
             if entry.body is not None:
                 self._budget.append(chain.hot, entry)
+        if self.observer is not None:
+            self.observer(chain.stream, chain.committed)
 
     def _body_file(self, chain: Chain, entry: Entry) -> BodyFile:
         """Start writing a large body to its file; the commit waits for it."""
