@@ -161,7 +161,7 @@ def response_failure(
     elif status == 409 and closed:
         end = response.headers.get("Stream-Next-Offset", "an unknown offset")
         message = f"cannot {action}: the stream is closed at {end} and accepts no more appends"
-    elif status == 409 and response.request.method == "PUT":
+    elif status == 409 and response.request.method == "PUT" and target.name:
         message = (
             f"cannot {action}: {reason}; compare with 'tailrace info {shlex.quote(target.name)}'"
         )

@@ -150,15 +150,19 @@ def catch_up(
         params = {"offset": chunk.next_offset}
 
 
-def follow(client: CommandClient, stream: StreamAddress, last: ReadChunk) -> Iterator[ReadChunk]:
-    """Read new data after a chunk until the stream is closed, also after the server was down."""
+def follow(
+    client: CommandClient, stream: StreamAddress, last: ReadChunk, *, timeouts: bool = False
+) -> Iterator[ReadChunk]:
+    """Read new data after a chunk until the stream is closed.
+
+    `timeouts`: yield chunks without data, too, when the server has waited for some in vain."""
     while not last.closed:
         params = {"live": "long-poll", "offset": last.next_offset}
         if last.cursor is not None:
             params["cursor"] = last.cursor
         started = time.monotonic()
         chunk = _parse_chunk(_get(client, stream, params, live=True), last.mode, last.next_offset)
-        if chunk.body or chunk.closed:
+        if chunk.body or chunk.closed or timeouts:
             yield chunk
         if (
             not chunk.closed
