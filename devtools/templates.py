@@ -57,6 +57,22 @@ CHECKED: Final[dict[str, dict[str, str]]] = {
         "sse": "shared",
         "long_poll_timeout": "116",
     },
+    "containers": {"stage": "prod", "live": "containers"},
+    "contained": {
+        "access": "open",
+        "firewall": "false",
+        "live": "containers",
+        "writes": "containers",
+        "cable": "containers",
+        "container_cpu": "1024",
+        "containers_min": "1",
+        "containers_max": "3",
+        "zones": "use1-az1,use1-az2",
+        "region": "us-east-1",
+        "sse": "shared",
+        "ping_interval": "30",
+        "history": "false",
+    },
     "bare": {
         "access": "open",
         "firewall": "false",
@@ -82,12 +98,16 @@ security rules on each of them."""
 LOCAL: Final = {"stage": "dev", "platform": "host", "firewall": "false"}
 BRIEF: Final = {**LOCAL, "long_poll_timeout": "2"}
 
+CONTAINERS: Final = {"live": "containers"}
+
 VARIANTS: Final[dict[str, dict[str, str]]] = {
     **CHECKED,
     "local-open": {**LOCAL, "access": "open"},
     "local-closed": {**LOCAL, "access": "closed"},
     "local-open-brief": {**BRIEF, "access": "open"},
     "local-closed-brief": {**BRIEF, "access": "closed"},
+    "local-open-containers": {**BRIEF, **CONTAINERS, "access": "open"},
+    "local-closed-containers": {**BRIEF, **CONTAINERS, "access": "closed"},
     "local-open-shared": {**BRIEF, "access": "open", "sse": "shared"},
 }
 """The switches of each variant. The local AWS uses packages built for this machine; in its brief

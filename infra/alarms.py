@@ -7,6 +7,7 @@ from typing import Final
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_elasticloadbalancingv2 as elb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
@@ -16,6 +17,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.components import Components
+from infra.containers import OPEN_FILES, Containers
 from infra.deployment import Deployment
 from infra.distribution import Distribution
 from infra.history_jobs import HistoryJobs
@@ -74,15 +76,19 @@ class Alarms(Construct):
         if plan.alarm_email is not None:
             self._topic.add_subscription(subscriptions.EmailSubscription(plan.alarm_email))
         for title, function in (("Http", functions.http), ("Live", functions.live)):
-            self._add_function(title, function)
-            self._add_duration(title, function)
-        # Its requests normally take nearly as long as its timeout, so the duration says nothing.
-        self._add_function("Wait", functions.wait)
+            if function is not None:
+                self._add_function(title, function)
+                self._add_duration(title, function)
+        if functions.wait is not None:
+            # Its requests normally take nearly as long as its timeout: the duration says nothing.
+            self._add_function("Wait", functions.wait)
+        if components.containers is not None:
+            self._add_containers(plan, components.containers)
         for name, function, concurrency in (
             ("wait", functions.wait, plan.wait_concurrency),
             ("live", functions.live, plan.live_concurrency),
         ):
-            if concurrency is not None:
+            if function is not None and concurrency is not None:
                 self._alarm(
                     f"{name.title()}Concurrency",
                     function.function.metric(
@@ -213,6 +219,45 @@ class Alarms(Construct):
             )
         )
 
+    def _add_containers(self, plan: Plan, containers: Containers) -> None:
+        self._alarm(
+            "ContainersUnhealthy",
+            containers.targets.metrics.unhealthy_host_count(statistic="max", period=PERIOD),
+            1,
+            "A container has not been healthy for a quarter of an hour: see the containers' log.",
+            periods=3,
+        )
+        self._alarm(
+            "ContainersMissing",
+            containers.targets.metrics.healthy_host_count(statistic="max", period=PERIOD),
+            1,
+            "No container is healthy, so live reads fail: see the events of the service.",
+            below=True,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+        )
+        self._alarm(
+            "ContainersErrors",
+            containers.targets.metrics.http_code_target(
+                elb.HttpCodeTarget.TARGET_5XX_COUNT, period=PERIOD
+            ),
+            FEW,
+            "Containers answer with server errors: see their log.",
+        )
+        self._alarm(
+            "ContainersBusy",
+            containers.service.metric_cpu_utilization(statistic="avg", period=PERIOD),
+            100 * NEARLY_BUSY,
+            "Containers are busy although more of them may not be added: raise containers_max or"
+            " container_cpu.",
+            periods=3,
+        )
+        self._alarm(
+            "ContainersFull",
+            containers.connections_metric(plan, "max"),
+            OPEN_FILES * NEARLY_BUSY,
+            "A container has nearly as many connections as it may open: raise containers_max.",
+        )
+
     def _add_function(self, title: str, function: LambdaFunction) -> None:
         self._alarm(
             f"{title}Errors",
@@ -230,8 +275,9 @@ class Alarms(Construct):
     def _add_unverified(self, plan: Plan) -> None:
         """Watch the share of reads that the edge did not verify: these are not shared, so that the
         cost grows with the audience. Of the verified ones, only some reach a function."""
+        readers = READERS[:1] if plan.containers else READERS
         reads, unverified = (
-            {f"{kind}_{name}": function_metric(plan, metric, name) for name in READERS}
+            {f"{kind}_{name}": function_metric(plan, metric, name) for name in readers}
             for kind, metric in (
                 ("reads", "ds_requests_total"),
                 ("unverified", "unverified_reads_total"),

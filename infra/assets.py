@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import aws_cdk as cdk
@@ -11,7 +12,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from infra.stage import Plan
-from scripts.package import GLUE, LAYERS, build
+from scripts.package import GLUE, IMAGE, LAYERS, build
 
 
 class UploadedFile(NamedTuple):
@@ -36,6 +37,11 @@ class Assets(Construct):
             self.runtime = lambda_.Runtime(
                 f"python3.{sys.version_info.minor}", lambda_.RuntimeFamily.PYTHON
             )
+
+    @property
+    def image(self) -> Path:
+        """The folder from which the image of containers is built."""
+        return self._folder / IMAGE
 
     def code(self, function: str) -> lambda_.Code:
         return lambda_.Code.from_asset(str(self._folder / "functions" / function))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from infra.containers import Containers
 from infra.dispatch import Dispatch, Purge
 from infra.distribution import Distribution
 from infra.edge_keys import EdgeKeys
@@ -19,6 +20,7 @@ class Components:
 
     http_functions: HttpFunctions
     websocket_functions: WebSocketFunctions | None
+    containers: Containers | None
     distribution: Distribution
     edge_keys: EdgeKeys | None
     dispatch: Dispatch | None

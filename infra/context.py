@@ -18,6 +18,10 @@ _SWITCH: Final = re.compile(r"[a-z_]+")
 
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 
+_ZONE: Final = re.compile(r"[a-z]+\d-az\d")
+ZONES: Final = 2
+"""The availability zones of a load balancer: at least so many."""
+
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
@@ -39,7 +43,7 @@ class Context:
         return _BOOLEANS[value]
 
     def choice(self, name: str, default: str, choices: Collection[str]) -> str:
-        value = self._read(name, default)
+        value = self._read(name, default).lower()
         if value not in choices:
             _reject(name, value, " or ".join(choices))
         return value
@@ -98,6 +102,13 @@ class Context:
         except BadSetting:
             _reject(name, value, "rules such as logs/*=7d,1GB; **=90d")
         return value or None
+
+    def zones(self, name: str) -> tuple[str, ...]:
+        value = self._read(name, "")
+        zones = tuple(part.strip() for part in value.split(",") if part)
+        if zones and (len(set(zones)) != ZONES or not all(map(_ZONE.fullmatch, zones))):
+            _reject(name, value, "the ids of two availability zones such as use1-az1,use1-az2")
+        return zones
 
     def roles(self, name: str) -> str:
         value = self._read(name, "")

@@ -12,8 +12,10 @@ from constructs import Construct
 
 from infra.alarms import PERIOD, READERS, edge_metric, function_metric
 from infra.components import Components
+from infra.containers import Containers
 from infra.deployment import Deployment
 from infra.lambda_function import LambdaFunction
+from infra.stage import Plan
 from infra.websocket_api import WebSocketApi
 
 WIDTH: Final = 12
@@ -27,7 +29,10 @@ def create_dashboard(
     plan, storage, websocket_api = deployment.plan, deployment.storage, deployment.websocket_api
     functions, distribution = components.http_functions, components.distribution
     dispatch, history_jobs = components.dispatch, components.history_jobs
-    http, wait, live = functions.http, functions.wait, functions.live
+    serving = [
+        each for each in (functions.http, functions.wait, functions.live) if each is not None
+    ]
+    readers = READERS[: len(serving)]
     metric = partial(function_metric, plan)
     graphs = [
         _graph("Requests at the edge", [edge_metric(distribution, "Requests", "sum")]),
@@ -38,22 +43,20 @@ def create_dashboard(
         _graph(
             "Reads that reach a function",
             [
-                metric("ds_requests_total", "http"),
-                metric("ds_poll_requests_total", "wait"),
-                metric("ds_sse_requests_total", "live"),
+                metric(name, function)
+                for name, function in zip(
+                    ("ds_requests_total", "ds_poll_requests_total", "ds_sse_requests_total"),
+                    READERS,
+                    strict=True,
+                )
+                if function in readers
             ],
         ),
         _graph(
             "Reads that the edge could not verify",
-            [metric("unverified_reads_total", name) for name in READERS],
+            [metric("unverified_reads_total", name) for name in readers],
         ),
-        _graph(
-            "Waiting readers per environment",
-            [
-                metric("ds_poll_clients_num", "wait", "max"),
-                metric("ds_sse_clients_num", "live", "max"),
-            ],
-        ),
+        _waiting_readers(plan, components),
         _graph(
             "Responses", [metric(f"answers_{status}xx_total", "http") for status in (2, 3, 4, 5)]
         ),
@@ -68,11 +71,11 @@ def create_dashboard(
             "Request duration, ms",
             [metric("request_ms", "http", percentile) for percentile in ("p50", "p99")],
         ),
-        _graph("Concurrency", [_concurrency(each) for each in (http, wait, live)]),
+        _graph("Concurrency", [_concurrency(each) for each in serving]),
         _graph(
             "Throttles and errors",
-            [each.function.metric_throttles(period=PERIOD) for each in (http, wait, live)]
-            + [each.function.metric_errors(period=PERIOD) for each in (http, wait, live)],
+            [each.function.metric_throttles(period=PERIOD) for each in serving]
+            + [each.function.metric_errors(period=PERIOD) for each in serving],
         ),
         _graph(
             "DynamoDB units",
@@ -90,6 +93,8 @@ def create_dashboard(
         ),
         _graph("Streams purged from the edge", [metric("purged_streams_total", "purge")]),
     ]
+    if components.containers is not None:
+        graphs += _container_graphs(components.containers)
     if plan.edge_metrics:
         graphs[2:2] = [
             _graph("Cache hit rate, %", [edge_metric(distribution, "CacheHitRate", "avg")]),
@@ -137,6 +142,39 @@ def create_dashboard(
         f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}"
         f"#dashboards/dashboard/{dashboard.dashboard_name}"
     )
+
+
+def _waiting_readers(plan: Plan, components: Components) -> cloudwatch.GraphWidget:
+    containers = components.containers
+    if containers is None:
+        metrics = [
+            function_metric(plan, "ds_poll_clients_num", "wait", "max"),
+            function_metric(plan, "ds_sse_clients_num", "live", "max"),
+        ]
+        return _graph("Waiting readers per environment", metrics)
+    statistics = ("avg", "max")
+    metrics = [containers.connections_metric(plan, statistic) for statistic in statistics]
+    return _graph("Connections of a container", metrics)
+
+
+def _container_graphs(containers: Containers) -> list[cloudwatch.GraphWidget]:
+    service, metrics = containers.service, containers.targets.metrics
+    return [
+        _graph(
+            "Use of containers, %",
+            [
+                service.metric_cpu_utilization(statistic="max", period=PERIOD),
+                service.metric_memory_utilization(statistic="max", period=PERIOD),
+            ],
+        ),
+        _graph(
+            "Containers",
+            [
+                metrics.healthy_host_count(statistic="max", period=PERIOD),
+                metrics.unhealthy_host_count(statistic="max", period=PERIOD),
+            ],
+        ),
+    ]
 
 
 def _graph(title: str, metrics: Sequence[cloudwatch.IMetric]) -> cloudwatch.GraphWidget:

@@ -8,13 +8,14 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudfront as cloudfront
 from constructs import Construct
 
+from infra.containers import Containers
 from infra.deployment import Deployment
 from infra.distribution_policies import DistributionPolicies
 from infra.findings import acknowledge
 from infra.http_functions import HTTP_SECONDS, HttpFunctions
 from infra.origin_shield import NEAREST
 from infra.secrets import OriginSecret
-from infra.stage import Plan
+from infra.stage import CONTAINERS, Plan
 from infra.viewer_functions import request_code, response_code
 from infra.websocket_api import STAGE
 from tailrace.web.urls import StreamUrls
@@ -23,7 +24,8 @@ HTTP: Final = "http"
 WAIT: Final = "wait"
 LIVE: Final = "live"
 CABLE: Final = "cable"
-"""The ids of the origins: the viewer-request function selects `wait` and `live` by their ids."""
+"""The ids of the origins, with `containers`: the viewer-request function selects all but `http` and
+`cable` by their ids."""
 
 CABLE_SECONDS: Final = 30
 """How long API Gateway may take to answer a handshake."""
@@ -34,6 +36,9 @@ TAG: Final = "cache-tag"
 
 CACHED_ERRORS: Final = (404, 405, 414, 500, 501, 502, 503, 504)
 """Errors that CloudFront caches for ten seconds by default; the stream may exist by then."""
+
+CONTAINER_SECONDS: Final = 30
+"""How long a container may be silent: it sends something in every event stream each 10 s."""
 
 AWS_CONNECT_SECONDS: Final = 5
 LEEWAY_SECONDS: Final = 5
@@ -57,11 +62,10 @@ class Distribution(Construct):
         deployment: Deployment,
         *,
         http_functions: HttpFunctions,
+        containers: Containers | None,
     ) -> None:
         super().__init__(scope, name)
-        plan, secret = deployment.plan, deployment.origin_secret
-        shield = self._shield_region(plan)
-        websocket_api = deployment.websocket_api
+        plan = deployment.plan
         behavior = self._behavior(deployment)
         streams = self._stream_behavior(behavior)
         policies = DistributionPolicies(self, "Policies", plan=plan)
@@ -71,29 +75,7 @@ class Distribution(Construct):
             distribution_config=Config.DistributionConfigProperty(
                 enabled=True,
                 comment=plan.name,
-                origins=[
-                    _origin(HTTP, _host(http_functions.http_url), HTTP_SECONDS, secret, shield),
-                    _origin(
-                        WAIT,
-                        _host(http_functions.wait_url),
-                        http_functions.wait.seconds,
-                        secret,
-                        shield,
-                    ),
-                    _origin(
-                        LIVE,
-                        _host(http_functions.live_url),
-                        http_functions.live.seconds,
-                        secret,
-                        # It would only add a hop to responses that are not shared.
-                        shield if plan.sse == "shared" else None,
-                    ),
-                    *(
-                        []
-                        if websocket_api is None
-                        else [_origin(CABLE, websocket_api.host, CABLE_SECONDS, secret, None)]
-                    ),
-                ],
+                origins=self._origins(deployment, http_functions, containers),
                 default_cache_behavior=Config.DefaultCacheBehaviorProperty(
                     **behavior,
                     viewer_protocol_policy="redirect-to-https",
@@ -112,7 +94,7 @@ class Distribution(Construct):
                     )
                     for mount in StreamUrls(plan.ds_path).prefixes
                 ]
-                + ([] if websocket_api is None else [_cable_behavior(behavior, policies)]),
+                + _cable_behaviors(plan, behavior, policies),
                 custom_error_responses=[
                     Config.CustomErrorResponseProperty(error_code=status, error_caching_min_ttl=0)
                     for status in CACHED_ERRORS
@@ -147,6 +129,30 @@ class Distribution(Construct):
             )
         self._acknowledge(distribution, plan)
 
+    def _origins(
+        self,
+        deployment: Deployment,
+        http_functions: HttpFunctions,
+        containers: Containers | None,
+    ) -> list[cloudfront.CfnDistribution.OriginProperty]:
+        plan, secret = deployment.plan, deployment.origin_secret
+        websocket_api = deployment.websocket_api
+        shield = self._shield_region(plan)
+        origins = [_origin(HTTP, _host(http_functions.http_url), HTTP_SECONDS, secret, shield)]
+        if http_functions.wait is not None:
+            seconds = http_functions.wait.seconds
+            origins.append(_origin(WAIT, _host(http_functions.wait_url), seconds, secret, shield))
+        if http_functions.live is not None:
+            # The shield would only add a hop to responses that are not shared.
+            near = shield if plan.sse == "shared" else None
+            seconds = http_functions.live.seconds
+            origins.append(_origin(LIVE, _host(http_functions.live_url), seconds, secret, near))
+        if containers is not None:
+            origins.append(_container_origin(plan, containers, secret))
+        if websocket_api is not None:
+            origins.append(_origin(CABLE, websocket_api.host, CABLE_SECONDS, secret, None))
+        return origins
+
     def _behavior(self, deployment: Deployment) -> dict[str, Any]:
         """The properties that all cache behaviors share."""
         access, plan = deployment.access, deployment.plan
@@ -154,7 +160,14 @@ class Distribution(Construct):
             self,
             "ViewerRequest",
             code=cloudfront.FunctionCode.from_inline(
-                request_code(plan.access, plan.ds_path, plan.long_poll_timeout, plan.sse)
+                request_code(
+                    plan.access,
+                    plan.ds_path,
+                    plan.long_poll_timeout,
+                    plan.sse,
+                    plan.live,
+                    plan.writes,
+                )
             ),
             runtime=cloudfront.FunctionRuntime.JS_2_0,
             comment="Verifies credentials, selects the origin, normalizes the cache key",
@@ -223,22 +236,27 @@ class Distribution(Construct):
             )
 
 
-def _cable_behavior(
-    behavior: dict[str, Any], policies: DistributionPolicies
-) -> cloudfront.CfnDistribution.CacheBehaviorProperty:
-    return Config.CacheBehaviorProperty(
-        **{
-            **behavior,
-            "target_origin_id": CABLE,
-            # A WebSocket handshake is a GET, and its response has no body.
-            "allowed_methods": ["GET", "HEAD"],
-            "compress": False,
-        },
-        path_pattern=f"/{STAGE}",
-        viewer_protocol_policy="https-only",
-        cache_policy_id=policies.no_cache,
-        origin_request_policy_id=policies.other_request,
-    )
+def _cable_behaviors(
+    plan: Plan, behavior: dict[str, Any], policies: DistributionPolicies
+) -> list[cloudfront.CfnDistribution.CacheBehaviorProperty]:
+    """That of WebSockets, if there are any."""
+    if plan.cable == "false":
+        return []
+    return [
+        Config.CacheBehaviorProperty(
+            **{
+                **behavior,
+                "target_origin_id": CONTAINERS if plan.cable == CONTAINERS else CABLE,
+                # A WebSocket handshake is a GET, and its response has no body.
+                "allowed_methods": ["GET", "HEAD"],
+                "compress": False,
+            },
+            path_pattern=f"/{STAGE}",
+            viewer_protocol_policy="https-only",
+            cache_policy_id=policies.no_cache,
+            origin_request_policy_id=policies.other_request,
+        )
+    ]
 
 
 def _host(url: str) -> str:
@@ -262,16 +280,39 @@ def _origin(
             origin_read_timeout=min(seconds + LEEWAY_SECONDS, MOST_SECONDS),
             origin_keepalive_timeout=IDLE_SECONDS,
         ),
-        origin_custom_headers=[
-            Config.OriginCustomHeaderProperty(
-                # A dynamic reference: the template has the secret's name, not its value.
-                header_name=SECRET,
-                header_value=secret.secret_value.unsafe_unwrap(),
-            )
-        ],
+        origin_custom_headers=[_secret_header(secret)],
         origin_shield=Config.OriginShieldProperty(
             enabled=shield_region is not None, origin_shield_region=shield_region
         ),
+    )
+
+
+def _container_origin(
+    plan: Plan, containers: Containers, secret: OriginSecret
+) -> cloudfront.CfnDistribution.OriginProperty:
+    seconds = max(CONTAINER_SECONDS, plan.long_poll_timeout)
+    return Config.OriginProperty(
+        id=CONTAINERS,
+        domain_name=containers.balancer.load_balancer_dns_name,
+        connection_attempts=1,
+        connection_timeout=AWS_CONNECT_SECONDS,
+        vpc_origin_config=Config.VpcOriginConfigProperty(
+            vpc_origin_id=containers.origin.attr_id,
+            origin_read_timeout=min(seconds + LEEWAY_SECONDS, MOST_SECONDS),
+            origin_keepalive_timeout=IDLE_SECONDS,
+        ),
+        origin_custom_headers=[_secret_header(secret)],
+        # It would add a hop to responses that are not shared, and one process serves the others
+        # to every location for next to nothing.
+        origin_shield=Config.OriginShieldProperty(enabled=False),
+    )
+
+
+def _secret_header(secret: OriginSecret) -> cloudfront.CfnDistribution.OriginCustomHeaderProperty:
+    return Config.OriginCustomHeaderProperty(
+        # A dynamic reference: the template has the secret's name, not its value.
+        header_name=SECRET,
+        header_value=secret.secret_value.unsafe_unwrap(),
     )
 
 

@@ -1,4 +1,4 @@
-"""The three functions that answer HTTP requests."""
+"""The functions that answer HTTP requests: three, or one beside containers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,13 @@ SERVER_ENVIRONMENT: Final = {
 
 
 class HttpFunctions(Construct):
-    """`http` serves buffered responses, `wait` long-polls, and `live` streams."""
+    """`http` serves buffered responses, `wait` long-polls, and `live` streams; containers take the
+    place of the last two."""
+
+    wait: LambdaFunction | None = None
+    live: LambdaFunction | None = None
+    wait_url: str = ""
+    live_url: str = ""
 
     def __init__(self, scope: Construct, name: str, deployment: Deployment) -> None:
         super().__init__(scope, name)
@@ -67,17 +73,7 @@ class HttpFunctions(Construct):
         bodies, segments = map(bucket.arn_for_objects, (BODIES, SEGMENTS))
         streams = {
             **SERVER_ENVIRONMENT,
-            "TAILRACE_DS_PATH": plan.ds_path,
-            "TAILRACE_POLL_FASTEST": f"{plan.poll_fastest:g}",
-            "TAILRACE_POLL_SLOWEST": f"{plan.poll_slowest:g}",
-            "TAILRACE_TABLE": storage.table.table_name,
-            "TAILRACE_BUCKET": storage.bucket.bucket_name,
-            "TAILRACE_ORIGIN_SECRET": deployment.origin_secret.id,
-            "TAILRACE_ACCESS": plan.access,
-            "TAILRACE_ACCESS_SECRET": deployment.access_secret,
-            # Data that the sweep is about to remove must not stay in caches for long.
-            "TAILRACE_RETENTION": plan.retention or "",
-            "TAILRACE_ALLOWED_ORIGINS": plan.allowed_origins,
+            **stream_environment(deployment),
             "TAILRACE_MISSING_WAITS": str(_missing_waits(plan)),
         }
         environment = {
@@ -86,17 +82,6 @@ class HttpFunctions(Construct):
             **protocols.events_environment(plan),
             **protocols.aviso_environment(plan),
         }
-        shared = plan.sse == "shared"
-        waiting = plan.long_poll_timeout + WAIT_LEEWAY
-        waits = {
-            "TAILRACE_LONG_POLL_TIMEOUT": str(plan.long_poll_timeout),
-            "TAILRACE_CURSOR_INTERVAL": str(plan.long_poll_timeout),
-        }
-        reads = [
-            allow(READ, table),
-            allow(["s3:GetObject"], bodies, segments),
-            allow(["secretsmanager:GetSecretValue"], *deployment.secret_arns),
-        ]
         # Transient broadcasts are never stored: `http` sends them to the connections itself.
         endpoint, broadcast = {}, []
         if websocket_api is not None:
@@ -120,6 +105,28 @@ class HttpFunctions(Construct):
             concurrency=plan.http_concurrency,
             snap_start=plan.snap_start,
         )
+        acknowledge_objects(self.http, storage, BODIES, SEGMENTS)
+        if websocket_api is not None:
+            websocket_api.acknowledge_management(self.http)
+        self.http_url = self.http.create_url(lambda_.InvokeMode.BUFFERED)
+        if not plan.containers:
+            self._create_waiting(deployment, streams, environment)
+
+    def _create_waiting(
+        self, deployment: Deployment, streams: dict[str, str], environment: dict[str, str]
+    ) -> None:
+        """Create the functions that mostly wait."""
+        plan, storage = deployment.plan, deployment.storage
+        table, bucket = storage.table.table_arn, storage.bucket
+        bodies, segments = map(bucket.arn_for_objects, (BODIES, SEGMENTS))
+        shared = plan.sse == "shared"
+        waiting = plan.long_poll_timeout + WAIT_LEEWAY
+        waits = wait_environment(plan)
+        reads = [
+            allow(READ, table),
+            allow(["s3:GetObject"], bodies, segments),
+            allow(["secretsmanager:GetSecretValue"], *deployment.secret_arns),
+        ]
         self.wait = LambdaFunction(
             self,
             "wait",
@@ -127,7 +134,7 @@ class HttpFunctions(Construct):
             seconds=waiting,
             megabytes=WAIT_MEGABYTES,
             environment={**streams, **waits},
-            allowed=[*reads, _allow_renewing(table), _allow_wait_permits(table)],
+            allowed=[*reads, allow_renewing(table), _allow_wait_permits(table)],
             concurrency=plan.wait_concurrency,
             snap_start=plan.snap_start,
         )
@@ -147,16 +154,39 @@ class HttpFunctions(Construct):
             allowed=[*reads, _allow_wait_permits(table), *protocols.allow_reading_schema(plan)],
             concurrency=plan.live_concurrency,
         )
-        for function in (self.http, self.wait, self.live):
+        for function in (self.wait, self.live):
             acknowledge_objects(function, storage, BODIES, SEGMENTS)
-        if websocket_api is not None:
-            websocket_api.acknowledge_management(self.http)
-        self.http_url = self.http.create_url(lambda_.InvokeMode.BUFFERED)
         self.wait_url = self.wait.create_url(lambda_.InvokeMode.BUFFERED)
         self.live_url = self.live.create_url(lambda_.InvokeMode.RESPONSE_STREAM)
 
 
-def _allow_renewing(table: str) -> iam.PolicyStatement:
+def stream_environment(deployment: Deployment) -> dict[str, str]:
+    """For functions and containers that serve streams."""
+    plan, storage = deployment.plan, deployment.storage
+    return {
+        "TAILRACE_DS_PATH": plan.ds_path,
+        "TAILRACE_POLL_FASTEST": f"{plan.poll_fastest:g}",
+        "TAILRACE_POLL_SLOWEST": f"{plan.poll_slowest:g}",
+        "TAILRACE_TABLE": storage.table.table_name,
+        "TAILRACE_BUCKET": storage.bucket.bucket_name,
+        "TAILRACE_ORIGIN_SECRET": deployment.origin_secret.id,
+        "TAILRACE_ACCESS": plan.access,
+        "TAILRACE_ACCESS_SECRET": deployment.access_secret,
+        # Data that the sweep is about to remove must not stay in caches for long.
+        "TAILRACE_RETENTION": plan.retention or "",
+        "TAILRACE_ALLOWED_ORIGINS": plan.allowed_origins,
+    }
+
+
+def wait_environment(plan: Plan) -> dict[str, str]:
+    """For functions and containers whose responses wait, and are shared at the edge."""
+    return {
+        "TAILRACE_LONG_POLL_TIMEOUT": str(plan.long_poll_timeout),
+        "TAILRACE_CURSOR_INTERVAL": str(plan.long_poll_timeout),
+    }
+
+
+def allow_renewing(table: str) -> iam.PolicyStatement:
     """Permission to store that a stream with a TTL was read."""
     return iam.PolicyStatement(
         actions=["dynamodb:UpdateItem"],

@@ -8,6 +8,7 @@ from constructs import Construct
 from infra.alarms import Alarms
 from infra.assets import Assets
 from infra.components import Components
+from infra.containers import Containers
 from infra.dashboard import create_dashboard
 from infra.deployment import Deployment
 from infra.dispatch import Dispatch, Purge
@@ -15,9 +16,10 @@ from infra.distribution import Distribution
 from infra.edge_keys import EdgeKeys
 from infra.history_jobs import HistoryJobs
 from infra.http_functions import HttpFunctions
+from infra.lambda_function import LambdaFunction
 from infra.rotation import OriginSecretRotation
 from infra.secrets import AccessControl, OriginSecret
-from infra.stage import Plan
+from infra.stage import CONTAINERS, Plan
 from infra.storage import StorageStack
 from infra.websocket_api import STAGE, WebSocketApi
 from infra.websocket_functions import WebSocketFunctions
@@ -40,7 +42,9 @@ class ServiceStack(cdk.Stack):
             storage=storage,
             origin_secret=OriginSecret(self, "OriginSecret", plan=plan),
             access=AccessControl(self, "Access", plan=plan) if plan.access == "closed" else None,
-            websocket_api=WebSocketApi(self, "Gateway", plan=plan) if plan.cable else None,
+            websocket_api=WebSocketApi(self, "Gateway", plan=plan)
+            if plan.has_websocket_api
+            else None,
             firewall=firewall,
         )
         components = self._components(deployment)
@@ -60,10 +64,16 @@ class ServiceStack(cdk.Stack):
             if websocket_api is None
             else WebSocketFunctions(self, "Cable", deployment, websocket_api=websocket_api)
         )
-        distribution = Distribution(self, "Edge", deployment, http_functions=http_functions)
+        containers = (
+            Containers(self, "Containers", deployment) if deployment.plan.containers else None
+        )
+        distribution = Distribution(
+            self, "Edge", deployment, http_functions=http_functions, containers=containers
+        )
         return Components(
             http_functions=http_functions,
             websocket_functions=websocket_functions,
+            containers=containers,
             distribution=distribution,
             edge_keys=None if access is None else EdgeKeys(self, "Keys", deployment, access=access),
             dispatch=None
@@ -86,12 +96,16 @@ def _outputs(deployment: Deployment, components: Components) -> dict[str, str]:
         "OriginSecretArn": deployment.origin_secret.id,
     }
     functions = {
-        "Http": components.http_functions.http,
-        "Wait": components.http_functions.wait,
-        "Live": components.http_functions.live,
+        **_reading_functions(components.http_functions),
         "Purge": components.purge.purge,
         "RotateSecret": components.rotation.rotate_secret,
     }
+    if components.containers is not None:
+        outputs["ContainersLogGroup"] = components.containers.log_group.log_group_name
+        outputs["ContainersClusterName"] = components.containers.service.cluster.cluster_name
+        outputs["ContainersServiceName"] = components.containers.service.service_name
+    if deployment.plan.cable == CONTAINERS:
+        outputs["CableUrl"] = f"wss://{distribution.host}/{STAGE}"
     if deployment.access is not None and components.edge_keys is not None:
         outputs["AccessSecretArn"] = deployment.access.secret.id
         functions["EdgeKeys"] = components.edge_keys.edge_keys
@@ -109,3 +123,8 @@ def _outputs(deployment: Deployment, components: Components) -> dict[str, str]:
         outputs["DatabaseName"] = history_jobs.database
         outputs |= {f"{name}JobName": job.name for name, job in history_jobs.jobs.items()}
     return outputs
+
+
+def _reading_functions(functions: HttpFunctions) -> dict[str, LambdaFunction]:
+    each = {"Http": functions.http, "Wait": functions.wait, "Live": functions.live}
+    return {title: function for title, function in each.items() if function is not None}

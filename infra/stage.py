@@ -23,6 +23,12 @@ EDGE_REGION: Final = "us-east-1"
 PLATFORMS: Final[dict[str, Platform]] = {"lambda": "lambda", "host": "host"}
 PRICE_CLASSES: Final = {"100": "PriceClass_100", "200": "PriceClass_200", "all": "PriceClass_All"}
 
+CONTAINERS: Final = "containers"
+PLACES: Final = ("functions", CONTAINERS)
+
+CPUS: Final = ("256", "512", "1024")
+"""More than one processor would be of no use to a server that has one event loop."""
+
 CLIENT_SECONDS: Final = 25
 """The Python client of Durable Streams gives up a request after 30 s of silence by default."""
 
@@ -74,6 +80,16 @@ class Plan:
     """None: no reserved concurrency."""
     long_poll_timeout: int
     """How long a long-poll waits for data, in seconds."""
+    live: str
+    """`functions` or `containers`: what serves live reads, reads of many streams, and watches."""
+    writes: str
+    """`functions` or `containers`: what serves all requests that are not reads."""
+    container_cpu: int
+    """Of a container, in 1,024ths of a processor."""
+    containers_min: int
+    containers_max: int
+    zones: tuple[str, ...]
+    """The ids of the availability zones of the containers; empty: the first two of the region."""
     sse: str
     """`held`: each reader has an SSE response of its own; `shared`: readers share finite ones."""
     poll_fastest: float
@@ -91,9 +107,10 @@ class Plan:
     """Web origins that are allowed; empty: all."""
     ds_path: str
     """The second mount of streams; empty: none."""
-    cable: bool
-    """Whether there is a WebSocket API. The next six also apply to broadcasts and events, which
-    work without one."""
+    cable: str
+    """`true`: WebSockets come through API Gateway; `containers`: through CloudFront to the
+    containers; `false`: there are none. The next six also apply to broadcasts and events, which
+    work without any."""
     ping_interval: int
     turbo_streams: bool
     cable_ready: bool
@@ -138,6 +155,9 @@ class Plan:
         stage = Stage(context.text("stage", "dev, prod or smoke", _STAGE) or "dev")
         prod = stage.keeps_data
         platform = PLATFORMS[context.choice("platform", "lambda", PLATFORMS)]
+        cable = context.choice("cable", "true", ("true", "false", "containers"))
+        # Presence, whispers and messages that are not stored stay within one process.
+        together = cable == "containers"
         plan = cls(
             stage=stage,
             platform=platform,
@@ -148,6 +168,16 @@ class Plan:
             http_concurrency=context.count("http_concurrency", 300 if prod else 50) or None,
             wait_concurrency=context.count("wait_concurrency", 300 if prod else 50) or None,
             live_concurrency=context.count("live_concurrency", 200 if prod else 20) or None,
+            live=context.choice("live", "functions", PLACES),
+            writes=context.choice("writes", "functions", PLACES),
+            container_cpu=int(context.choice("container_cpu", "512" if prod else "256", CPUS)),
+            containers_min=context.count(
+                "containers_min", 2 if prod and not together else 1, least=1
+            ),
+            containers_max=context.count(
+                "containers_max", 1 if together else 10 if prod else 2, least=1
+            ),
+            zones=context.zones("zones"),
             sse=context.choice("sse", "held", ("held", "shared")),
             long_poll_timeout=context.count(
                 "long_poll_timeout", CLIENT_SECONDS, least=1, most=LONG_POLL_SECONDS
@@ -161,7 +191,7 @@ class Plan:
             addresses=context.networks("addresses"),
             allowed_origins=context.origins("allowed_origins"),
             ds_path=context.mount("ds_path", "/ds"),
-            cable=context.flag("cable", True),
+            cable=cable,
             ping_interval=context.count("ping_interval", 3, least=1, most=PING_SECONDS),
             turbo_streams=context.flag("turbo_streams", True),
             cable_ready=context.flag("cable_ready", False),
@@ -201,8 +231,21 @@ class Plan:
             raise SystemExit("domain and certificate_arn belong together: give both or none")
         if plan.addresses and not plan.firewall:
             raise SystemExit("addresses needs the firewall: leave out firewall=false")
+        plan.check_containers()
         plan.check_shield()
         return plan
+
+    def check_containers(self) -> None:
+        """Raise SystemExit if switches of containers contradict each other."""
+        if self.writes == CONTAINERS and not self.containers:
+            raise SystemExit("writes=containers needs live=containers")
+        if self.cable == CONTAINERS and self.writes != CONTAINERS:
+            raise SystemExit(
+                "cable=containers needs live=containers and writes=containers: broadcasts must come"
+                " to the process that has the clients"
+            )
+        if self.containers_min > self.containers_max:
+            raise SystemExit("containers_min is greater than containers_max")
 
     def check_shield(self) -> None:
         """Raise SystemExit if CloudFront would refuse the region of the origin shield."""
@@ -212,6 +255,16 @@ class Plan:
                 raise SystemExit(f"no origin shield is known to be near {self.region}: {offered}")
         elif self.origin_shield != "off" and self.origin_shield not in OFFERED:
             raise SystemExit(f"{self.origin_shield} has no origin shield: {offered}")
+
+    @property
+    def containers(self) -> bool:
+        """Whether there are containers."""
+        return self.live == CONTAINERS
+
+    @property
+    def has_websocket_api(self) -> bool:
+        """Whether there is a WebSocket API, with its functions."""
+        return self.cable == "true"
 
     @property
     def name(self) -> str:

@@ -54,6 +54,16 @@ GLIBC = ("manylinux2014", "manylinux_2_17", "manylinux_2_28", "manylinux_2_34")
 GLUE, WHEELS = ON_GLUE = ("glue", "wheels")
 """The jobs, and the wheels for their zip, which are downloaded only when the pins change."""
 
+IMAGE = "image"
+"""The folder from which the container image is built."""
+
+IMAGE_SOURCES = (
+    "Dockerfile",
+    "layers/core/python/tailrace",
+    "requirements/serve.txt",
+    "scripts/trim_packages.py",
+)
+
 LOCAL_ONLY = (
     "__main__.py",
     "aws/costs.py",
@@ -132,6 +142,8 @@ def _assets() -> Iterator[str]:
         yield f"layers/{layer}"
     for handler in sorted(ROOT.glob("functions/*/handler.py")):
         yield f"functions/{handler.parent.name}"
+    if (ROOT / "Dockerfile").exists():
+        yield IMAGE
     if (ROOT / "glue_jobs").is_dir():
         yield WHEELS
         yield GLUE
@@ -159,6 +171,11 @@ def _requirements(asset: str) -> list[Path]:
 def _sources(asset: str) -> list[Path]:
     if asset == GLUE:
         return package_glue.sources(ROOT)
+    if asset == IMAGE:
+        parts = [
+            part for path in IMAGE_SOURCES for part in (ROOT / path, *(ROOT / path).rglob("*"))
+        ]
+        return sorted(part for part in parts if "__pycache__" not in part.parts)
     return sorted(p for p in (ROOT / asset).rglob("*") if "__pycache__" not in p.parts)
 
 
@@ -177,6 +194,8 @@ def _make(asset: str, platform: Platform, place: Path) -> None:
         package_glue.assemble(ROOT, place / WHEELS, new)
     elif asset == WHEELS:
         _download(new, asset, platform)
+    elif asset == IMAGE:
+        _copy_image(new)
     elif _requirements(asset):
         _install(new / "python", asset, platform)
     else:
@@ -185,12 +204,22 @@ def _make(asset: str, platform: Platform, place: Path) -> None:
             for path in LOCAL_ONLY:
                 package_glue.remove(new / "python" / "tailrace" / path)
     _prune(new)
-    if platform == "host" and asset not in ON_GLUE:
+    if platform == "host" and asset not in (*ON_GLUE, IMAGE):
         _compile(new)
     _normalize(new)
     shutil.rmtree(place / asset, ignore_errors=True)
     (place / asset).parent.mkdir(exist_ok=True)
     new.rename(place / asset)
+
+
+def _copy_image(target: Path) -> None:
+    for path in IMAGE_SOURCES:
+        place = target / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / path).is_dir():
+            shutil.copytree(ROOT / path, place, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(ROOT / path, place)
 
 
 def _install(target: Path, asset: str, platform: Platform) -> None:

@@ -120,7 +120,7 @@ function readOrigin(origin, places) {
     host: place.host ?? "127.0.0.1",
     port: place.port,
     headers,
-    readSeconds: origin.CustomOriginConfig?.OriginReadTimeout ?? READ_SECONDS,
+    readSeconds: (origin.CustomOriginConfig ?? origin.VpcOriginConfig)?.OriginReadTimeout ?? READ_SECONDS,
   }
 }
 

@@ -27,7 +27,8 @@ const SHARED = ['long-poll'];
 const STARTS = ['offset', 'last', 'since'];
 const READ = STARTS.concat(['live', 'cursor']);
 
-// Streamed responses other than reads with live=sse.
+// Requests for the origin `live` other than reads with live=sse: responses that stream. A deployment
+// with containers has more, and another name for this origin and for `wait`.
 const STREAMED = /^(POST \/api\/v1\/(watch|replay)|(GET|POST) \/events)$/;
 
 // The app ignores these, but CloudFront would act on them: a part of a cached chunk with the

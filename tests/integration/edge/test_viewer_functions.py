@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -30,6 +31,13 @@ def test_the_function_leaves_room_for_more() -> None:
 def test_vitest_runs_the_deployed_code(access: str, ds_path: str, wait: int) -> None:
     assert printed(f"code('{access}', '{ds_path}', {wait})") == request_code(access, ds_path, wait)
     assert printed("responseCode()") == response_code()
+
+
+@pytest.mark.parametrize("writes", ["functions", "containers"])
+def test_vitest_runs_the_code_of_containers(writes: str) -> None:
+    parts = ("closed", "/ds", 25, "shared", "containers", writes)
+    assert printed(f"code(...{json.dumps(parts)})") == request_code(*parts)
+    assert len(request_code(*parts).encode()) < MAX_BYTES * 0.97
 
 
 def printed(call: str) -> str:

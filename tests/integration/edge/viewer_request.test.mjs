@@ -340,6 +340,53 @@ describe("the origin", () => {
     expect((await edge(path, { method })).origin).toBe("http")
   })
 
+  const CONTAINERS = { origins: ["http", "containers"], now: () => NOW }
+  const contained = loadFunction(code("open", "/ds", 20, "held", "containers"), CONTAINERS)
+  const writing = loadFunction(code("open", "/ds", 20, "held", "containers", "containers"), CONTAINERS)
+
+  it.each([
+    ["GET", `${STREAM}?live=sse&offset=now`],
+    ["GET", `${STREAM}?live=long-poll&offset=now`],
+    ["GET", "/ds/a?live=long%2Dpoll&offset=0"],
+    ["GET", "/v1/read?stream=a"],
+    ["GET", "/v1/read?stream=a&live=long-poll"],
+    ["GET", "/v1/read?stream=a&live=sse"],
+    ["POST", "/api/v1/watch"],
+    ["POST", "/api/v1/replay"],
+    ["GET", "/events"],
+    ["POST", "/events"],
+  ])("is containers for %s %s, if there are any", async (method, url) => {
+    expect((await edge(url, { method, through: contained })).origin).toBe("containers")
+    expect((await edge(url, { method, through: writing })).origin).toBe("containers")
+  })
+
+  it.each([
+    ["PUT", STREAM],
+    ["POST", STREAM],
+    ["DELETE", STREAM],
+    ["POST", "/_broadcast"],
+    ["POST", "/api/v1/notification"],
+    ["PATCH", "/x"],
+  ])("is containers for %s %s only if they write", async (method, url) => {
+    expect((await edge(url, { method, through: contained })).origin).toBe("http")
+    expect((await edge(url, { method, through: writing })).origin).toBe("containers")
+  })
+
+  it.each([
+    ["GET", `${STREAM}?offset=-1`],
+    ["HEAD", `${STREAM}?live=sse&offset=now`],
+    ["OPTIONS", STREAM],
+    ["GET", "/v1/streams"],
+    ["GET", "/v1/read/x?live=sse"],
+    ["GET", "/events/"],
+    ["GET", "/api/v1/watch"],
+    ["OPTIONS", "/api/v1/watch"],
+    ["HEAD", "/v1/read"],
+  ])("is http for %s %s also beside containers", async (method, url) => {
+    expect((await edge(url, { method, through: contained })).origin).toBe("http")
+    expect((await edge(url, { method, through: writing })).origin).toBe("http")
+  })
+
   it.each(["open", "closed"])("of a WebSocket is that of its behaviour, which is %s", async (access) => {
     const through = loadFunction(code(access), { origins: ["http", "live", "cable"] })
     const upgrade = { "sec-websocket-key": "a", "sec-websocket-version": "13", "sec-websocket-protocol": "b" }

@@ -11,6 +11,7 @@ from devtools.processes import ROOT
 from infra.stage import PRICE_CLASSES, Plan
 from scripts.package import LAYERS
 from scripts.package_glue import JOBS
+from tests.integration.infra.conftest import stacks_of
 from tests.integration.infra.stacks import Stacks
 from tests.integration.infra.test_functions import MAY
 from tests.integration.infra.test_history import MAY as JOBS_MAY
@@ -61,12 +62,15 @@ def test_the_defaults_are_the_listed_ones(
 
 
 def test_every_output_is_listed(dev: Stacks) -> None:
+    containers = stacks_of("containers").templates["tailrace-prod"]["Outputs"]
     outputs = set(dev.templates["tailrace-dev"]["Outputs"]) | {"TableName", "BucketName"}
+    outputs |= containers.keys()
     assert rows("First requests").keys() == outputs
 
 
 def test_every_alarm_is_listed(dev: Stacks, prod: Stacks) -> None:
-    assert rows("Alarms").keys() == alarms(dev).keys() | alarms(prod).keys() | {"JobFailed"}
+    every = alarms(dev).keys() | alarms(prod).keys() | alarms(stacks_of("containers")).keys()
+    assert rows("Alarms").keys() == every | {"JobFailed"}
 
 
 @pytest.mark.parametrize("name", list(LAYERS))

@@ -60,7 +60,13 @@ def test_the_default_stage_is_dev() -> None:
         ({"sweep_dry_run": "no"}, "sweep_dry_run must be true or false, not 'no'"),
         ({"allowed_origins": "a b,*c"}, "allowed_origins must be origins such as https://a.exam"),
         ({"ds_path": "ds/*"}, "ds_path must be empty or a path such as /ds, not 'ds/*'"),
-        ({"cable": "on"}, "cable must be true or false, not 'on'"),
+        ({"cable": "on"}, "cable must be true or false or containers, not 'on'"),
+        ({"live": "lambda"}, "live must be functions or containers, not 'lambda'"),
+        ({"writes": "fargate"}, "writes must be functions or containers, not 'fargate'"),
+        ({"container_cpu": "2048"}, "container_cpu must be 256 or 512 or 1024, not '2048'"),
+        ({"containers_min": "0"}, "containers_min must be a whole number, at least 1, not '0'"),
+        ({"containers_max": "x"}, "containers_max must be a whole number, at least 1, not 'x'"),
+        ({"zones": "us-east-1a"}, "zones must be the ids of two availability zones such as use1"),
         ({"ping_interval": "541"}, "ping_interval must be a whole number, 1 to 540, not '541'"),
         ({"turbo_streams": "1"}, "turbo_streams must be true or false, not '1'"),
         ({"cable_ready": "1"}, "cable_ready must be true or false, not '1'"),
@@ -112,6 +118,34 @@ def test_the_cdks_own_context_is_ignored() -> None:
 def test_a_domain_and_its_certificate_come_together(alone: dict[str, str]) -> None:
     with pytest.raises(SystemExit, match="domain and certificate_arn belong together"):
         Plan.read(alone)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"writes": "containers"}, "writes=containers needs live=containers"),
+        (
+            {"live": "containers", "cable": "containers"},
+            "cable=containers needs live=containers and writes=containers",
+        ),
+        (
+            {"live": "containers", "containers_min": "3"},
+            "containers_min is greater than containers_max",
+        ),
+        ({"zones": "use1-az1,use1-az1"}, "zones must be the ids of two"),
+    ],
+    ids=str,
+)
+def test_containers_fit_together(given: dict[str, str], said: str) -> None:
+    with pytest.raises(SystemExit, match=said):
+        Plan.read(given)
+
+
+def test_cables_have_one_container_by_default() -> None:
+    """Presence and whispers stay within one process."""
+    given = {"stage": "prod", **dict.fromkeys(("live", "writes", "cable"), "containers")}
+    plan = Plan.read(given)
+    assert (plan.containers_min, plan.containers_max) == (1, 1)
 
 
 def test_addresses_need_a_firewall() -> None:

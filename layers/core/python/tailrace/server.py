@@ -13,7 +13,7 @@ import resource
 import signal
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
@@ -40,6 +40,9 @@ _RETURNED_BYTES = 2 << 20
 """Freed blocks of this size are returned to the system; chunks of reads are smaller, and reused."""
 
 logger = logging.getLogger("tailrace")
+KEEP_ALIVE_SECONDS: Final = {"server": 75, "container": 660}
+"""How long an idle connection is kept. In front of a container there is a load balancer, which must
+be the first to close one: it may send a request just when the server closes."""
 
 BACKLOG = 2048
 """Connections that may wait to be accepted: thousands of readers may reconnect at once."""
@@ -132,7 +135,7 @@ def serve(settings: Settings) -> None:
         # The application reads the headers of trusted proxies, for every route alike.
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, round(settings.shutdown_grace)),
-        timeout_keep_alive=75,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS["server" if container is None else "container"],
         lifespan="off",
     )
     with log, asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
