@@ -106,8 +106,16 @@ VARIANTS: Final[dict[str, dict[str, str]]] = {
     "local-closed": {**LOCAL, "access": "closed"},
     "local-open-brief": {**BRIEF, "access": "open"},
     "local-closed-brief": {**BRIEF, "access": "closed"},
-    "local-open-containers": {**BRIEF, **CONTAINERS, "access": "open"},
-    "local-closed-containers": {**BRIEF, **CONTAINERS, "access": "closed"},
+    "local-open-containers": {**LOCAL, **CONTAINERS, "access": "open"},
+    "local-closed-containers": {**LOCAL, **CONTAINERS, "access": "closed"},
+    "local-open-brief-containers": {**BRIEF, **CONTAINERS, "access": "open"},
+    "local-closed-brief-contained": {
+        **BRIEF,
+        **CONTAINERS,
+        "writes": "containers",
+        "cable": "containers",
+        "access": "closed",
+    },
     "local-open-shared": {**BRIEF, "access": "open", "sse": "shared"},
 }
 """The switches of each variant. The local AWS uses packages built for this machine; in its brief

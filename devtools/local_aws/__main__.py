@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from devtools.local_aws.stack import AwsLocal, Missing
 from devtools.processes import stop_cleanly_when_terminated
+from infra.stage import CONTAINERS, PLACES
 from tailrace.auth.jws import sign_token
 from tailrace.auth.keys import Keys
 from tailrace.auth.signed_names import sign
@@ -109,12 +110,21 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0, help="port of the edge; 0 picks a free one")
     parser.add_argument("--verbose", action="store_true", help="show what the functions print")
     parser.add_argument("--open", action="store_true", help="let everybody do everything")
+    parser.add_argument(
+        "--live",
+        choices=PLACES,
+        default=PLACES[0],
+        help="what serves live reads: functions, or containers as processes of this machine",
+    )
     given = parser.parse_args()
     secret = None if given.open else secrets.token_hex(32)
     access = None if secret is None else {"secret": secret}
     stop_cleanly_when_terminated()
     try:
-        with AwsLocal(port=given.port, access=access, say=say) as stack:
+        variant = "local-open" if given.open else "local-closed"
+        if given.live == CONTAINERS:
+            variant = f"{variant}-{CONTAINERS}"
+        with AwsLocal(port=given.port, access=access, variant=variant, say=say) as stack:
             say(hints(stack, secret))
             stay(stack, given.verbose)
     except KeyboardInterrupt:
@@ -137,7 +147,7 @@ def stay(stack: AwsLocal, verbose: bool) -> None:
 
 
 class Logs:
-    """The whole output of the functions."""
+    """The whole output of functions and containers."""
 
     def __init__(self, stack: AwsLocal) -> None:
         self._stack = stack
@@ -146,10 +156,16 @@ class Logs:
     def show(self) -> None:
         for name, function in self._stack.functions.items():
             for log in function.logs():
-                if log not in self._open:
-                    self._open[log] = log.open("rb")
-                for line in self._open[log].read().decode(errors="replace").splitlines():
-                    say(f"{name}/{log.name} {line}")
+                self._show(name, log)
+        if self._stack.containers is not None:
+            for server in self._stack.containers.servers:
+                self._show(CONTAINERS, server.log)
+
+    def _show(self, name: str, log: Path) -> None:
+        if log not in self._open:
+            self._open[log] = log.open("rb")
+        for line in self._open[log].read().decode(errors="replace").splitlines():
+            say(f"{name}/{log.name} {line}")
 
 
 def say(line: str) -> None:

@@ -54,6 +54,19 @@ class Assembly:
             if resource["Type"] == kind
         }
 
+    @property
+    def functions(self) -> set[str]:
+        """The logical ids of all functions."""
+        return set(self.resources("AWS::Lambda::Function"))
+
+    def container(self, **variables: str) -> dict[str, str] | None:
+        """The variables of the containers as deployed, with some replaced; None: there are none."""
+        for task in self.resources("AWS::ECS::TaskDefinition").values():
+            (container,) = task["ContainerDefinitions"]
+            given = {each["Name"]: self.resolve(each["Value"]) for each in container["Environment"]}
+            return {**given, **variables}
+        return None
+
     def function(self, name: str, **variables: str) -> Configuration:
         """The configuration of a function as deployed, with some variables replaced."""
         function = self.resources("AWS::Lambda::Function")[logical_id(name)]

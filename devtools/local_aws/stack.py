@@ -26,6 +26,7 @@ from devtools import templates
 from devtools.engines.ministack import Ministack
 from devtools.local_aws.assembly import Assembly
 from devtools.local_aws.cloudfront import CloudFrontApi
+from devtools.local_aws.containers import COUNT, Containers
 from devtools.local_aws.edge import VARNISH, Edge, Origin
 from devtools.local_aws.environments import PYTHON, REGION
 from devtools.local_aws.event_source import EventSource
@@ -35,6 +36,7 @@ from devtools.local_aws.lambda_api import LambdaApi
 from devtools.local_aws.websocket_api import WebSocketApi
 from devtools.processes import allow_many_connections
 from infra.names import logical_id
+from infra.stage import CONTAINERS
 from tailrace.aws.edge.key_document import build_entries
 from tailrace.aws.runtime.policy_provider import apply_access_secret
 from tailrace.settings import Settings
@@ -79,6 +81,8 @@ class AwsLocal:
     ) -> None:
         self.functions: dict[str, Function] = {}
         self.urls: dict[str, FunctionUrl] = {}
+        self.containers: Containers | None = None
+        """None: the variant has none."""
         self.invalidations = CloudFrontApi(lambda tag: self.edge.purge(tag))
         self._variables = dict(variables or {})
         self._access = access
@@ -104,12 +108,17 @@ class AwsLocal:
         return {name: function.cold_starts for name, function in self.functions.items()}
 
     def requests(self, name: str) -> Counter[tuple[str, str]]:
-        """How often each method and target was requested from a function URL."""
+        """How often each method and target was requested from a function URL or `containers`."""
+        if name == CONTAINERS:
+            assert self.containers is not None
+            return Counter(self.containers.balancer.requests)
         return Counter(self.urls[name].requests)
 
     def output(self) -> str:
         """The end of every log, for failed tests."""
         parts = [f"--- {name} ---\n{each.output()}" for name, each in self.functions.items()]
+        if self.containers is not None:
+            parts.append(self.containers.output())
         return "\n".join([*parts, f"--- edge ---\n{self.edge.output()}"])
 
     def change_access(self, access: Mapping[str, Any]) -> None:
@@ -119,8 +128,10 @@ class AwsLocal:
         read the secret again within five."""
         self._secrets.put_secret_value(SecretId=self._access_arn, SecretString=json.dumps(access))
         self.edge.put_keys(edge_keys(access))
-        for name in URLS:
+        for name in self.urls:
             self._call(self.functions[name].renew())
+        for server in [] if self.containers is None else self.containers.servers:
+            server.restart()
 
     def __enter__(self) -> Self:
         check_tools()
@@ -168,22 +179,27 @@ class AwsLocal:
             "AWS_ENDPOINT_URL_LAMBDA": self._lambda.url,
             **self._variables,
         }
-        for name in FUNCTIONS:
+        for name in [each for each in FUNCTIONS if logical_id(each) in assembly.functions]:
             configuration = assembly.function(name, **variables)
             self.functions[name] = self._call(
                 Function(configuration, self.folder / "functions").start()
             )
             self._stack.callback(self._end, self.functions[name].close)
-        self.cable.function = self.functions["cable"]
+        if "cable" in self.functions:
+            self.cable.function = self.functions["cable"]
         for api in (self._lambda, self.cable):
             self._stack.callback(self._end, api.close)
-        for name in URLS:
+        for name in [each for each in URLS if each in self.functions]:
             domain = f"{name}.lambda-url.{REGION}.on.aws"
             url = FunctionUrl(self.functions[name], domain, streaming=assembly.streams(name))
             self.urls[name] = self._call(url.start())
             self._stack.callback(self._end, url.close)
-        self._say("Starting the edge and the cache …")
         ports = {name: url.port for name, url in self.urls.items()} | {"cable": self.cable.port}
+        environment = assembly.container(**variables)
+        if environment is not None:
+            self._say("Starting the containers …")
+            ports[CONTAINERS] = self._start_containers(environment)
+        self._say("Starting the edge and the cache …")
         origins = {
             name: Origin(port=port, headers={SECRET_HEADER: SECRET}) for name, port in ports.items()
         }
@@ -195,6 +211,16 @@ class AwsLocal:
         self._follow(assembly, stream)
         self._say("Starting the first function environments …")
         self._warm_up()
+
+    def _start_containers(self, environment: Mapping[str, str]) -> int:
+        """Start the containers; returns the port of their load balancer."""
+        self.containers = Containers(self.folder / CONTAINERS, environment)
+        self._call(self.containers.balancer.start())
+        self._stack.callback(self._end, self.containers.balancer.close)
+        self._stack.callback(self.containers.stop)
+        for number in range(COUNT):
+            self.containers.start(number)
+        return self.containers.balancer.port
 
     def _provision(self, endpoint: str) -> tuple[str, dict[str, str]]:
         """Create the resources of the storage stack; returns the table's stream and the names."""
@@ -233,7 +259,7 @@ class AwsLocal:
 
     def _follow(self, assembly: Assembly, stream: str) -> None:
         mappings = assembly.resources("AWS::Lambda::EventSourceMapping").values()
-        for name in FOLLOWERS:
+        for name in [each for each in FOLLOWERS if each in self.functions]:
             function = {"Fn::GetAtt": [logical_id(name), "Arn"]}
             (mapping,) = (each for each in mappings if each["FunctionName"] == function)
             filters = [each["Pattern"] for each in mapping["FilterCriteria"]["Filters"]]

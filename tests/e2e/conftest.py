@@ -1,7 +1,7 @@
 """Local AWS stacks that the tests of this folder share; tests use streams of their own.
 
-A run starts two: one where everybody may do everything, and one where credentials count, with the
-settings of every protocol and event types of its own.
+A run starts three: one where everybody may do everything, one where credentials count, with the
+settings of every protocol and event types of its own, and one with containers.
 """
 
 from __future__ import annotations
@@ -64,6 +64,19 @@ def closed_local(ministack: Ministack) -> Iterator[AwsLocal]:
         pytest.skip(str(missing))
 
 
+@pytest.fixture(scope="session")
+def containers_local(ministack: Ministack) -> Iterator[AwsLocal]:
+    """Two containers serve the live reads, as long as they may last."""
+    variables = {"TAILRACE_AVISO_MAX_DURATION": "3"}
+    try:
+        with AwsLocal(
+            variables=variables, variant="local-open-brief-containers", ministack=ministack
+        ) as stack:
+            yield stack
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
 def upload_schema(ministack: Ministack) -> str:
     """Puts the schema that comes along, with one more event type, into a bucket."""
     schema = ROOT / "layers/core/python/tailrace/protocols/aviso/schema.yaml"
@@ -101,7 +114,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed and isinstance(item, pytest.Function):
-        stack = item.funcargs.get("aws_local", item.funcargs.get("closed_local"))
-        if isinstance(stack, AwsLocal):
-            report.sections.append(("output of the path", stack.output()))
+        for stack in item.funcargs.values():
+            if isinstance(stack, AwsLocal):
+                report.sections.append(("output of the path", stack.output()))
     return report
