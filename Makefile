@@ -23,7 +23,7 @@ SETUP := @$(LOCK) env MAKEFLAGS= $(MAKE) --silent --jobs=8 --file=scripts/setup.
 .DEFAULT_GOAL := help
 .PHONY: help setup serve unit test test-slow test-under-load test-dynamodb test-dynamodb-local test-glue6 coverage mutants \
 	lint format lock openapi viewer package templates built aws-local deploy-local bench bench-dynamodb bench-coldstart bench-history bench-cable \
-	bench-aviso bench-collapsing soak chaos demo rust-server clean
+	bench-aviso bench-collapsing bench-containers soak chaos demo rust-server clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,7 +82,7 @@ format: setup ## Format the code and fix what can be fixed
 lock: setup ## Compile requirements/*.in into pinned and hashed .txt files: ARGS="--upgrade"
 	@$(RUN) scripts.lock $(ARGS)
 
-costs: setup ## Compute the tables of costs in docs/deploying.md
+costs: setup ## Compute the tables of costs in docs/deploying.md and docs/modes.md
 	@$(RUN) scripts.costs
 
 openapi: setup ## Join the OpenAPI documents to the one that the server serves
@@ -103,7 +103,7 @@ built: setup
 	@$(MAKE) package PLATFORMS="host lambda"
 	@$(MAKE) templates
 
-aws-local: setup ## Run the deployed shape here: edge, cache, packaged functions, DynamoDB: ARGS="--port 8080"
+aws-local: setup ## Run the deployed shape here: edge, cache, functions, DynamoDB: ARGS="--port 8080 --live=containers"
 	@exec $(RUN) devtools.local_aws $(ARGS)
 
 deploy-local: setup ## Bootstrap, deploy, use, redeploy and destroy the stacks on ministack
@@ -126,6 +126,9 @@ bench-history: setup ## Measure compaction beside the least that Spark can do: A
 
 bench-cable: setup ## Measure how long broadcasts take to their subscribers: ARGS="--aws"
 	@$(RUN) bench.cable $(ARGS)
+
+bench-containers: setup ## Measure 10,000 readers of server-sent events on one container: ARGS="--write"
+	@$(RUN) bench.containers $(ARGS)
 
 bench-aviso: setup ## Measure notifications, replays, watchers and their filters: ARGS="--write"
 	@$(RUN) bench.aviso $(ARGS)

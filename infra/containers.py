@@ -34,7 +34,8 @@ from infra.lambda_function import (
     WRITE,
     allow,
 )
-from infra.stage import CONTAINERS, Plan
+from infra.names import CONTAINERS
+from infra.stage import Plan
 from tailrace.aws.runtime.container_metrics import NAME as METRICS_NAME
 
 PORT: Final = 4437

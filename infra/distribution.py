@@ -13,9 +13,10 @@ from infra.deployment import Deployment
 from infra.distribution_policies import DistributionPolicies
 from infra.findings import acknowledge
 from infra.http_functions import HTTP_SECONDS, HttpFunctions
+from infra.names import CONTAINERS
 from infra.origin_shield import NEAREST
 from infra.secrets import OriginSecret
-from infra.stage import CONTAINERS, Plan
+from infra.stage import Plan
 from infra.viewer_functions import request_code, response_code
 from infra.websocket_api import STAGE
 from tailrace.web.urls import StreamUrls

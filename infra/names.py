@@ -1,6 +1,14 @@
-"""Logical ids in CloudFormation; tools and tests rely on them."""
+"""Names that tools and tests rely on: logical ids in CloudFormation, and an origin's."""
 
 from __future__ import annotations
+
+from typing import Final
+
+CONTAINERS: Final = "containers"
+"""The id of their origin, and the value of switches."""
+
+PLACES: Final = ("functions", CONTAINERS)
+"""Where requests may be served."""
 
 
 def camel_case(name: str) -> str:

@@ -17,9 +17,10 @@ from infra.edge_keys import EdgeKeys
 from infra.history_jobs import HistoryJobs
 from infra.http_functions import HttpFunctions
 from infra.lambda_function import LambdaFunction
+from infra.names import CONTAINERS
 from infra.rotation import OriginSecretRotation
 from infra.secrets import AccessControl, OriginSecret
-from infra.stage import CONTAINERS, Plan
+from infra.stage import Plan
 from infra.storage import StorageStack
 from infra.websocket_api import STAGE, WebSocketApi
 from infra.websocket_functions import WebSocketFunctions

@@ -14,6 +14,7 @@ import aws_cdk as cdk
 
 from infra import schedule
 from infra.context import Context
+from infra.names import CONTAINERS, PLACES
 from infra.origin_shield import NEAREST, OFFERED
 from scripts.package import Platform
 
@@ -22,9 +23,6 @@ EDGE_REGION: Final = "us-east-1"
 
 PLATFORMS: Final[dict[str, Platform]] = {"lambda": "lambda", "host": "host"}
 PRICE_CLASSES: Final = {"100": "PriceClass_100", "200": "PriceClass_200", "all": "PriceClass_All"}
-
-CONTAINERS: Final = "containers"
-PLACES: Final = ("functions", CONTAINERS)
 
 CPUS: Final = ("256", "512", "1024")
 """More than one processor would be of no use to a server that has one event loop."""

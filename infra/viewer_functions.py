@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from infra.stage import CONTAINERS
+from infra.names import CONTAINERS
 
 EDGE: Final = Path(__file__).parent / "edge"
 

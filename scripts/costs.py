@@ -1,4 +1,4 @@
-"""Write the tables of `docs/deploying.md` that say what the service costs.
+"""Write the tables of `docs/deploying.md` and `docs/modes.md` that say what the service costs.
 
 `make costs` writes them; a test fails when they are out of date.
 """
@@ -14,6 +14,7 @@ from tailrace.aws import costs
 from tailrace.aws.costs import Bill, total
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "deploying.md"
+MODES_PAGE: Final = PAGE.with_name("modes.md")
 BEGIN: Final = "<!-- `make costs` writes what follows -->\n"
 END: Final = "<!-- to here -->\n"
 
@@ -25,6 +26,7 @@ MODES: Final[Mapping[str, Mode]] = {
     "SSE, shared": costs.shared_sse,
     "SSE, held": costs.held_sse,
     "WebSocket": costs.websockets,
+    "containers": costs.containers,
 }
 
 
@@ -77,6 +79,68 @@ def readers() -> str:
     return table(["readers by", "", "100", "with firewall", "10,000", "with firewall"], rows)
 
 
+# Which mode when
+
+AUDIENCES: Final = (1, 100, 1_000, 10_000, 100_000)
+PACES: Final = {"idle": 0.0, "1 write in 5 s": 0.2, "1 write/s": 1.0, "10 writes/s": 10.0}
+MOST_HELD: Final = 1_000
+"""Readers of server-sent events that functions hold at all: the concurrency of an account."""
+MOST_SOCKETS: Final = 20_000
+"""WebSockets through API Gateway that the heartbeat is made for."""
+CHOICES: Final[Mapping[str, tuple[Mode, int | None]]] = {
+    "long-poll": (costs.long_poll, None),
+    "SSE, held": (costs.held_sse, MOST_HELD),
+    "WebSocket": (costs.websockets, MOST_SOCKETS),
+    "containers": (costs.containers, None),
+    "cables of containers": (costs.contained_cables, None),
+}
+BY_HTTP: Final = ("long-poll", "SSE, held", "containers")
+
+
+def price(choice: str, count: int, writes: float) -> float | None:
+    """None: it does not serve so many."""
+    bill, most = CHOICES[choice]
+    return None if most is not None and count > most else total(bill(count, writes))
+
+
+def cheapest_by_http(count: int, writes: float) -> tuple[float, str]:
+    """The price and the name of the cheapest way for clients that use HTTP."""
+    prices = {name: price(name, count, writes) for name in BY_HTTP}
+    return min((each, name) for name, each in prices.items() if each is not None)
+
+
+def cheapest() -> str:
+    rows = []
+    for count in AUDIENCES:
+        found = [cheapest_by_http(count, writes) for writes in PACES.values()]
+        rows.append([f"{count:,}", *(f"{name}: {dollars(least)}" for least, name in found)])
+    return table(["readers of one stream", *PACES], rows)
+
+
+def choices() -> str:
+    rows = []
+    for name in CHOICES:
+        for rate, writes in PACES.items():
+            amounts = [price(name, count, writes) for count in AUDIENCES]
+            cells = ["" if each is None else dollars(each) for each in amounts]
+            rows.append([name, rate, *cells])
+    return table(["", "", *(f"{count:,}" for count in AUDIENCES)], rows)
+
+
+def modes() -> str:
+    busy, idle = costs.containers(10_000, 1), costs.containers(10_000, 0)
+    return "\n".join(
+        [
+            "The cheapest for readers of one stream by HTTP, and what it costs in a month:\n",
+            cheapest(),
+            "Every way, a month:\n",
+            choices(),
+            "10,000 readers of containers, item by item:\n",
+            items(["", "1 write/s", "idle"], busy, idle),
+        ]
+    )
+
+
 def items(head: list[str], *bills: Bill) -> str:
     names = dict.fromkeys(name for bill in bills for name in bill)
     rows = [[name, *(dollars(bill.get(name, 0)) for bill in bills)] for name in names]
@@ -103,11 +167,15 @@ def tables() -> str:
     )
 
 
-def page(text: str) -> str:
-    """The page with current tables."""
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + "\n" + tables() + "\n" + END + rest.split(END)[1]
+PAGES: Final[Mapping[Path, Callable[[], str]]] = {PAGE: tables, MODES_PAGE: modes}
+
+
+def page(path: Path) -> str:
+    """A page with current tables."""
+    before, rest = path.read_text("utf-8").split(BEGIN)
+    return before + BEGIN + "\n" + PAGES[path]() + "\n" + END + rest.split(END)[1]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
+    for each in PAGES:
+        each.write_text(page(each), "utf-8")

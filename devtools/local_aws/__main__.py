@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from devtools.local_aws.stack import AwsLocal, Missing
 from devtools.processes import stop_cleanly_when_terminated
-from infra.stage import CONTAINERS, PLACES
+from infra.names import CONTAINERS, PLACES
 from tailrace.auth.jws import sign_token
 from tailrace.auth.keys import Keys
 from tailrace.auth.signed_names import sign

@@ -67,6 +67,11 @@ class Assembly:
             return {**given, **variables}
         return None
 
+    @property
+    def most_containers(self) -> int:
+        (target,) = self.resources("AWS::ApplicationAutoScaling::ScalableTarget").values()
+        return int(target["MaxCapacity"])
+
     def function(self, name: str, **variables: str) -> Configuration:
         """The configuration of a function as deployed, with some variables replaced."""
         function = self.resources("AWS::Lambda::Function")[logical_id(name)]

@@ -14,7 +14,7 @@ from typing import Final, Self
 from devtools.processes import START_SECONDS
 from devtools.server import Server
 
-COUNT: Final = 2
+MOST_CONTAINERS: Final = 2
 READ_BYTES: Final = 64 << 10
 BACKLOG: Final = 4096
 
@@ -113,7 +113,7 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 class Containers:
     """Processes of the server, with the variables that the task definition gives."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], count: int) -> None:
         folder.mkdir(parents=True)
         self.balancer = LoadBalancer()
         settings = {
@@ -125,7 +125,7 @@ class Containers:
             "AWS_REGION": "us-east-1",
             "AWS_DEFAULT_REGION": "us-east-1",
         }
-        self.servers = [Server(folder / f"container-{number}", settings) for number in range(COUNT)]
+        self.servers = [Server(folder / f"container-{number}", settings) for number in range(count)]
         for server in self.servers:
             # Nothing of this machine's settings reaches a container.
             server.env = {"PATH": os.environ["PATH"], "HOME": str(folder), **settings}

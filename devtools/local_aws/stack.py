@@ -26,7 +26,7 @@ from devtools import templates
 from devtools.engines.ministack import Ministack
 from devtools.local_aws.assembly import Assembly
 from devtools.local_aws.cloudfront import CloudFrontApi
-from devtools.local_aws.containers import COUNT, Containers
+from devtools.local_aws.containers import MOST_CONTAINERS, Containers
 from devtools.local_aws.edge import VARNISH, Edge, Origin
 from devtools.local_aws.environments import PYTHON, REGION
 from devtools.local_aws.event_source import EventSource
@@ -35,8 +35,7 @@ from devtools.local_aws.functions import Function
 from devtools.local_aws.lambda_api import LambdaApi
 from devtools.local_aws.websocket_api import WebSocketApi
 from devtools.processes import allow_many_connections
-from infra.names import logical_id
-from infra.stage import CONTAINERS
+from infra.names import CONTAINERS, logical_id
 from tailrace.aws.edge.key_document import build_entries
 from tailrace.aws.runtime.policy_provider import apply_access_secret
 from tailrace.settings import Settings
@@ -108,8 +107,9 @@ class AwsLocal:
         return {name: function.cold_starts for name, function in self.functions.items()}
 
     def requests(self, name: str) -> Counter[tuple[str, str]]:
-        """How often each method and target was requested from a function URL or `containers`."""
-        if name == CONTAINERS:
+        """How often each method and target was requested from a function URL, or from the
+        containers in its place."""
+        if name not in self.urls:
             assert self.containers is not None
             return Counter(self.containers.balancer.requests)
         return Counter(self.urls[name].requests)
@@ -198,7 +198,7 @@ class AwsLocal:
         environment = assembly.container(**variables)
         if environment is not None:
             self._say("Starting the containers …")
-            ports[CONTAINERS] = self._start_containers(environment)
+            ports[CONTAINERS] = self._start_containers(environment, assembly.most_containers)
         self._say("Starting the edge and the cache …")
         origins = {
             name: Origin(port=port, headers={SECRET_HEADER: SECRET}) for name, port in ports.items()
@@ -212,13 +212,14 @@ class AwsLocal:
         self._say("Starting the first function environments …")
         self._warm_up()
 
-    def _start_containers(self, environment: Mapping[str, str]) -> int:
+    def _start_containers(self, environment: Mapping[str, str], most: int) -> int:
         """Start the containers; returns the port of their load balancer."""
-        self.containers = Containers(self.folder / CONTAINERS, environment)
+        count = min(most, MOST_CONTAINERS)
+        self.containers = Containers(self.folder / CONTAINERS, environment, count)
         self._call(self.containers.balancer.start())
         self._stack.callback(self._end, self.containers.balancer.close)
         self._stack.callback(self.containers.stop)
-        for number in range(COUNT):
+        for number in range(count):
             self.containers.start(number)
         return self.containers.balancer.port
 

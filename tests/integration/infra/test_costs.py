@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from infra.container_network import INTERFACES
+from infra.containers import BUSY_PERCENT, CONNECTIONS, LIFETIME_SECONDS
 from infra.stage import LONG_POLL_SECONDS
 from tailrace.aws import costs
+from tailrace.limits import SSE_KEEP_ALIVE_SECONDS
+from tests.integration.infra.conftest import stacks_of
 from tests.integration.infra.stacks import Stacks
 from tests.integration.infra.test_edge import stream_behavior
 from tests.integration.infra.test_firewall import ACL
@@ -24,6 +28,26 @@ def test_functions_have_the_memory_and_the_times(dev: Stacks) -> None:
     assert dev.function("heartbeat")["MemorySize"] == costs.HEARTBEAT_MEGABYTES
     assert variables(dev, "live")["TAILRACE_SSE_LIFETIME"] == str(costs.SSE_SECONDS)
     assert variables(dev, "heartbeat")["TAILRACE_PING_INTERVAL"] == str(costs.PING_SECONDS)
+
+
+def test_containers_have_the_size_and_the_times(prod: Stacks) -> None:
+    """Of `prod`, where there are two of them and endpoints in both zones."""
+    contained = stacks_of("containers")
+    task = contained.only("AWS::ECS::TaskDefinition")
+    assert int(task["Cpu"]) == costs.CONTAINER_PROCESSORS * 1024
+    assert int(task["Memory"]) == costs.CONTAINER_GIGABYTES * 1024
+    target = contained.only("AWS::ApplicationAutoScaling::ScalableTarget")
+    assert target["MinCapacity"] == costs.CONTAINERS_MIN
+    assert CONNECTIONS[int(task["Cpu"])] == costs.CONTAINER_CONNECTIONS
+    assert costs.CONTAINER_BUSY * 100 == BUSY_PERCENT
+    assert costs.CONTAINER_SECONDS == LIFETIME_SECONDS
+    assert len(INTERFACES) == costs.INTERFACES
+    assert costs.KEEP_ALIVE_SECONDS == SSE_KEEP_ALIVE_SECONDS
+    endpoints = contained.resources("AWS::EC2::VPCEndpoint").values()
+    zones = {len(each["SubnetIds"]) for each in endpoints if "SubnetIds" in each}
+    assert zones == {costs.ZONES}
+    # Beside them it is what it was.
+    assert contained.function("http")["MemorySize"] == prod.function("http")["MemorySize"]
 
 
 def test_requests_to_streams_run_as_many_functions_and_rules(dev: Stacks) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +16,9 @@ from tailrace.aws.prices import Price
 from tailrace.settings import Settings
 
 
-def test_the_page_has_the_computed_tables() -> None:
-    text = written.PAGE.read_text("utf-8")
-    assert text == written.page(text), "`make costs` computes them"
+@pytest.mark.parametrize("page", written.PAGES, ids=lambda page: page.name)
+def test_a_page_has_the_computed_tables(page: Path) -> None:
+    assert page.read_text("utf-8") == written.page(page), "`make costs` computes them"
 
 
 def test_every_price_says_where_it_is_from() -> None:
@@ -41,6 +43,23 @@ def test_idle_readers_cost_what_their_requests_cost() -> None:
     bill = costs.longest_poll(10_000, 0)
     assert costs.total(bill) < 300
     assert bill["CloudFront"] + bill["its functions"] > 0.8 * costs.total(bill)
+
+
+def test_ten_thousand_readers_of_containers() -> None:
+    for firewall in (False, True):
+        assert costs.total(costs.containers(10_000, 1, firewall=firewall)) < 1500
+
+
+def test_ten_thousand_idle_readers_of_containers() -> None:
+    for firewall in (False, True):
+        bill = costs.containers(10_000, 0, firewall=firewall)
+        assert costs.total(bill) - bill["load balancer"] - bill["endpoints"] < 100
+
+
+def test_containers_are_for_large_audiences_and_functions_for_small_ones() -> None:
+    for writes in written.PACES.values():
+        assert written.cheapest_by_http(1, writes)[1] != "containers"
+        assert written.cheapest_by_http(10_000, writes)[1] == "containers"
 
 
 def test_a_million_appends_over_their_lives() -> None:
@@ -70,6 +89,12 @@ def test_a_reader_who_waits_asks_after_each_wait(poll: Callable[..., Bill], seco
     requests = 10_000 * 730 * 3600 / seconds
     assert bill["CloudFront"] == pytest.approx(requests * 1e-6)
     assert bill["its key-value store"] == pytest.approx(requests * 0.03e-6)
+
+
+def test_containers_are_added_by_connections_and_by_deliveries() -> None:
+    assert costs.containers_needed(100, 1, 2) == 2
+    assert costs.containers_needed(20_000, 0, 2) == 4
+    assert costs.containers_needed(10_000, 10, 2) == math.ceil(100_000 * 20e-6 / 0.5 / 0.6)
 
 
 def test_appends_that_come_often_share_lines() -> None:

@@ -40,6 +40,17 @@ FIREWALL_RULES: Final = 2
 SSE_SECONDS: Final = 50
 PING_SECONDS: Final = 3
 
+CONTAINER_PROCESSORS: Final = 0.5
+CONTAINER_GIGABYTES: Final = 1
+CONTAINER_CONNECTIONS: Final = 5_000
+CONTAINERS_MIN: Final = 2
+CONTAINER_BUSY: Final = 0.6
+"""The use of processors above which another container is added."""
+CONTAINER_SECONDS: Final = 900
+"""How long a response of a container lasts."""
+INTERFACES: Final = 4
+ZONES: Final = 2
+
 # Units. Tests of the store and of observability assert them.
 
 APPEND_WRITES: Final = 1
@@ -112,6 +123,19 @@ TAKE_OVER_SECONDS: Final = 285
 """How long a heartbeat runs before the next one takes over."""
 API_CALLS_PER_SECOND: Final = 10_000
 """Of an account in a region, to all its APIs, until more is granted: every frame is one."""
+EVENT_BYTES: Final = 290
+"""Of a message of 100 B to a reader of server-sent events, as `make bench-containers` counts."""
+EVENT_SECONDS: Final = 20e-6
+"""Of a processor for a message to one reader: more than `make bench-containers` measures."""
+KEEP_ALIVE_BYTES: Final = 20
+KEEP_ALIVE_SECONDS: Final = 10
+FRAME_BYTES: Final = 250
+"""Of a message of 100 B to a client of a cable."""
+PING_BYTES: Final = 45
+CONNECTION_SECONDS: Final = 3600
+"""How long clients of cables stay connected."""
+UNIT_CONNECTIONS: Final = 3_000
+"""Connections that one capacity unit of a load balancer carries; or one GB an hour."""
 TRACED: Final = 0.05
 SWEPT_PER_SECOND: Final = 200
 """Streams that expire, by a sweep with two workers."""
@@ -316,6 +340,61 @@ def deliveries(subscribers: float, messages: float) -> float:
 def most_frames(megabytes: float = DISPATCH_MEGABYTES) -> float:
     """The frames a second that the functions of one delivery send."""
     return GATEWAY_DELIVERY_PARTS / posts(1, megabytes)
+
+
+def containers(
+    readers: int, writes: float, *, firewall: bool = False, least: int = CONTAINERS_MIN
+) -> Bill:
+    """A month of readers of server-sent events from containers."""
+    alive = 1 / KEEP_ALIVE_SECONDS if writes < 1 / KEEP_ALIVE_SECONDS else 0
+    return _contained(
+        readers,
+        writes,
+        each=writes * EVENT_BYTES + alive * KEEP_ALIVE_BYTES,
+        lasting=CONTAINER_SECONDS,
+        firewall=firewall,
+        least=least,
+    )
+
+
+def contained_cables(readers: int, writes: float, *, firewall: bool = False) -> Bill:
+    """A month of WebSockets to containers, by as many as they need."""
+    return _contained(
+        readers,
+        writes + 1 / PING_SECONDS,
+        each=writes * FRAME_BYTES + PING_BYTES / PING_SECONDS,
+        lasting=CONNECTION_SECONDS,
+        firewall=firewall,
+        least=1,
+    )
+
+
+def containers_needed(readers: int, sent: float, least: int) -> int:
+    """How many containers scaling keeps; `sent`: messages a second to each reader."""
+    busy = readers * sent * EVENT_SECONDS / CONTAINER_PROCESSORS / CONTAINER_BUSY
+    return max(least, ceil(readers / CONTAINER_CONNECTIONS), ceil(busy))
+
+
+def _contained(
+    readers: int, sent: float, *, each: float, lasting: float, firewall: bool, least: int
+) -> Bill:
+    """`each`: bytes a second to one reader. `lasting`: seconds of a connection."""
+    count = containers_needed(readers, sent, least)
+    hours = MONTH_SECONDS / 3600
+    processor = prices.PROCESSOR_HOUR.of(CONTAINER_PROCESSORS)
+    memory = prices.MEMORY_HOUR.of(CONTAINER_GIGABYTES)
+    gigabytes = readers * each * MONTH_SECONDS / 1e9
+    units = max(readers / UNIT_CONNECTIONS, gigabytes / hours)
+    requests = readers * MONTH_SECONDS / lasting
+    bill = edge_requests(requests, firewall=firewall, verified=True)
+    bill["data"] = prices.EDGE_GIGABYTE.of(max(0, gigabytes - FREE_GIGABYTES))
+    bill["containers"] = count * hours * (processor + memory)
+    bill["load balancer"] = hours * (prices.BALANCER_HOUR.dollars + prices.CAPACITY_HOUR.of(units))
+    bill["endpoints"] = prices.INTERFACE_HOUR.of(INTERFACES * ZONES * hours)
+    pause = POLL_SECONDS if sent else QUIET_POLL_SECONDS
+    bill["DynamoDB"] = polls(MONTH_SECONDS * count, pause)
+    bill["DynamoDB"] += prices.READ_UNIT.of(sent * MONTH_SECONDS * count * NEWS_READS)
+    return bill
 
 
 def short_streams(*, firewall: bool = False) -> Bill:

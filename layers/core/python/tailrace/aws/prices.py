@@ -58,6 +58,20 @@ _GATEWAY: Final = "https://aws.amazon.com/api-gateway/pricing/"
 CONNECTION_MINUTE: Final = Price(0.25 / MILLION, "connection minute", _GATEWAY, "2026-06")
 WEBSOCKET_MESSAGE: Final = Price(1.00 / MILLION, "message of up to 32 KB", _GATEWAY, "2025-05")
 
+_FARGATE: Final = "https://aws.amazon.com/fargate/pricing/"
+PROCESSOR_HOUR: Final = Price(0.03238, "hour of a processor, arm64", _FARGATE, None)
+MEMORY_HOUR: Final = Price(0.00356, "hour of a GB, arm64", _FARGATE, None)
+
+_BALANCER: Final = "https://aws.amazon.com/elasticloadbalancing/pricing/"
+BALANCER_HOUR: Final = Price(0.0225, "hour of an Application Load Balancer", _BALANCER, None)
+CAPACITY_HOUR: Final = Price(0.008, "hour of a capacity unit", _BALANCER, None)
+INTERFACE_HOUR: Final = Price(
+    0.01,
+    "hour of an interface endpoint in a zone",
+    "https://aws.amazon.com/privatelink/pricing/",
+    None,
+)
+
 _CLOUDWATCH: Final = "https://aws.amazon.com/cloudwatch/pricing/"
 LOG_GIGABYTE: Final = Price(0.50, "GB of logs", _CLOUDWATCH, "2026-05")
 ALARM: Final = Price(0.10, "alarm, after 10, a month", _CLOUDWATCH, None)
