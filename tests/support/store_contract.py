@@ -449,6 +449,19 @@ class StoreContract:
             assert tail.committed.tail == 1
             assert await bodies(store, tail) == [b"one"]
 
+    async def test_details_count_forks_and_name_spilled_producers(self, store: Store[Any]) -> None:
+        source = await create(store, "a", b"one", b"two")
+        await fork(store, "b", source)
+        entry_after: dict[str, Any] = {"producers": {"p": (1, 2)}, "spilled": 1}
+        await put(store, source, b"three", {"q": (3, 4)}, **entry_after)
+        details = await store.details(await find(store, "a"), 10)
+        # A store that compacts may have moved some of it.
+        assert details.cold_bytes == sum(each.bytes for each in details.segments)
+        assert details.hot_from == max((each.stop for each in details.segments), default=0)
+        assert details.forks == 1
+        assert list(details.fork_paths) in ([], ["b"])
+        assert list(details.producers) == [Producer("q", 3, 4)]
+
     async def test_all_that_was_put_is_there_after_opening_again(self, make: Make) -> None:
         expected = [b"%d" % number for number in range(40)]
         async with opened(make) as store:

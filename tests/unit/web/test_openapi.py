@@ -139,7 +139,19 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         for route in api.routes
         if isinstance(route, APIRoute) and route.include_in_schema
     }
-    assert served == {"/", "/docs", "/health", "/metrics", "/openapi.json", "/v1/streams"}
+    assert served == {
+        *(
+            "/",
+            "/docs",
+            "/health",
+            "/metrics",
+            "/openapi.json",
+            "/v1/streams",
+            "/v1/details",
+            "/v1/access",
+        ),
+        *("/v1/cable/connections", "/v1/cable/presence"),
+    }
     streams = {f"{prefix}{{path}}" for prefix in PREFIXES}
     cable = {"/_broadcast", "/events", "/api/publish", "/api/presence/{stream}/users"}
     control = {path for path in document["paths"] if path.startswith("/v1/stream/__ds/")}
@@ -406,7 +418,8 @@ async def test_the_listing_is_paged(client: httpx.AsyncClient) -> None:
     second = (await client.get("/v1/streams", params=query)).json()
     assert second["next"] is None
     (stream,) = second["streams"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", stream.pop("created_at"))
+    for name in ("created_at", "last_written_at"):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", stream.pop(name))
     assert stream == {
         "path": "a/3",
         "content_type": "application/octet-stream",
@@ -414,6 +427,8 @@ async def test_the_listing_is_paged(client: httpx.AsyncClient) -> None:
         "closed": False,
         "ttl": 60,
         "expires_at": None,
+        "length": 0,
+        "bytes": 0,
     }
 
 

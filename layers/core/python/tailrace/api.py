@@ -19,9 +19,22 @@ from starlette.routing import Match
 from tailrace import __version__, docs, errors
 from tailrace.auth.keys import Keys, is_key
 from tailrace.errors import TailraceError
-from tailrace.limits import LIST_PAGE_STREAMS
-from tailrace.log.expiry import format_instant
-from tailrace.log.state import State, Stream
+from tailrace.inspection import (
+    Access,
+    CableConnections,
+    CablePresence,
+    ListedStream,
+    StreamDetails,
+    describe_access,
+    describe_connections,
+    describe_details,
+    describe_presence,
+    describe_stream,
+)
+from tailrace.limits import DETAIL_ROWS, LIST_PAGE_STREAMS
+from tailrace.log.paths import canonical, encode
+from tailrace.protocols.action_cable.core.channels import path_of
+from tailrace.protocols.action_cable.core.publisher import Audience
 from tailrace.settings import Settings
 from tailrace.streams import Streams
 from tailrace.web import messages
@@ -56,16 +69,6 @@ class DetailedHealth(Health):
     ]
 
 
-class ListedStream(BaseModel):
-    path: Annotated[str, Field(description="Percent-encoded, as it goes into a URL.")]
-    content_type: Annotated[str, Field(description="As it was created.")]
-    next_offset: Annotated[str, Field(description="Where the stream ends now.")]
-    closed: Annotated[bool, Field(description="Whether it takes no more appends.")]
-    created_at: Annotated[str, Field(description="When it was created, in RFC 3339.")]
-    ttl: Annotated[int | None, Field(description="Seconds without use after which it expires.")]
-    expires_at: Annotated[str | None, Field(description="When it expires, if at a fixed time.")]
-
-
 class StreamPage(BaseModel):
     streams: Annotated[list[ListedStream], Field(description="In the order of their paths.")]
     next: Annotated[
@@ -86,7 +89,9 @@ def build_api(
     settings: Settings,
     authorizer: RequestAuthorizer,
     watchdog: Watchdog | None = None,
+    audience: Callable[[], Audience] | None = None,
 ) -> FastAPI:
+    """`audience`: gives the subscribers of cables; None: there are none."""
     api = FastAPI(
         version=__version__,
         openapi_url=None,
@@ -114,11 +119,10 @@ def build_api(
         ] = 100,
     ) -> StreamPage:
         """Streams in the order of their paths. One that expired may be listed for a while."""
-        query = parse_qs(request.url.query, keep_blank_values=True)
-        await authorizer.listing(prefix, request.scope["headers"], query)
+        await authorizer.listing(prefix, request.scope["headers"], _query(request))
         # One more than the page shows whether there is a next page.
         items = await streams.list(prefix, after, limit + 1)
-        page = [_describe_stream(stream, state) for stream, state in items[:limit]]
+        page = [describe_stream(stream, state) for stream, state in items[:limit]]
         return StreamPage(streams=page, next=page[-1].path if len(items) > limit else None)
 
     @_route(api, "/health", "getHealth", "Health")
@@ -161,8 +165,98 @@ def build_api(
             raise errors.NotFound("functions send their metrics to CloudWatch") from None
         return _document(prometheus.render(), prometheus.CONTENT_TYPE, cache=b"no-store")
 
+    _add_inspection(api, streams, authorizer, audience)
     _add_documents(api, settings)
     return api
+
+
+def _add_inspection(
+    api: FastAPI,
+    streams: Streams,
+    authorizer: RequestAuthorizer,
+    audience: Callable[[], Audience] | None,
+) -> None:
+    """Add what operators may see, for the scope `admin`, and what callers may do, for everyone."""
+
+    async def require_admin(request: Request, prefix: str) -> None:
+        await authorizer.administration(prefix, request.scope["headers"], _query(request))
+
+    @_route(
+        api,
+        "/v1/details",
+        "getDetails",
+        "Details of a stream",
+        example="?stream=chat/room-1",
+        errors=_DETAIL_ERRORS,
+    )
+    async def details(
+        request: Request,
+        stream: Annotated[str, Query(description="The path, percent-encoded or not.")],
+    ) -> StreamDetails:
+        """Producers, forks, and where the data is. Requires the scope `admin` for all below the
+        path. It is no access that would renew a TTL."""
+        path = canonical(encode(stream))
+        await require_admin(request, path)
+        tail, stored, hot_bytes = await streams.details(path, DETAIL_ROWS)
+        return describe_details(tail, stored, hot_bytes, await streams.earliest_offset(tail))
+
+    @_route(
+        api,
+        "/v1/access",
+        "getAccess",
+        "What the caller may do",
+        example="?stream=chat/room-1",
+        errors=_ACCESS_ERRORS,
+    )
+    async def access(
+        request: Request,
+        stream: Annotated[
+            str, Query(description="A path; if empty, that of the signed name, or all streams.")
+        ] = "",
+    ) -> Access:
+        """What the credentials of this request permit. Everyone may ask; credentials that are not
+        valid get the error that they get everywhere."""
+        path = canonical(encode(stream)) if stream else ""
+        caller, allowed = await authorizer.describe(path, request.scope["headers"], _query(request))
+        return describe_access(path, caller, allowed)
+
+    @_route(
+        api,
+        "/v1/cable/connections",
+        "listCableConnections",
+        "Connections of Action Cable",
+        errors=_ACCESS_ERRORS,
+    )
+    async def cable_connections(request: Request) -> CableConnections:
+        """Clients that are connected now: on a server its own, on AWS all. Requires the scope
+        `admin` for all streams."""
+        await require_admin(request, "")
+        return describe_connections(
+            [] if audience is None else await audience().connected(DETAIL_ROWS + 1)
+        )
+
+    @_route(
+        api,
+        "/v1/cable/presence",
+        "getCablePresence",
+        "Presence in a stream",
+        example="?stream=chat/42",
+        errors=_ACCESS_ERRORS,
+    )
+    async def cable_presence(
+        request: Request,
+        stream: Annotated[str, Query(description="The name of the stream on cables.")],
+    ) -> CablePresence:
+        """Who is present in a stream. Requires the scope `admin` for all below its path."""
+        path = path_of(stream)
+        await require_admin(request, path)
+        if audience is None:
+            return CablePresence(total=0, members=[])
+        return describe_presence(await audience().members(stream, path))
+
+
+def _query(request: Request) -> dict[str, list[str]]:
+    return parse_qs(request.url.query, keep_blank_values=True)
 
 
 def _add_documents(api: FastAPI, settings: Settings) -> None:
@@ -223,9 +317,11 @@ def _route(
     content: dict[str, Any] | None = None,
     headers: Sequence[str] = (),
     errors: Mapping[int | str, dict[str, Any]] = {},
+    example: str = "",
     **more: Any,
 ) -> Callable[[RouteFunction], RouteFunction]:
-    """Serve GET and HEAD. `headers` and `errors` are those that only this route has."""
+    """Serve GET and HEAD. `headers` and `errors` are those that only this route has;
+    `example` is a query."""
 
     def add(endpoint: RouteFunction) -> RouteFunction:
         own = {header: {"required": True, "schema": {"type": "string"}} for header in headers}
@@ -235,7 +331,8 @@ def _route(
             (api.head, f"{name}Head", f"{summary}, headers only", "curl -I"),
         )
         for register, operation, title, command in methods:
-            source = f"{command} {docs.EXAMPLE_URL}{path}"
+            url = f"{docs.EXAMPLE_URL}{path}{example}"
+            source = f"{command} '{url}'" if example else f"{command} {url}"
             register(
                 path,
                 operation_id=operation,
@@ -287,24 +384,26 @@ _LISTING_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
+_ACCESS_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    400: _error("BadRequest", "BAD_REQUEST", "BAD_PARAMETER", "BAD_PATH"),
+    401: _error("Unauthorized", "CREDENTIALS_MISSING", "BAD_CREDENTIALS", "TOKEN_EXPIRED"),
+    414: _error("UriTooLong", "PATH_TOO_LONG"),
+    429: _error("TooManyRequests", "STREAM_TOO_HOT"),
+    503: _error("ServiceUnavailable", "STORE_UNAVAILABLE", "KEYS_UNAVAILABLE"),
+}
+
+_DETAIL_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    **_ACCESS_ERRORS,
+    404: _error("NotFound", "STREAM_NOT_FOUND"),
+    410: _error("Gone", "STREAM_GONE"),
+}
+
+
 def _check_digits(value: object) -> object:
     """Refuse signs, spaces and underscores, which Python accepts in a number."""
     if isinstance(value, str) and not (value.isascii() and value.isdigit()):
         raise ValueError("must be a whole number in digits")
     return value
-
-
-def _describe_stream(stream: Stream, state: State) -> ListedStream:
-    config = stream.config
-    return ListedStream(
-        path=stream.path,
-        content_type=config.content_type,
-        next_offset=state.next_offset(config.epoch),
-        closed=state.closed,
-        created_at=format_instant(config.created),
-        ttl=config.ttl,
-        expires_at=None if config.expires_at is None else format_instant(config.expires_at),
-    )
 
 
 # Answers

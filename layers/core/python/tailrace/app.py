@@ -262,7 +262,13 @@ class Application:
         """Listings, health and documents; ModuleNotFoundError where FastAPI is not installed."""
         from tailrace.api import build_api
 
-        return build_api(self.streams, self.settings, self._authorizer, self.watchdog)
+        return build_api(
+            self.streams,
+            self.settings,
+            self._authorizer,
+            self.watchdog,
+            audience=lambda: self.cable.audience,
+        )
 
     # Start and stop
 

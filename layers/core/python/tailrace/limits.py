@@ -172,6 +172,9 @@ JWKS_BYTES: Final = 128 << 10
 JWKS_SECONDS: Final = 3
 """Longest wait for a JWK set: a request waits for it."""
 
+DETAIL_ROWS: Final = 200
+"""Producers, forks, segments and connections that one answer lists: it is built in memory."""
+
 LIST_PAGE_STREAMS: Final = 1000
 """Maximum number of streams on one page of the listing: a page is built in memory."""
 

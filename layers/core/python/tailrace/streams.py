@@ -46,7 +46,7 @@ from tailrace.log.json_mode import Flat, split
 from tailrace.log.offsets import BEGINNING, Position, epoch_of, token
 from tailrace.log.state import Config, Entry, Listed, SlotInfo, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import Store, Tail
+from tailrace.store.base import Store, StoredDetails, Tail
 
 _APPENDED = ("appends_appended_total",)
 _APPENDED_BYTES = ("appends_bytes_total",)
@@ -408,6 +408,15 @@ class Streams:
 
     async def list(self, prefix: str, after: str, limit: int) -> Sequence[Listed]:
         return await self.store.list(prefix, after, limit, self.clock())
+
+    async def details(self, path: str, limit: int) -> tuple[Tail, StoredDetails, int]:
+        """Return a stream, how it is stored, and how many of its bytes are in no segment; this is
+        no access that would renew its TTL."""
+        tail = await self.find(path)
+        stored = await self.store.details(tail, limit)
+        first = max(stored.hot_from, tail.earliest, tail.stream.config.base[0])
+        _, size = await self.start_of(tail, first)
+        return tail, stored, tail.committed.size - size
 
     # Maintenance
 

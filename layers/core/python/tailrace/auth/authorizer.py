@@ -112,6 +112,21 @@ class Decision(NamedTuple):
     """The basis of the decision: open, public, bearer, signed, broadcast key or API key."""
 
 
+class CallerAccess(NamedTuple):
+    """What the credentials of a request say."""
+
+    kind: str
+    """Open, none, bearer token, signed name, broadcast key or API key."""
+    subject: str | None = None
+    scopes: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+    """Patterns of paths."""
+    expires_at: int | None = None
+    """When the token expires, in milliseconds."""
+    signed_name: str | None = None
+    """The name of the stream that was signed."""
+
+
 class Authorizer:
     """Authorizes requests by their credentials, without I/O except reading public keys."""
 
@@ -210,6 +225,39 @@ class Authorizer:
         if credentials.bearer is None:
             return None
         return self._tokens.verify_bearer_claims(credentials.bearer, now)[1]
+
+    def describe(self, credentials: Credentials, now: int) -> CallerAccess:
+        """Verify credentials, and return what they say.
+
+        Raises the errors of `authorize`, except NotAllowed and CredentialsMissing."""
+        if self.open:
+            return CallerAccess("open")
+        if credentials.fault is not None:
+            raise BadCredentials(credentials.fault)
+        if credentials.bearer is not None:
+            for key, keys in (("broadcast key", self.keys.broadcast), ("API key", self.keys.api)):
+                if is_key(credentials.bearer, keys):
+                    return CallerAccess(key)
+            grant, claims = self._tokens.verify_bearer_claims(credentials.bearer, now)
+            streams = claims.get("streams", ())
+            return CallerAccess(
+                "bearer token",
+                grant.subject,
+                tuple(sorted(grant.scopes)),
+                (streams,) if isinstance(streams, str) else tuple(streams),
+                int(claims["exp"]) * 1000,
+            )
+        if credentials.signed is not None:
+            return CallerAccess("signed name", signed_name=self.name_of(credentials.signed))
+        return CallerAccess("none")
+
+    def allows(self, operation: Operation, path: str, credentials: Credentials, now: int) -> bool:
+        """Whether `authorize` would permit an operation."""
+        try:
+            self.authorize(operation, path, credentials, now)
+        except (BadCredentials, CredentialsMissing, NotAllowed):
+            return False
+        return True
 
     async def prepare(self, credentials: Credentials, now: int) -> None:
         """Read public keys off the event loop if authorizing the credentials needs them."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from tailrace.errors import StoreUnavailable
-from tailrace.log.state import Chunk, Entry, Listed, SlotInfo, State, Stream
+from tailrace.log.state import Chunk, Entry, Listed, Producer, SlotInfo, State, Stream
 
 
 class Tail(Protocol):
@@ -52,6 +52,32 @@ class ReadResult(NamedTuple):
     chunk: Chunk
     end: State | None
     """The stream's state, if the chunk reaches its end."""
+
+
+class SegmentInfo(NamedTuple):
+    """A segment: slots `first` to `stop` of a stream."""
+
+    first: int
+    stop: int
+    bytes: int
+    committed_at: int
+    """When it was written, in milliseconds."""
+
+
+class StoredDetails(NamedTuple):
+    """How a stream is stored, beside its state."""
+
+    hot_from: int
+    """The first slot after those in segments; 0: there is no segment."""
+    cold_bytes: int
+    """Bytes of data in segments."""
+    segments: Sequence[SegmentInfo]
+    """The newest segments, the newest first."""
+    forks: int
+    fork_paths: Sequence[str]
+    """Forks that the store can name, in order."""
+    producers: Sequence[Producer]
+    """Producers that are no longer part of the state."""
 
 
 class Store(Protocol[T]):
@@ -162,6 +188,9 @@ class Store(Protocol[T]):
 
     async def list(self, prefix: str, after: str, limit: int, now: int) -> Sequence[Listed]:
         """Return streams whose path begins with `prefix` and sorts after `after`, in order."""
+
+    async def details(self, tail: T, limit: int) -> StoredDetails:
+        """Return how a stream is stored, with at most `limit` segments, forks and producers."""
 
     # Maintenance
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from tailrace.auth.authorizer import Decision, Operation, PolicyProvider
+from tailrace.auth.authorizer import TABLE, CallerAccess, Decision, Operation, PolicyProvider
 from tailrace.auth.credentials import parse_credentials
 from tailrace.auth.signed_names import is_signed
 from tailrace.clock import Clock
@@ -83,6 +83,32 @@ class RequestAuthorizer:
         credentials = parse_credentials(fields, query, authorizer.jwt_param)
         await authorizer.prepare(credentials, now)
         authorizer.authorize(Operation.LIST, prefix, credentials, now)
+
+    async def administration(
+        self, prefix: str, fields: RawHeaders, query: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Authorize the administration of all below a prefix; with the errors of `Authorizer`."""
+        authorizer, now = await self._provider.current(), self._clock()
+        credentials = parse_credentials(fields, query, authorizer.jwt_param)
+        await authorizer.prepare(credentials, now)
+        authorizer.authorize(Operation.ADMIN, prefix, credentials, now)
+
+    async def describe(
+        self, path: str, fields: RawHeaders, query: Mapping[str, Sequence[str]]
+    ) -> tuple[CallerAccess, Mapping[Operation, bool]]:
+        """Return what the credentials of a request say, and the operations that they permit: on the
+        stream at a path, or without one those on all streams."""
+        authorizer, now = await self._provider.current(), self._clock()
+        credentials = parse_credentials(fields, query, authorizer.jwt_param)
+        await authorizer.prepare(credentials, now)
+        access = authorizer.describe(credentials, now)
+        if access.signed_name is not None and not path:
+            path = encode_name(access.signed_name)
+        return access, {
+            operation: authorizer.allows(operation, path, credentials, now)
+            for operation in Operation
+            if path or TABLE[operation].below
+        }
 
 
 @contextmanager

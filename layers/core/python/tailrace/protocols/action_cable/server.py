@@ -113,6 +113,11 @@ class CableServer:
         }
         self._api_endpoint = Endpoint(self._call_api, self._origins)
 
+    @property
+    def audience(self) -> Audience:
+        """The subscribers of broadcasts."""
+        return self._audience
+
     @cached_property
     def hub(self) -> Hub:
         application = None

@@ -232,8 +232,12 @@ def slot_text(slot: int) -> str:
     return f"{slot:016d}"
 
 
+def producer_partition(chain: int) -> str:
+    return f"P{id_text(chain)}"
+
+
 def producer_key(chain: int, producer: str) -> Key:
-    return _key(f"P{id_text(chain)}", f"={producer}")
+    return _key(producer_partition(chain), f"={producer}")
 
 
 def edge_key(parent: int, fork: int) -> Key:

@@ -23,9 +23,9 @@ from tailrace.limits import INDEX_SLOTS, ITEM_BODY_BYTES, RIVAL_SLOT_BYTES, SLOT
 from tailrace.log.append import tombstone
 from tailrace.log.expiry import is_purged, renewal_slack
 from tailrace.log.offsets import BEGINNING, NOW
-from tailrace.log.state import Chunk, Entry, Fork, Listed, SlotInfo, State, Stream
+from tailrace.log.state import Chunk, Entry, Fork, Listed, Producer, SlotInfo, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import ReadResult
+from tailrace.store.base import ReadResult, SegmentInfo, StoredDetails
 from tailrace.store.dynamodb import actions, layout, listing, sweeping
 from tailrace.store.dynamodb.batches import Batch
 from tailrace.store.dynamodb.bodies import Bodies, Bucket
@@ -343,6 +343,34 @@ class DynamoStore:
 
     async def list(self, prefix: str, after: str, limit: int, now: int) -> Sequence[Listed]:
         return await listing.list_streams(self._table, prefix, after, limit, now)
+
+    async def details(self, tail: Chain, limit: int) -> StoredDetails:
+        chain = tail.stream.id
+        partition, begin = layout.segment_partition(chain), layout.slot_text(0)
+        segments, first, producers, _ = await asyncio.gather(
+            self._table.query(partition, begin, layout.LAST_SLOT, limit=limit, backward=True),
+            self._table.query(partition, begin, layout.LAST_SLOT, limit=1),
+            self._table.begins(layout.producer_partition(chain), "", limit, None),
+            self._has_name(tail),
+        )
+        manifests = [layout.manifest_of(item) for item in segments.items]
+        return StoredDetails(
+            hot_from=manifests[0].stop if manifests else 0,
+            cold_bytes=manifests[0].size - layout.manifest_of(first.items[0]).begin
+            if manifests and first.items
+            else 0,
+            segments=[
+                SegmentInfo(each.first, each.stop, each.data_bytes, each.committed_at)
+                for each in manifests
+            ],
+            forks=tail.forked,
+            # Edges have the incarnations of forks, and their names cannot be looked up by those.
+            fork_paths=(),
+            producers=[
+                Producer(item["s"]["S"][1:], int(item["e"]["N"]), int(item["q"]["N"]))
+                for item in producers.items
+            ],
+        )
 
     # Maintenance
 

@@ -11,7 +11,8 @@ from typing import Final, cast
 from tailrace.log.expiry import renewal_slack, stored_deadline
 from tailrace.log.retention import earliest
 from tailrace.log.slots import bodies_after
-from tailrace.log.state import Chunk, Listed, Producers, SlotInfo, State, Stream
+from tailrace.log.state import Chunk, Listed, Producer, Producers, SlotInfo, State, Stream
+from tailrace.store.base import SegmentInfo, StoredDetails
 from tailrace.store.codec import config_text, parts_of, state_of, stream_of
 from tailrace.store.sqlite import schema
 from tailrace.store.sqlite.chain import Chain
@@ -110,6 +111,32 @@ def erase_some(db: sqlite3.Connection, chain: int) -> bool:
     db.execute("DELETE FROM producers WHERE id = ?", (chain,))
     db.execute("DELETE FROM streams WHERE id = ?", (chain,))
     return False
+
+
+def details(db: sqlite3.Connection, chain: int, limit: int) -> StoredDetails:
+    """Return how a stream is stored."""
+    segments = db.execute(
+        "SELECT first, stop, data_bytes, at FROM segments WHERE id = ? ORDER BY first DESC LIMIT ?",
+        (chain, limit),
+    ).fetchall()
+    (cold,) = db.execute("SELECT sum(data_bytes) FROM segments WHERE id = ?", (chain,)).fetchone()
+    (forks,) = db.execute("SELECT count(*) FROM edges WHERE parent = ?", (chain,)).fetchone()
+    paths = db.execute(
+        "SELECT path FROM edges JOIN streams ON id = fork"
+        " WHERE parent = ? AND path IS NOT NULL ORDER BY path LIMIT ?",
+        (chain, limit),
+    ).fetchall()
+    producers = db.execute(
+        "SELECT producer, epoch, seq FROM producers WHERE id = ? LIMIT ?", (chain, limit)
+    ).fetchall()
+    return StoredDetails(
+        hot_from=segments[0][1] if segments else 0,
+        cold_bytes=cold or 0,
+        segments=[SegmentInfo(*row) for row in segments],
+        forks=forks,
+        fork_paths=[path for (path,) in paths],
+        producers=[Producer(*row) for row in producers],
+    )
 
 
 def load_chain(db: sqlite3.Connection, path: str) -> Chain | None:

@@ -26,7 +26,7 @@ from tailrace.log.retention import earliest
 from tailrace.log.slots import share
 from tailrace.log.state import Chunk, Entry, Listed, SlotInfo, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import Compacted, ReadResult, read_through, resolve
+from tailrace.store.base import Compacted, ReadResult, StoredDetails, read_through, resolve
 from tailrace.store.sqlite import queries
 from tailrace.store.sqlite.chain import Budget, Chain
 from tailrace.store.sqlite.database import Database
@@ -285,6 +285,9 @@ class SqliteStore:
             lambda db: queries.list_streams(db, prefix, after, limit, now)
         )
         return [_with_newer_state(each, unfolded.get(each.stream.id)) for each in listed]
+
+    async def details(self, tail: Chain, limit: int) -> StoredDetails:
+        return await self._database.query(lambda db: queries.details(db, tail.stream.id, limit))
 
     # Maintenance
 

@@ -19,6 +19,7 @@ from tailrace.protocols.action_cable.api_gateway.items import SubscriberRecord, 
 from tailrace.protocols.action_cable.api_gateway.presence_table import PresenceTable
 from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.broadcasts import Publication
+from tailrace.protocols.action_cable.core.publisher import ConnectionInfo
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.table import Table
 
@@ -198,6 +199,18 @@ class Broadcaster:
 
     async def members(self, stream: str, path: str) -> str:  # noqa: ARG002 - of an audience
         return await self.presence.info(path, records=True)
+
+    async def connected(self, limit: int) -> Sequence[ConnectionInfo]:
+        connected: list[ConnectionInfo] = []
+        async for each in self.connections.all():
+            if each.disconnected_at is not None:
+                continue
+            if len(connected) == limit:
+                break
+            subscriptions = await self.connections.subscriptions(each.id)
+            paths = [subscription.path for subscription in subscriptions]
+            connected.append(ConnectionInfo(each.id, each.identity, each.connected_at, paths))
+        return connected
 
     async def disconnect_identity(self, identity: str, *, reconnect: bool) -> None:
         for each in await self.connections.by_identity(identity):

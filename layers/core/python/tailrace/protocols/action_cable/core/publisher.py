@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import groupby
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import orjson
 
@@ -21,6 +21,17 @@ JSON: Final = "application/json"
 
 ATTEMPTS: Final = 8
 """How often an append is tried while others create and delete the stream."""
+
+
+class ConnectionInfo(NamedTuple):
+    """A client that is connected."""
+
+    id: str
+    identity: str
+    connected_at: int
+    """In milliseconds."""
+    streams: Sequence[str]
+    """The names of the streams that it is subscribed to; on AWS their paths."""
 
 
 class Audience(Protocol):
@@ -41,6 +52,9 @@ class Audience(Protocol):
 
     async def members(self, stream: str, path: str) -> str:
         """The presence message that lists the members of a stream."""
+
+    async def connected(self, limit: int) -> Sequence[ConnectionInfo]:
+        """Return clients that are connected, at most `limit`."""
 
     async def disconnect_identity(self, identity: str, *, reconnect: bool) -> None:
         """End all sessions of an identity; none of them can be restored."""

@@ -79,6 +79,8 @@ class Session:
         self.sid = sid
         self.identity = anonymous_identity(sid) if identity is None else identity
         self.resumable = resumable
+        self.connected_at = 0
+        """In milliseconds."""
         self.subscriptions: dict[str, Subscription] = {}
         self.asks_history = False
         """Whether the client has asked for history."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import time
 from collections import OrderedDict
@@ -15,6 +16,7 @@ from tailrace.protocols.action_cable.core import frames
 from tailrace.protocols.action_cable.core.broadcasts import Publication
 from tailrace.protocols.action_cable.core.channels import Subscription
 from tailrace.protocols.action_cable.core.presence import Members
+from tailrace.protocols.action_cable.core.publisher import ConnectionInfo
 from tailrace.protocols.action_cable.core.session import EarlierSession, Session
 from tailrace.protocols.action_cable.in_process.stream_follower import (
     Client,
@@ -65,6 +67,7 @@ class Hub:
 
     def connect(self, client: Client, session: Session) -> None:
         self._clients[session.sid] = client, session
+        session.connected_at = self.streams.clock()
         self.empty.clear()
         self._by_identity.setdefault(session.identity, set()).add(session.sid)
 
@@ -130,6 +133,17 @@ class Hub:
 
     async def members(self, stream: str, path: str) -> str:  # noqa: ARG002 - of an audience
         return self._members_of(stream).info()
+
+    async def connected(self, limit: int) -> Sequence[ConnectionInfo]:
+        return [
+            ConnectionInfo(
+                session.sid,
+                session.identity,
+                session.connected_at,
+                [each.stream for each in session.followed()],
+            )
+            for _, session in itertools.islice(self._clients.values(), limit)
+        ]
 
     async def disconnect_identity(self, identity: str, *, reconnect: bool) -> None:
         for sid in list(self._by_identity.get(identity, ())):
