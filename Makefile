@@ -22,7 +22,7 @@ SETUP := @$(LOCK) env MAKEFLAGS= $(MAKE) --silent --jobs=8 --file=scripts/setup.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve unit test test-slow test-under-load test-dynamodb test-dynamodb-local test-glue6 coverage mutants \
-	lint format lock openapi viewer package templates built aws-local deploy-local bench bench-dynamodb bench-coldstart bench-history bench-cable \
+	lint format lock openapi console viewer package templates built aws-local deploy-local bench bench-dynamodb bench-coldstart bench-history bench-cable \
 	bench-aviso bench-collapsing bench-containers soak chaos demo rust-server clean
 
 help: ## Show this list
@@ -87,6 +87,10 @@ costs: setup ## Compute the tables of costs in docs/deploying.md and docs/modes.
 
 openapi: setup ## Join the OpenAPI documents to the one that the server serves
 	@$(RUN) scripts.openapi
+
+console: setup ## Build the console at / from the sources in the folder console
+	@node_modules/.bin/tsc --project console
+	@node_modules/.bin/vite build --config console/vite.config.ts --logLevel warn
 
 viewer: ## Fetch the viewer of /docs from npm: VERSION=2.4.820
 	@scripts/viewer $(VERSION)

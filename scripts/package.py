@@ -72,13 +72,15 @@ LOCAL_ONLY = (
     "aws/prices.py",
     "aws/runtime/container_metrics.py",
     "cli",
+    "console/built",
     "protocols/action_cable/in_process/application_client.py",
     "server.py",
     "web/log_lines.py",
     "web/prometheus.py",
     "web/uvicorn",
 )
-"""Modules of the product that only its server and its command line use."""
+"""Modules of the product that only its server and its command line use, and the console: S3 has
+it."""
 
 LEFT_OUT = (
     "python/bin",

@@ -79,6 +79,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "poll_slowest": ("2", 2.0),
     "trim_grace": ("3600", 3600),
     "public_url": ("https://example.org", "https://example.org"),
+    "console": ("false", False),
     "ds_path": ("/log", "/log"),
     "long_poll_timeout": ("2.5", 2.5),
     "sse_lifetime": ("30", 30.0),

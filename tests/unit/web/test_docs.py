@@ -51,7 +51,8 @@ class Page(HTMLParser):
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(Application(Settings(data=str(tmp_path))))
+    """Of a server without the console."""
+    transport = httpx.ASGITransport(Application(Settings(data=str(tmp_path), console=False)))
     async with httpx.AsyncClient(transport=transport, base_url="http://here:81") as client:
         yield client
 
@@ -118,5 +119,5 @@ async def test_the_landing_page_is_html_or_text(client: httpx.AsyncClient) -> No
     assert curl.headers["content-type"] == "text/plain; charset=utf-8"
     assert "http://here:81/docs" in curl.text
     assert re.search(r"^curl http://here:81/v1/stream/hello$", curl.text, re.MULTILINE)
-    assert browser.headers["vary"] == curl.headers["vary"] == "accept"
+    assert browser.headers["vary"] == curl.headers["vary"] == "accept, accept-encoding"
     assert "{{" not in browser.text + curl.text

@@ -1,4 +1,4 @@
-"""What operators may see of streams and clients, and callers of their own access."""
+"""Operators see the inside of streams and cables, and callers their own access."""
 
 from __future__ import annotations
 

@@ -16,8 +16,9 @@ from pydantic import BaseModel, BeforeValidator, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from tailrace import __version__, docs, errors
+from tailrace import __version__, console, docs, errors
 from tailrace.auth.keys import Keys, is_key
+from tailrace.auth.origins import LocalHosts, is_loopback
 from tailrace.errors import TailraceError
 from tailrace.inspection import (
     Access,
@@ -39,6 +40,7 @@ from tailrace.settings import Settings
 from tailrace.streams import Streams
 from tailrace.web import messages
 from tailrace.web.authorize import RequestAuthorizer
+from tailrace.web.messages import combine
 from tailrace.web.statuses import error_response, internal_error
 from tailrace.web.watchdog import Watchdog
 
@@ -214,8 +216,8 @@ def _add_inspection(
             str, Query(description="A path; if empty, that of the signed name, or all streams.")
         ] = "",
     ) -> Access:
-        """What the credentials of this request permit. Everyone may ask; credentials that are not
-        valid get the error that they get everywhere."""
+        """Describes the permissions of the credentials that are sent. Everyone may ask;
+        credentials that are not valid get the error that they get everywhere."""
         path = canonical(encode(stream)) if stream else ""
         caller, allowed = await authorizer.describe(path, request.scope["headers"], _query(request))
         return describe_access(path, caller, allowed)
@@ -247,7 +249,8 @@ def _add_inspection(
         request: Request,
         stream: Annotated[str, Query(description="The name of the stream on cables.")],
     ) -> CablePresence:
-        """Who is present in a stream. Requires the scope `admin` for all below its path."""
+        """Lists the members of a stream that are present. Requires the scope `admin` for all below
+        its path."""
         path = path_of(stream)
         await require_admin(request, path)
         if audience is None:
@@ -272,11 +275,21 @@ def _add_documents(api: FastAPI, settings: Settings) -> None:
         response_class=PlainTextResponse,
     )
     async def landing(request: Request) -> Response:
-        """A page for browsers, plain text for all other clients."""
+        """The console for browsers, plain text for all other clients. A page with links takes the
+        place of the console where that is turned off, and for other machines than its own on a
+        server that is open to everyone."""
         html = "text/html" in request.headers.get("accept", "")
+        if html and _shows_console(request, settings):
+            return _console_file(request, console.INDEX)
         page = docs.page("landing.html" if html else "landing.txt")
         kind = b"text/html; charset=utf-8" if html else b"text/plain; charset=utf-8"
-        return _document(_with_own_url(page, request, settings), kind, (b"vary", b"accept"))
+        return _document(_with_own_url(page, request, settings), kind, (b"vary", _VARY))
+
+    @_route(api, "/console/{name}", "getConsoleFile", "", include_in_schema=False)
+    async def console_file(request: Request, name: str) -> Response:
+        if not settings.console:
+            raise errors.NotFound("this server has no console")
+        return _console_file(request, f"{console.ASSETS}/{name}")
 
     @_route(
         api,
@@ -407,6 +420,37 @@ def _check_digits(value: object) -> object:
 
 
 # Answers
+
+_VARY: Final = b"accept, accept-encoding"
+
+
+def _shows_console(request: Request, settings: Settings) -> bool:
+    """Whether a request for a page gets the console: without secrets on loopback only."""
+    if not settings.console or settings.access != "open":
+        # A server that is open because it listens on loopback answers this machine only.
+        return settings.console
+    peer = request.client.host if request.client else ""
+    return is_loopback(peer) and LocalHosts("", "").accepts_host(combine(request.scope["headers"]))
+
+
+def _console_file(request: Request, name: str) -> Response:
+    file = console.read(name)
+    if file is None:
+        raise errors.NotFound("the console has no such file; load the page again")
+    headers = [
+        (b"content-type", file.kind.encode()),
+        (b"cache-control", file.cache_control.encode()),
+        (b"etag", file.etag.encode()),
+        (b"vary", _VARY),
+        (b"content-security-policy", console.POLICY),
+        (b"referrer-policy", b"no-referrer"),
+    ]
+    if file.etag in request.headers.get("if-none-match", ""):
+        return _to_starlette(messages.Response(304, headers))
+    body, encoding = file.encoded(request.headers.get("accept-encoding", ""))
+    if encoding:
+        headers.append((b"content-encoding", encoding.encode()))
+    return _to_starlette(messages.Response(200, headers, body))
 
 
 def _document(

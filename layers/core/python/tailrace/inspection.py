@@ -1,5 +1,4 @@
-"""What operators may see of streams and clients, and callers of their own access: the models of the
-answers, and how they are made."""
+"""Answers about streams and clients for operators, and for callers about their own access."""
 
 from __future__ import annotations
 

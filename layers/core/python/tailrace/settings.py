@@ -71,6 +71,7 @@ class ServerSettings:
         "Base URL at which clients reach the server, used for `Location`; empty: taken from "
         "`Host`.",
     )
+    console: bool = setting(True, "Serve the console to browsers at `/`.")
     ds_path: str = setting(
         "/ds",
         "Second path below which streams are served, as AnyCable's clients expect it: a stream "

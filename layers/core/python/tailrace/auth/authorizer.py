@@ -113,7 +113,7 @@ class Decision(NamedTuple):
 
 
 class CallerAccess(NamedTuple):
-    """What the credentials of a request say."""
+    """The contents of the credentials of a request."""
 
     kind: str
     """Open, none, bearer token, signed name, broadcast key or API key."""

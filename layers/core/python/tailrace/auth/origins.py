@@ -111,7 +111,7 @@ class LocalHosts:
         if match is None:
             return False
         name = match[1].removesuffix(".")
-        return _is_loopback(name) or any(
+        return is_loopback(name) or any(
             name == each or (each.startswith("*.") and name.endswith(each[1:]))
             for each in self._allowed
         )
@@ -133,7 +133,7 @@ def _parse_hosts(text: str) -> tuple[bool, tuple[str, ...]]:
     return "*" in entries, entries
 
 
-def _is_loopback(name: str) -> bool:
+def is_loopback(name: str) -> bool:
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:

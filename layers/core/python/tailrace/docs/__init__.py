@@ -1,4 +1,4 @@
-"""The OpenAPI document of the server, and the pages at `/` and `/docs` that lead to it."""
+"""The OpenAPI document of the server, the pages at `/docs`, and that at `/` without the console."""
 
 from __future__ import annotations
 
