@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from tailrace.clock import Clock
 from tailrace.errors import BodyTooLarge, TailraceError
-from tailrace.limits import GATEWAY_BROADCAST_BYTES
+from tailrace.limits import GATEWAY_BROADCAST_BYTES, GATEWAY_CONNECTION_SHARDS
 from tailrace.protocols.action_cable.api_gateway.connections import Connections
 from tailrace.protocols.action_cable.api_gateway.cursors import DeliveryCursors
 from tailrace.protocols.action_cable.api_gateway.gateway_api import ConnectionApi, SendResult
@@ -202,14 +202,15 @@ class Broadcaster:
 
     async def connected(self, limit: int) -> Sequence[ConnectionInfo]:
         connected: list[ConnectionInfo] = []
-        async for each in self.connections.all():
-            if each.disconnected_at is not None:
-                continue
-            if len(connected) == limit:
-                break
-            subscriptions = await self.connections.subscriptions(each.id)
-            paths = [subscription.path for subscription in subscriptions]
-            connected.append(ConnectionInfo(each.id, each.identity, each.connected_at, paths))
+        for shard in range(GATEWAY_CONNECTION_SHARDS):
+            async for each in self.connections.connected(shard):
+                if each.disconnected_at is not None:
+                    continue
+                if len(connected) == limit:
+                    return connected
+                subscriptions = await self.connections.subscriptions(each.id)
+                paths = [subscription.path for subscription in subscriptions]
+                connected.append(ConnectionInfo(each.id, each.identity, each.connected_at, paths))
         return connected
 
     async def disconnect_identity(self, identity: str, *, reconnect: bool) -> None:
