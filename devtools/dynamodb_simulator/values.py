@@ -91,7 +91,7 @@ def added(left: Value, right: Value, sign: int = 1) -> Value:
 
 
 def summed(before: Value | None, value: Value) -> Value:
-    """What ADD makes of an attribute."""
+    """Return the attribute as ADD makes it."""
     if "N" in value:
         return added(before or {"N": "0"}, value)
     ((kind, elements),) = value.items()

@@ -29,7 +29,7 @@ from tailrace.protocols.action_cable.api_gateway.heartbeat_lease import (
     shards_of,
 )
 from tailrace.protocols.action_cable.api_gateway.items import ConnectionRecord, HeartbeatPart
-from tailrace.protocols.action_cable.api_gateway.roster import Member, Roster
+from tailrace.protocols.action_cable.api_gateway.roster import PingedConnection, Roster
 from tailrace.protocols.action_cable.core.pings import ping
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.table import Table
@@ -213,7 +213,7 @@ class Heartbeat:
                 return
             await asyncio.sleep(max(0.0, begun + tick * TICK - time.monotonic()))
 
-    async def _ping(self, members: Collection[Member], now: int) -> None:
+    async def _ping(self, members: Collection[PingedConnection], now: int) -> None:
         pings = ((each.connection, ping(now, each.time_unit)) for each in members)
         gone = await self._broadcaster.ping_all(pings)
         ended = [each.connection for each in members if each.connection in gone]

@@ -22,7 +22,7 @@ OVERLAP: Final = 30_000
 functions' clocks differ."""
 
 
-class Member(NamedTuple):
+class PingedConnection(NamedTuple):
     """A connection that gets pings: one each time that the clock passes `phase` modulo `interval`,
     so that pings are spread evenly, and each heartbeat knows when they are due."""
 
@@ -49,8 +49,8 @@ class Roster:
         self.shards: frozenset[int] = frozenset()
         self._connections = connections
         self._clock = clock
-        self._members: dict[str, Member] = {}
-        self._overdue: dict[str, Member] = {}
+        self._members: dict[str, PingedConnection] = {}
+        self._overdue: dict[str, PingedConnection] = {}
         """Members that missed a ping before they were found."""
         self._read_at = 0
 
@@ -90,7 +90,7 @@ class Roster:
         await for_each(add, [each async for each in listed if each not in self._members])
         self._read_at = now
 
-    def due(self, start: int, end: int) -> list[Member]:
+    def due(self, start: int, end: int) -> list[PingedConnection]:
         """The members whose ping is due after `start`, and not after `end`, and those that are
         overdue."""
         overdue, self._overdue = self._overdue, {}
@@ -123,7 +123,7 @@ class Roster:
 
     def _add(self, connection: ConnectionRecord, pinged_until: int) -> None:
         interval = max(1, int(connection.ping_interval * 1000))
-        member = self._members[connection.id] = Member(
+        member = self._members[connection.id] = PingedConnection(
             connection.id,
             interval,
             zlib.crc32(connection.id.encode()) % interval,
