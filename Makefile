@@ -113,7 +113,7 @@ aws-local: setup ## Run the deployed shape here: edge, cache, functions, DynamoD
 deploy-local: setup ## Bootstrap, deploy, use, redeploy and destroy the stacks on ministack
 	@$(RUN) devtools.local_deploy $(ARGS)
 
-bench: setup ## Measure against the reference server
+bench: setup ## Measure beside the Rust and reference servers: ARGS="--shape ds-bench"
 	@$(RUN) bench $(ARGS)
 
 rust-server: ## Install the official Rust server by cargo, as a column of `make bench`

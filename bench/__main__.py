@@ -16,7 +16,7 @@ from pathlib import Path
 import uvloop
 
 from bench.report import OURS, Report, Result, figure, machine, print_table, write_docs, write_json
-from bench.rows import ROWS, Measured, Row, Span
+from bench.rows import SHAPES, Measured, Row, Span
 from bench.servers import (
     NAMES,
     REFERENCE,
@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("without wrk: the load is made in Python, and may be the limit", file=sys.stderr)
     known = kinds(options.node_modules)
     contestants = [known[name] for name in options.servers]
-    rows = [row for row in ROWS if not options.only or row.matches(options.only)]
+    rows = [row for row in SHAPES[options.shape] if not options.only or row.matches(options.only)]
+    rows = [row for row in rows if wrk.PROGRAM is not None or not row.needs_wrk]
     span = QUICK if options.quick else Span(min(1.0, options.seconds / 3), options.seconds)
     run = _Run(contestants, cores, span, options.rounds, len(rows), options.data_parent)
     load_average = os.getloadavg()[0]
@@ -70,8 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_table(report)
     if options.json:
         write_json(report, options.json)
-    if options.docs or not (options.quick or options.only):
-        for path in write_docs(report, options.docs or ROOT / "docs"):
+    if options.docs or not (options.quick or options.only or options.shape != "default"):
+        name = "benchmarks" if options.shape == "default" else f"benchmarks-{options.shape}"
+        for path in write_docs(report, options.docs or ROOT / "docs", name):
             print(f"wrote {path}")
     for failure in run.failures:
         print(f"FAILED {failure}", file=sys.stderr)
@@ -166,7 +168,8 @@ def _quiet_collector() -> Iterator[None]:
 
 def _command(options: argparse.Namespace) -> str:
     """The command of this run, without the paths of its results and data."""
-    only = [f"--only '{options.only}'"] if options.only else []
+    only = [f"--shape {options.shape}"] if options.shape != "default" else []
+    only += [f"--only '{options.only}'"] if options.only else []
     length = "--quick" if options.quick else f"--seconds {options.seconds:g}"
     return " ".join(["python -m bench", *only, length, f"--rounds {options.rounds}"])
 
@@ -174,6 +177,9 @@ def _command(options: argparse.Namespace) -> str:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: very short, one round")
+    parser.add_argument(
+        "--shape", choices=SHAPES, default="default", help="ds-bench: rows like electric-sql's"
+    )
     parser.add_argument("--only", metavar="ROW", help="rows whose name contains or matches this")
     parser.add_argument("--rounds", type=int, metavar="N", help="default 3")
     parser.add_argument("--seconds", type=float, default=3.0, help="per measurement, default 3")

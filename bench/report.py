@@ -105,10 +105,10 @@ def write_json(report: Report, path: Path) -> None:
     path.write_text(json.dumps(asdict(report), indent=2, default=str) + "\n")
 
 
-def write_docs(report: Report, directory: Path) -> list[Path]:
+def write_docs(report: Report, directory: Path, name: str = "benchmarks") -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
-    page, chart = directory / "benchmarks.md", directory / "benchmarks.png"
-    page.write_text(_markdown(report))
+    page, chart = directory / f"{name}.md", directory / f"{name}.png"
+    page.write_text(_markdown(report, chart.name))
     _draw(report, chart)
     return [page, chart]
 
@@ -163,12 +163,12 @@ were acknowledged."""
 
 
 WITH_WRK = """\
-Appends of one message, and catch-up reads, are sent by wrk, a load generator in C; processor time
-is that of all threads of the server, per request."""
+Appends of one message, catch-up reads and connects are by wrk, a load generator in C; processor
+time is that of all threads of the server, per request."""
 WITHOUT_WRK = "wrk was not installed, so that the load generator may be the limit."
 
 
-def _markdown(report: Report) -> str:
+def _markdown(report: Report, chart: str) -> str:
     header, *lines = _cells(report)
     header[0] = "measurement"
     aligned = ["---", "---", *("---:" for _ in header[2:])]
@@ -192,7 +192,7 @@ measured in one run on one machine. A ratio above 1 always means that Tailrace i
 latency, processor time and memory it is the other's figure over ours. Ratios travel between
 machines, absolute figures do not.
 
-![How many times better Tailrace is, per measurement](benchmarks.png)
+![How many times better Tailrace is, per measurement]({chart})
 
 {table}
 {limited}

@@ -12,7 +12,16 @@ from fnmatch import fnmatch
 from typing import NamedTuple, Self
 
 from bench.servers import Server
-from bench.streams import BINARY, append, message, next_offset, read, streams_at, temporary
+from bench.streams import (
+    BINARY,
+    MESSAGE_BYTES,
+    append,
+    message,
+    next_offset,
+    read,
+    streams_at,
+    temporary,
+)
 from devtools.load import wrk
 from devtools.load.client import (
     PATIENCE,
@@ -74,6 +83,7 @@ class Row:
     metrics: tuple[Metric, ...]
     measure: Measure
     fresh_server: bool = False
+    needs_wrk: bool = False
 
     def matches(self, pattern: str) -> bool:
         return pattern in self.name or fnmatch(self.name, pattern)
@@ -124,11 +134,11 @@ async def _load(
     return Load(per_second, answered, unanswered, cpu / max(1, answered) * 1e6, busy)
 
 
-def appends(connections: int, spread: int = 1) -> Measure:
+def appends(connections: int, spread: int = 1, size: int = MESSAGE_BYTES) -> Measure:
     async def measure(server: Server, span: Span) -> Measured:
         async with streams_at(_address(server)) as streams, temporary(streams, spread) as names:
             requests = [
-                append(names[writer % spread], message(writer, 0))
+                append(names[writer % spread], message(writer, 0, size))
                 for writer in range(max(connections, spread))
             ]
             callers = [Caller([request], 204) for request in requests[:connections]]
@@ -178,14 +188,30 @@ def large_appends(connections: int) -> Measure:
     return measure
 
 
-def catch_up_json(connections: int) -> Measure:
+def connects(connections: int) -> Measure:
+    """Each connection is for one read of a small stream."""
+
+    async def measure(server: Server, span: Span) -> Measured:
+        async with streams_at(_address(server)) as streams, temporary(streams) as [name]:
+            await streams.append(name, message(0, 0))
+            request = read(name, closes=True)
+            callers = [Caller([request], 200) for _ in range(connections)]
+            load = await _load(server, callers, [request], span)
+        return Measured([load.requests_per_second, load.cpu_microseconds], load.busy)
+
+    return measure
+
+
+def catch_up_json(
+    connections: int, amount: int = CATCH_UP_MESSAGES, size: int = MESSAGE_BYTES
+) -> Measure:
     async def measure(server: Server, span: Span) -> Measured:
         address = _address(server)
         async with streams_at(address) as streams, temporary(streams) as [name]:
-            for index in range(CATCH_UP_MESSAGES):
-                await streams.append(name, message(0, index))
+            for index in range(amount):
+                await streams.append(name, message(0, index, size))
             found = [item["i"] for item in await streams.messages(name)]
-            _same("messages", found, list(range(CATCH_UP_MESSAGES)))
+            _same("messages", found, list(range(amount)))
             load, pages, _ = await _catch_up(server, name, connections, span)
         figures = [load.requests_per_second / pages, load.cpu_microseconds * pages]
         return Measured(figures, load.busy)
@@ -301,20 +327,24 @@ async def sse_latency(server: Server, span: Span) -> Measured:
         return Measured(_percentiles(show.audience.delays[warm:]))
 
 
-async def fan_out_flat_out(server: Server, span: Span) -> Measured:
+def fan_out_flat_out(readers: int = READERS, size: int = MESSAGE_BYTES) -> Measure:
     """One writer without pauses; the time ends when the last reader has the last message."""
-    async with _FanOut(server, READERS) as show:
-        await show.append_and_see()
-        before = show.audience.delivered
-        window = Window()
-        deadline = time.perf_counter() + span.seconds
-        while time.perf_counter() < deadline:
-            await show.append()
-        await show.audience.reach(show.appended * READERS)
-        window.close()
-        await show.check()
-    deliveries = show.audience.delivered - before
-    return Measured([deliveries / window.elapsed], window.load_busy)
+
+    async def measure(server: Server, span: Span) -> Measured:
+        async with _FanOut(server, readers, size=size) as show:
+            await show.append_and_see()
+            before = show.audience.delivered
+            window = Window()
+            deadline = time.perf_counter() + span.seconds
+            while time.perf_counter() < deadline:
+                await show.append()
+            await show.audience.reach(show.appended * readers)
+            window.close()
+            await show.check()
+        deliveries = show.audience.delivered - before
+        return Measured([deliveries / window.elapsed], window.load_busy)
+
+    return measure
 
 
 def fan_out_at(rate: int) -> Measure:
@@ -339,9 +369,18 @@ def fan_out_at(rate: int) -> Measure:
 class _FanOut:
     """SSE readers of one stream, and its writer."""
 
-    def __init__(self, server: Server, readers: int, sent_at: list[float] | None = None) -> None:
+    def __init__(
+        self,
+        server: Server,
+        readers: int,
+        sent_at: list[float] | None = None,
+        *,
+        size: int = MESSAGE_BYTES,
+    ) -> None:
+        """`size`: of a message in bytes."""
         self._address = _address(server)
         self._size = readers
+        self._message_bytes = size
         self._sent_at = sent_at
         self._writer = Client()
         self._readers: list[SseReader] = []
@@ -367,7 +406,7 @@ class _FanOut:
             await streams.delete(self._name)
 
     async def append(self) -> None:
-        request = append(self._name, message(0, self.appended))
+        request = append(self._name, message(0, self.appended, self._message_bytes))
         self.appended += 1
         if self._sent_at is not None:
             self._sent_at.append(time.perf_counter())
@@ -456,13 +495,19 @@ ROWS = (
         (Metric("read 1 MB binary, 16 connections", "MB/s"),),
         catch_up_binary(16),
     ),
+    Row(
+        "connects",
+        _rate("connect, read 100 B and close, 64 at once"),
+        connects(64),
+        needs_wrk=True,
+    ),
     Row("long-poll-1", _latency("append → long-poll, 1 waiter"), long_poll_latency(1)),
     Row("long-poll-100", _latency("append → long-poll, 100 waiters"), long_poll_latency(100)),
     Row("sse-1", _latency("append → SSE, 1 reader"), sse_latency),
     Row(
         "fan-out-flat-out",
         (Metric("SSE to 1,000 readers, flat out", "deliveries/s"),),
-        fan_out_flat_out,
+        fan_out_flat_out(),
     ),
     *(
         Row(
@@ -479,3 +524,37 @@ ROWS = (
         fresh_server=True,
     ),
 )
+
+DS_BENCH_BYTES = 256
+REPLAYED_MESSAGES = 4000
+
+DS_BENCH = (
+    *(
+        Row(
+            f"append-{streams}-streams",
+            _rate(f"append 256 B, 64 connections over {streams:,} streams"),
+            appends(64, spread=streams, size=DS_BENCH_BYTES),
+        )
+        for streams in (100, 1000, 10_000)
+    ),
+    *(
+        Row(
+            f"replay-{clients}",
+            _rate(f"replay {REPLAYED_MESSAGES:,} {TIMES} 256 B, connections: {clients}"),
+            catch_up_json(clients, REPLAYED_MESSAGES, DS_BENCH_BYTES),
+        )
+        for clients in (1, 16, 256)
+    ),
+    *(
+        Row(
+            f"sse-{readers}",
+            (Metric(f"SSE of 256 B to {readers:,} reader{'s'[: readers > 1]}", "deliveries/s"),),
+            fan_out_flat_out(readers, DS_BENCH_BYTES),
+        )
+        for readers in (1, 100, 1000)
+    ),
+)
+"""The shape of electric-sql's ds-bench: more streams, larger messages, and many clients that read
+a stream from its beginning."""
+
+SHAPES = {"default": ROWS, "ds-bench": DS_BENCH}

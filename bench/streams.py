@@ -23,10 +23,10 @@ def url(name: str) -> str:
     return f"/v1/stream/bench/{name}"
 
 
-def message(writer: int, index: int) -> bytes:
-    """A JSON message of exactly 100 bytes with one `~` in it."""
+def message(writer: int, index: int, size: int = MESSAGE_BYTES) -> bytes:
+    """A JSON message of exactly `size` bytes with one `~` in it."""
     start = b'{"w":%d,"i":%d,"text":"~' % (writer, index)
-    return start + b"x" * (MESSAGE_BYTES - len(start) - 2) + b'"}'
+    return start + b"x" * (size - len(start) - 2) + b'"}'
 
 
 def append(name: str, body: bytes, kind: str = JSON, **headers: str) -> bytes:
@@ -34,9 +34,11 @@ def append(name: str, body: bytes, kind: str = JSON, **headers: str) -> bytes:
     return render("POST", url(name), {"Content-Type": kind, **extra}, body)
 
 
-def read(name: str, offset: str = "-1", live: str | None = None) -> bytes:
+def read(name: str, offset: str = "-1", live: str | None = None, *, closes: bool = False) -> bytes:
+    """`closes`: the server is to close the connection after its answer."""
     mode = f"&live={live}" if live else ""
-    return render("GET", f"{url(name)}?offset={offset}{mode}")
+    headers = {"Connection": "close"} if closes else {}
+    return render("GET", f"{url(name)}?offset={offset}{mode}", headers)
 
 
 def next_offset(response: Response) -> str:
