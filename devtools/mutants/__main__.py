@@ -88,6 +88,10 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
         "tests/integration/action_cable/test_[!j]*.py",
     ),
     "protocols/action_cable/api_gateway": ("tests/integration/action_cable/api_gateway",),
+    "protocols/subscriptions": (
+        "tests/unit/subscriptions",
+        "tests/integration/simulation/test_subscriptions.py",
+    ),
     "protocols/aviso": ("tests/unit/aviso", "tests/integration/aviso"),
 }
 """Which tests concern a part of the package, the cheapest first: globs from the root, for the

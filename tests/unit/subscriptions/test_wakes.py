@@ -12,6 +12,7 @@ from tailrace.protocols.subscriptions.core.records import (
     Link,
     LinkChange,
     Phase,
+    SnapshotAck,
     record_of,
     record_text,
 )
@@ -27,7 +28,7 @@ PULL = DurableSubscription(
 WEBHOOK = PULL._replace(type="webhook", url="https://hooks.example/", wake_stream=None)
 QUIET = Link("a/1", 7, 3, glob=True, acked=token(1, 5, 3), tail=token(1, 5, 3))
 NEWS = QUIET._replace(tail=token(2, 9, 3))
-ACKS = (("a/1", NEWS.tail),)
+ACKS = (SnapshotAck("a/1", NEWS.stream, NEWS.tail),)
 
 
 def waiting(record: DurableSubscription = PULL) -> DurableSubscription:

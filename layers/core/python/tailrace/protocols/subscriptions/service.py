@@ -49,6 +49,7 @@ from tailrace.protocols.subscriptions.core.records import (
     Link,
     LinkChange,
     Phase,
+    SnapshotAck,
     offset_of,
 )
 from tailrace.protocols.subscriptions.core.wakes import Delivery
@@ -146,7 +147,6 @@ class SubscriptionService:
         self.changed = changed
         self.catch_up: Callable[[], Awaitable[None]] = _nothing
         """Waits until the news of this process are noticed."""
-        self.random = random.Random()  # noqa: S311 - for pauses
 
     # Subscriptions
 
@@ -398,10 +398,10 @@ class SubscriptionService:
         if sent is None or sent.phase is not Phase.HELD:
             return
         delivery = await self._post(sent, links)
-        acks = tuple((link.path, link.tail) for link in links)
+        acks = tuple(SnapshotAck(link.path, link.stream, link.tail) for link in links)
 
         async def end(current: DurableSubscription) -> Change | None:
-            jitter = self.random.uniform(-1, 1)
+            jitter = random.uniform(-1, 1)  # noqa: S311 - no secret
             after = wakes.delivered(current, sent, delivery, acks, self._clock(), jitter)
             return None if after is None else (after, ())
 
@@ -447,7 +447,7 @@ class SubscriptionService:
                 return wakes.end(current, self._clock(), "", pending=False), ()
             if failure is None:
                 return wakes.announced(current), ()
-            jitter = self.random.uniform(-1, 1)
+            jitter = random.uniform(-1, 1)  # noqa: S311 - no secret
             return wakes.announcement_failed(current, self._clock(), jitter), ()
 
         await self._try_change(record.id, decide)
@@ -459,12 +459,12 @@ class SubscriptionService:
             if current.phase is not Phase.DONE:
                 return None
             changes = []
-            for path, offset in current.acks:
+            for path, stream, offset in current.acks:
                 link = await self.store.link(current, path)
-                if link is None:
+                if link is None or link.stream != stream:
                     continue
                 tail = await self._tail(path)
-                if tail is None or tail.stream != link.stream:
+                if tail is None or tail.stream != stream:
                     continue  # Its deletion is another change.
                 newest = max(link.acked, offset, key=offset_of)
                 changes.append(LinkChange(link, link._replace(acked=newest, tail=tail.offset)))
@@ -683,9 +683,13 @@ class SubscriptionService:
     async def _look_for_news(self, record: DurableSubscription) -> Sequence[LinkChange]:
         """Ask the streams themselves, of the first links."""
         changes = []
-        for link in await self.store.links(record, "", CLAIM_CHECKS):
-            tail = await self._tail(link.path)
-            if tail is None or tail.stream != link.stream:
+        for listed in await self.store.links(record, "", CLAIM_CHECKS):
+            tail = await self._tail(listed.path)
+            if tail is None or tail.offset == listed.acked:
+                continue
+            # A listing may lag behind the record.
+            link = await self.store.link(record, listed.path)
+            if link is None or tail.stream != link.stream:
                 continue
             after = link._replace(tail=tail.offset)
             if after.pending:
@@ -729,7 +733,8 @@ class SubscriptionService:
             if await self.store.save(before, after, links):
                 self.changed(after)
                 return after
-            await asyncio.sleep(self.random.uniform(0, min(0.001 * 2**attempt, 0.1)))
+            pause = random.uniform(0, min(0.001 * 2**attempt, 0.1))  # noqa: S311 - no secret
+            await asyncio.sleep(pause)
         raise StoreUnavailable(f"the subscription '{id}' changes too often; try again")
 
     async def _try_change(

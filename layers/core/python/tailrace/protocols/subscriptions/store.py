@@ -21,7 +21,7 @@ class IndexedLink(NamedTuple):
 
 
 class SubscriptionStore(Protocol):
-    """A place where subscriptions are kept; every read is strongly consistent, except `due`.
+    """A place where subscriptions are kept; `load` and `link` are strongly consistent.
 
     Every method raises `StoreUnavailable` when the storage behind it does not do its part."""
 
@@ -54,7 +54,7 @@ class SubscriptionStore(Protocol):
     async def link(self, record: DurableSubscription, path: str) -> Link | None: ...
 
     async def links(self, record: DurableSubscription, after: str, limit: int) -> Sequence[Link]:
-        """Return links whose path sorts after `after`, in order."""
+        """Return links whose path sorts after `after`, in order; they may lag behind the record."""
 
     async def pending(self, record: DurableSubscription, limit: int) -> Sequence[Link]:
         """Return links with news: as many as the record counts, up to the limit, unless it has

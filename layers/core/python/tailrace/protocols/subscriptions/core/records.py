@@ -30,6 +30,15 @@ class Phase(StrEnum):
     """Its links are being erased."""
 
 
+class SnapshotAck(NamedTuple):
+    """A stream of a wake, and its end when the wake was sent."""
+
+    path: str
+    stream: int | None
+    """The incarnation: a stream that takes its path meanwhile was not processed."""
+    offset: str
+
+
 class DurableSubscription(NamedTuple):
     """The record of a subscription; whoever changes it replaces the version that it has read."""
 
@@ -61,8 +70,8 @@ class DurableSubscription(NamedTuple):
     """How often the wake was sent, or its announcement failed."""
     confirmed: bool = False
     """Whether the receiver of a webhook has called back during this wake."""
-    acks: tuple[tuple[str, str], ...] = ()
-    """Paths and offsets that a webhook is done with."""
+    acks: tuple[SnapshotAck, ...] = ()
+    """The streams that a webhook is done with."""
     pending_links: int = 0
     """How many of its links have news."""
     names_streams: bool = False
@@ -123,7 +132,7 @@ def record_text(record: DurableSubscription) -> bytes:
         for name, each in record._asdict().items()
         if name not in defaults or each != defaults[name]
     }
-    return orjson.dumps(value)
+    return orjson.dumps(value, default=list)
 
 
 def record_of(text: bytes | str) -> DurableSubscription:
@@ -133,5 +142,5 @@ def record_of(text: bytes | str) -> DurableSubscription:
     if "phase" in value:
         value["phase"] = Phase(value["phase"])
     if "acks" in value:
-        value["acks"] = tuple((path, offset) for path, offset in value["acks"])
+        value["acks"] = tuple(SnapshotAck(*each) for each in value["acks"])
     return DurableSubscription(**value)

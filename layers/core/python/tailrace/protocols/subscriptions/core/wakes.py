@@ -19,7 +19,12 @@ from enum import Enum, auto
 from typing import Final
 
 from tailrace.errors import AlreadyClaimed, Fenced
-from tailrace.protocols.subscriptions.core.records import DurableSubscription, Link, Phase
+from tailrace.protocols.subscriptions.core.records import (
+    DurableSubscription,
+    Link,
+    Phase,
+    SnapshotAck,
+)
 
 RETRY_LEAST_MS: Final = 1000
 RETRY_MOST_MS: Final = 60_000
@@ -146,7 +151,7 @@ def delivered(
     record: DurableSubscription,
     sent: DurableSubscription,
     delivery: Delivery,
-    acks: tuple[tuple[str, str], ...],
+    acks: tuple[SnapshotAck, ...],
     now: int,
     jitter: float,
 ) -> DurableSubscription | None:
