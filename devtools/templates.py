@@ -26,9 +26,11 @@ from scripts import package
 from scripts.package import Platform
 from scripts.package_glue import NotBuilt
 from scripts.package_sizes import TooLarge
+from tailrace import console
 
 PLACE: Final = ROOT / "build" / "templates"
 STAMP: Final = ".stamp"
+_CONSOLE: Final = Path(console.__file__).parent
 CHECKED: Final[dict[str, dict[str, str]]] = {
     "dev": {"stage": "dev"},
     "prod": {"stage": "prod"},
@@ -95,7 +97,7 @@ CHECKED: Final[dict[str, dict[str, str]]] = {
 """Variants for the tests of the stacks. Together they use every switch, and cdk-nag checks the
 security rules on each of them."""
 
-LOCAL: Final = {"stage": "dev", "platform": "host", "firewall": "false"}
+LOCAL: Final = {"stage": "dev", "platform": "host", "firewall": "false", "console": "true"}
 BRIEF: Final = {**LOCAL, "long_poll_timeout": "2"}
 
 CONTAINERS: Final = {"live": "containers"}
@@ -188,7 +190,12 @@ def _digest(variant: str) -> str:
     """A digest of all inputs of a variant."""
     platform: Platform = "host" if VARIANTS[variant].get("platform") == "host" else "lambda"
     assets = package.build(platform) / ".stamp"
-    files = [*ROOT.glob("infra/**/*"), *ROOT.glob("scripts/package*.py"), Path(__file__)]
+    files = [
+        *ROOT.glob("infra/**/*"),
+        *_CONSOLE.glob("**/*"),
+        *ROOT.glob("scripts/package*.py"),
+        Path(__file__),
+    ]
     files += [ROOT / name for name in ("cdk.json", "requirements/dev.txt")]
     whole = hashlib.sha256(json.dumps([VARIANTS[variant], sys.version]).encode())
     for file in [*sorted(files), assets]:

@@ -8,6 +8,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudfront as cloudfront
 from constructs import Construct
 
+from infra.console import Console
 from infra.containers import Containers
 from infra.deployment import Deployment
 from infra.distribution_policies import DistributionPolicies
@@ -70,13 +71,17 @@ class Distribution(Construct):
         behavior = self._behavior(deployment)
         streams = self._stream_behavior(behavior)
         policies = DistributionPolicies(self, "Policies", plan=plan)
+        console = Console(self, "Console", plan=plan) if plan.console else None
         distribution = Config(
             self,
             "Distribution",
             distribution_config=Config.DistributionConfigProperty(
                 enabled=True,
                 comment=plan.name,
-                origins=self._origins(deployment, http_functions, containers),
+                origins=[
+                    *self._origins(deployment, http_functions, containers),
+                    *([] if console is None else [console.origin]),
+                ],
                 default_cache_behavior=Config.DefaultCacheBehaviorProperty(
                     **behavior,
                     viewer_protocol_policy="redirect-to-https",
@@ -95,7 +100,8 @@ class Distribution(Construct):
                     )
                     for mount in StreamUrls(plan.ds_path).prefixes
                 ]
-                + _cable_behaviors(plan, behavior, policies),
+                + _cable_behaviors(plan, behavior, policies)
+                + ([] if console is None else console.behaviors),
                 custom_error_responses=[
                     Config.CustomErrorResponseProperty(error_code=status, error_caching_min_ttl=0)
                     for status in CACHED_ERRORS
@@ -114,6 +120,8 @@ class Distribution(Construct):
         self.arn = (
             f"arn:{cdk.Aws.PARTITION}:cloudfront::{cdk.Aws.ACCOUNT_ID}:distribution/{self.id}"
         )
+        if console is not None:
+            console.allow_reads(self.arn)
         self.domain = distribution.attr_domain_name
         self.host = plan.domain or self.domain
         self.url = f"https://{self.host}"

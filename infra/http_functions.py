@@ -53,6 +53,8 @@ SERVER_ENVIRONMENT: Final = {
     "TAILRACE_MAX_BODY_BYTES": str(3 << 20),
     "TAILRACE_CHUNK_BYTES": str(1 << 20),
     "TAILRACE_SSE_LIFETIME": "50",
+    # The distribution has it from a bucket.
+    "TAILRACE_CONSOLE": "false",
 }
 
 

@@ -105,6 +105,8 @@ class Plan:
     """Web origins that are allowed; empty: all."""
     ds_path: str
     """The second mount of streams; empty: none."""
+    console: bool
+    """Whether browsers get the console at `/`."""
     cable: str
     """`true`: WebSockets come through API Gateway; `containers`: through CloudFront to the
     containers; `false`: there are none. The next six also apply to broadcasts and events, which
@@ -156,6 +158,7 @@ class Plan:
         cable = context.choice("cable", "true", ("true", "false", "containers"))
         # Presence, whispers and messages that are not stored stay within one process.
         together = cable == "containers"
+        access = context.choice("access", "closed", ("closed", "open"))
         plan = cls(
             stage=stage,
             platform=platform,
@@ -182,13 +185,15 @@ class Plan:
             ),
             poll_fastest=context.setting("poll_fastest"),
             poll_slowest=context.setting("poll_slowest"),
-            access=context.choice("access", "closed", ("closed", "open")),
+            access=access,
             firewall=context.flag("firewall", True),
             rate_limit=context.count("rate_limit", 6000, least=10),
             read_limit=context.count("read_limit", 200_000) or None,
             addresses=context.networks("addresses"),
             allowed_origins=context.origins("allowed_origins"),
             ds_path=context.mount("ds_path", "/ds"),
+            # Where everyone may do everything, a page to do it with is to be asked for.
+            console=context.flag("console", access == "closed"),
             cable=cable,
             ping_interval=context.count("ping_interval", 3, least=1, most=PING_SECONDS),
             turbo_streams=context.flag("turbo_streams", True),

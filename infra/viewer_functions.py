@@ -1,14 +1,15 @@
-"""The CloudFront functions as they are deployed: `edge/viewer_request.js` and
-`edge/viewer_response.js` without comments, indentation and empty lines, which would count towards
-CloudFront's size limit."""
+"""The CloudFront functions as they are deployed: the files of `edge` without comments, indentation
+and empty lines, which would count towards CloudFront's size limit."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Final
 
 from infra.names import CONTAINERS
+from tailrace import docs
 
 EDGE: Final = Path(__file__).parent / "edge"
 
@@ -67,6 +68,13 @@ def _routes(pattern: str) -> str:
 def response_code() -> str:
     """The viewer-response function."""
     return _DROPPED.sub("", (EDGE / "viewer_response.js").read_text())
+
+
+def console_code() -> str:
+    """The viewer-request function of `/`, where the console is."""
+    source = (EDGE / "console_request.js").read_text()
+    text = json.dumps(docs.page("landing.txt").decode())
+    return _DROPPED.sub("", _replace(source, "const TEXT = '';", f"const TEXT = {text};"))
 
 
 def _replace(source: str, line: str, other: str) -> str:

@@ -25,6 +25,10 @@ export function applyPolicy(policy, request, headers) {
   if (policy.CorsConfig && request.headers.origin !== undefined) cors(policy.CorsConfig, request, put)
   const security = policy.SecurityHeadersConfig ?? {}
   if (security.ContentTypeOptions) put("x-content-type-options", "nosniff", security.ContentTypeOptions.Override)
+  if (security.ContentSecurityPolicy) {
+    const { ContentSecurityPolicy, Override } = security.ContentSecurityPolicy
+    put("content-security-policy", ContentSecurityPolicy, Override)
+  }
   if (security.ReferrerPolicy) {
     put("referrer-policy", security.ReferrerPolicy.ReferrerPolicy, security.ReferrerPolicy.Override)
   }

@@ -3,6 +3,13 @@
 const MANAGED = {
   // CachingDisabled
   "4135ea2d-6df8-44a3-9df3-4b5a84be39ad": { MinTTL: 0, DefaultTTL: 0, MaxTTL: 0 },
+  // CachingOptimized
+  "658327ea-f89d-4fab-a63d-7e88639e58f6": {
+    MinTTL: 1,
+    DefaultTTL: 86_400,
+    MaxTTL: 31_536_000,
+    ParametersInCacheKeyAndForwardedToOrigin: { EnableAcceptEncodingBrotli: true, EnableAcceptEncodingGzip: true },
+  },
   // AllViewer
   "216adef6-5c7f-47e4-b989-5492eafa07d3": {
     HeadersConfig: { HeaderBehavior: "allViewer" },
@@ -119,6 +126,7 @@ function readOrigin(origin, places) {
   return {
     host: place.host ?? "127.0.0.1",
     port: place.port,
+    prefix: place.prefix ?? "",
     headers,
     readSeconds: (origin.CustomOriginConfig ?? origin.VpcOriginConfig)?.OriginReadTimeout ?? READ_SECONDS,
   }

@@ -190,14 +190,14 @@ function askCache(method, url, headers, instructions) {
 }
 
 function askOrigin(method, url, headers, origin) {
-  const { host, port, readSeconds } = origin
+  const { host, port, prefix, readSeconds } = origin
   const seconds = ["GET", "HEAD"].includes(method) ? readSeconds : WRITE_SECONDS
   const upstream = http.request({
     agent: toOrigin,
     host,
     port,
     method,
-    path: url,
+    path: prefix + url,
     headers: { host: `${host}:${port}`, ...Object.fromEntries(headers), via: VIA, ...Object.fromEntries(origin.headers) },
     timeout: seconds * 1_000,
   })

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
 import boto3
 import httpx
@@ -35,7 +36,9 @@ from devtools.local_aws.functions import Function
 from devtools.local_aws.lambda_api import LambdaApi
 from devtools.local_aws.websocket_api import WebSocketApi
 from devtools.processes import allow_many_connections
+from infra.console import ORIGIN as CONSOLE
 from infra.names import CONTAINERS, logical_id
+from tailrace import console
 from tailrace.aws.edge.key_document import build_entries
 from tailrace.aws.runtime.policy_provider import apply_access_secret
 from tailrace.settings import Settings
@@ -203,6 +206,9 @@ class AwsLocal:
         origins = {
             name: Origin(port=port, headers={SECRET_HEADER: SECRET}) for name, port in ports.items()
         }
+        bucket = urlsplit(self._ministack.url)
+        assert bucket.hostname and bucket.port
+        origins[CONSOLE] = Origin(bucket.port, host=bucket.hostname, prefix=f"/{self._console}")
         self.edge = enter(
             Edge(self.folder / "edge", assembly.template, origins, port=self._wanted_port)
         )
@@ -238,6 +244,8 @@ class AwsLocal:
         name = f"tailrace-{secrets.token_hex(6)}"
         table = client("dynamodb").create_table(**table_definition(name))["TableDescription"]
         client("s3").create_bucket(Bucket=name)
+        self._console = f"{name}-console"
+        upload_console(client("s3"), self._console)
         self._secrets = client("secretsmanager")
         secret = self._secrets.create_secret(Name=name, SecretString=SECRET)
         access = self._secrets.create_secret(
@@ -297,6 +305,21 @@ class AwsLocal:
 
     def _end(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._call(close())
+
+
+def upload_console(s3: Any, bucket: str) -> None:
+    """Do what the deployment does to the console's files, in a new bucket."""
+    s3.create_bucket(Bucket=bucket)
+    for name in console.names():
+        file = console.read(name)
+        assert file is not None
+        s3.put_object(
+            Bucket=bucket,
+            Key=name,
+            Body=file.body,
+            ContentType=file.kind,
+            CacheControl=file.cache_control,
+        )
 
 
 def edge_keys(access: Mapping[str, Any]) -> dict[str, str]:
