@@ -184,6 +184,8 @@ class FaultProxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for client in self._clients:  # Those whose task had not begun.
+            client.transport.abort()
         for _, upstream in chain.from_iterable(self._idle.values()):
             upstream.transport.abort()
         await self._server.wait_closed()
@@ -192,13 +194,14 @@ class FaultProxy:
         )  # An aborted transport closes its socket in the loop's next iteration.
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients.add(writer)
         _spawn(self._serving, self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.outage:
+            self._clients.discard(writer)
             _reset(writer)
             return
-        self._clients.add(writer)
         try:
             while await self._treat(await _read_request(reader, writer), writer):
                 await writer.drain()

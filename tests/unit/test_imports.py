@@ -17,6 +17,8 @@ FORBIDDEN = {
     "segments/format.py": "import tailrace.streams",
     "protocols/aviso/topics.py": "import tailrace.protocols.durable_streams.parse",
     "settings.py": "import tailrace.auth.origins",
+    "client/blocking.py": "import tailrace.errors",
+    "client/reading.py": "import httpx",
 }
 """A module, and an import that it may not have."""
 

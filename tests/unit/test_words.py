@@ -80,6 +80,9 @@ def test_docstrings_and_tests_have_a_subject() -> None:
 SAME: set[str] = {"Chain", "Removed"}
 """Names that both stores have, for the same thing."""
 
+PUBLIC: set[str] = {"Client", "Producer", "Stream"}
+"""Names that users of the Python client import, and that parts of the server have as well."""
+
 
 @TRACKED
 def test_public_classes_have_names_of_their_own() -> None:
@@ -89,4 +92,4 @@ def test_public_classes_have_names_of_their_own() -> None:
         for file in package.rglob("*.py")
         for name in re.findall(r"^class ([A-Z]\w*)", file.read_text(), re.MULTILINE)
     )
-    assert {name for name, count in names.items() if count > 1} == SAME
+    assert {name for name, count in names.items() if count > 1} == SAME | PUBLIC
