@@ -31,7 +31,7 @@ def test_every_live_reader_gets_each_message(
 
 
 def test_scenarios_have_slow_readers_and_recreated_streams(tmp_path: Path) -> None:
-    """What happens in a scenario depends on how often the code under test yields."""
+    """Both happen in some scenario; in which depends on how often the code under test yields."""
     for seed in range(6, 60):
         scenario = run_scenario("sse", "sqlite", seed, tmp_path / str(seed))
         sinks = [reading.sink for readings in scenario.readings for reading in readings]
