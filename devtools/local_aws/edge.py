@@ -36,7 +36,7 @@ class Origin:
     headers: Mapping[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"
     prefix: str = ""
-    """What paths begin with there: the bucket, where its name is not part of the host."""
+    """The beginning of paths there: the bucket, where its name is not part of the host."""
 
 
 class Edge:

@@ -146,7 +146,7 @@ class SubscriptionWorld:
         processed it without a gap."""
         self.calm = False
         self.seen: set[str] = set()
-        """What happened at all."""
+        """The kinds of events that have happened."""
 
     # The run
 

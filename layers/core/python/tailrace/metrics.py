@@ -63,7 +63,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     # The embedded store
     "commits_total": Metric("counter", "Commits of the embedded store."),
     "commit_ms": Metric("histogram", "Duration of a commit, until it is on disk."),
-    "commit_appends": Metric("histogram", "Appends in one commit."),
+    "commit_writes": Metric("histogram", "Writes that share a commit: appends and others."),
     "database_bytes": Metric(
         "gauge", "Size of the database: what compaction has not moved into segments yet, and more."
     ),
@@ -138,7 +138,7 @@ BUCKETS: Final[Mapping[str, tuple[float, ...]]] = {
         60_000,
     ),
     "commit_ms": (0.1, 0.25, 0.5, 1, 2, 5, 10, 25, 50, 100, 250, 1000),
-    "commit_appends": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+    "commit_writes": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
     "delivery_lag_ms": (0.5, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 5000),
 }
 """Upper bounds of the buckets of each histogram."""

@@ -16,6 +16,7 @@ import time
 from queue import SimpleQueue
 from typing import Final, Protocol, TypeVar
 
+from tailrace import metrics
 from tailrace.errors import StoreUnavailable
 from tailrace.store.base import resolve
 
@@ -103,6 +104,7 @@ class GroupCommit:
         """Take what waits as the batch of a commit that begins."""
         self._scheduled = False
         batch, self._pending = self._pending, []
+        metrics.observe("commit_writes", self.size)
         self.size = 0
         self._busy = True
         self.begun += 1
@@ -124,7 +126,7 @@ class GroupCommit:
         self._db.close()
 
     def _commit(self, batch: list[Write]) -> StoreUnavailable | None:
-        db = self._db
+        db, began = self._db, time.perf_counter()
         try:
             db.execute("BEGIN IMMEDIATE")
             for write in batch:
@@ -137,6 +139,8 @@ class GroupCommit:
             failure = StoreUnavailable(f"the store could not commit: {_reason(error)}")
             failure.__cause__ = error
             return failure
+        metrics.count("commits_total")
+        metrics.observe("commit_ms", (time.perf_counter() - began) * 1000)
         if self._failure:
             self._failure = ""
             logger.warning("the store commits again")

@@ -10,6 +10,7 @@ from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from tailrace import metrics
 from tailrace.errors import DamagedData
 from tailrace.store.damage import Damage
 from tailrace.store.sqlite import schema
@@ -35,6 +36,7 @@ class Database:
         self._loop = asyncio.get_running_loop()
         self._lock, db = self._directory.open()
         self.commit = GroupCommit(db)
+        metrics.gauges["database_bytes"] = self._size
 
     async def close(self) -> None:
         self._threads.shutdown()
@@ -67,6 +69,11 @@ class Database:
     def start(self, function: Callable[..., T], *args: object) -> ThreadFuture[T]:
         """Start a function that blocks, in a thread, for the writer to wait for."""
         return self._threads.submit(function, *args)
+
+    def _size(self) -> int:
+        """Bytes of the database and of its write-ahead log."""
+        files = (self._directory.path / f"{schema.FILE_NAME}{end}" for end in ("", "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
 
     def _with_connection(self, query: Callable[[sqlite3.Connection], T]) -> T:
         db = getattr(self._local, "db", None)

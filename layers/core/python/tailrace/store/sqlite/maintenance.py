@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+from tailrace import metrics
 from tailrace.clock import Clock
 from tailrace.errors import DamagedData, StoreUnavailable
 from tailrace.limits import ORPHAN_FILE_SECONDS
@@ -204,6 +205,7 @@ class Maintenance:
         self._replaced += [(self._bodies, chain, file) for file in sealed.files]
         done.segments += 1
         done.entries += sealed.stop - sealed.first
+        metrics.count("compacted_entries_total", by=sealed.stop - sealed.first)
         done.bytes += manifest.data_bytes
         return True
 
