@@ -156,6 +156,9 @@ CLOSED_POLL_SECONDS: Final = 10
 QUOTA_STREAMS: Final = 10_000
 """Highest limit in a rule of streams_per_prefix: each creation counts the streams."""
 
+START_CHECK_SECONDS: Final = 1
+"""Time to look for damage of the database at a start; `tailrace check` looks at all of it."""
+
 SECRET_BYTES: Final = 16
 """Shortest secret that strangers may try to guess: a shorter one can be found by trying."""
 

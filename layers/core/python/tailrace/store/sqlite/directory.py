@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from tailrace.errors import DataDirectoryInUse, UnreadableData
+from tailrace.limits import START_CHECK_SECONDS
 from tailrace.store.sqlite import journal, schema
 from tailrace.store.sqlite.files import (
     PRIVATE_FILE,
@@ -38,6 +39,7 @@ from tailrace.store.sqlite.files import (
     sync_folder,
     write_new,
 )
+from tailrace.store.sqlite.verify import find_damage
 
 LOCK: Final = "tailrace.lock"
 MARKER: Final = "tailrace.id"
@@ -95,6 +97,7 @@ class DataDirectory:
         db = schema.connect(self.path)
         try:
             stored = schema.stored_id(db)
+            self._refuse_damage(db)
             if schema.is_new(db):
                 self._refuse_loss()
             elif stored is None or marked is None:
@@ -124,6 +127,15 @@ class DataDirectory:
             db.close()
             raise
         return db
+
+    def _refuse_damage(self, db: sqlite3.Connection) -> None:
+        found = find_damage(db, START_CHECK_SECONDS)
+        if found is not None:
+            raise UnreadableData(
+                f"the database in '{self.path}' is damaged ({' '.join(found.split())}): move the"
+                " directory away and restore a backup with `tailrace restore`; `tailrace check`"
+                " says more"
+            )
 
     def _marked_id(self) -> str | None:
         """The id in the marker, if it has one."""
