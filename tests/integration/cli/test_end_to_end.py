@@ -200,8 +200,8 @@ def test_the_examples_of_the_page_work(own_server: Server, tmp_path: Path) -> No
     script = [SHELL.format(python=shlex.quote(sys.executable))]
     # Blocks that do not use the running server, or never end.
     ours = (
-        "tailrace serve", "tailrace check", "tailrace compact", "tailrace glue", "tailrace secret", "tailrace keys",
-        "tailrace work",
+        "tailrace serve", "tailrace check", "tailrace compact", "tailrace glue", "tailrace secret",
+        "tailrace keys", "tailrace work",
     )  # fmt: skip
     script += [block for block in blocks if not block.startswith(ours)]
     ran = subprocess.run(

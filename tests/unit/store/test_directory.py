@@ -20,7 +20,7 @@ import pytest
 from tailrace.errors import DamagedData, StoreUnavailable, UnreadableData
 from tailrace.limits import ORPHAN_FILE_SECONDS
 from tailrace.settings import Settings
-from tailrace.store.sqlite import schema
+from tailrace.store.sqlite import directory, schema
 from tailrace.store.sqlite.directory import MARKER
 from tailrace.store.sqlite.store import SqliteStore
 from tests.support.earlier_versions import as_version
