@@ -7,7 +7,7 @@ own, and functions that only answer streams never import FastAPI.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from tailrace.errors import BadSetting, NotAllowed, NotFound
 from tailrace.protocols import aviso
 from tailrace.protocols.durable_streams.missing import MissingStreams, Permits
 from tailrace.protocols.durable_streams.plain_append import PlainAppends
+from tailrace.protocols.durable_streams.plain_poll import PlainPolls, PollClient, PollReader
 from tailrace.protocols.durable_streams.plain_read import PlainReads
 from tailrace.protocols.durable_streams.routes import StreamRoutes
 from tailrace.settings import Settings
@@ -153,6 +154,7 @@ class Application:
             self._proxies,
             None if plain is None else plain.begin,
             None if reads is None else reads.answer,
+            None if reads is None else self._plain_polls(),
         )
 
     @property
@@ -180,6 +182,19 @@ class Application:
             self._clock,
             self._hosts,
         )
+
+    def _plain_polls(self) -> Callable[[bytes, RawHeaders, PollClient], PollReader | None] | None:
+        """Long-polls without a task; None where each has to be counted."""
+        if self.settings.live_connections:
+            return None
+        return PlainPolls(
+            self.streams,
+            self._urls,
+            self._origins,
+            self._hosts,
+            self.settings.long_poll_timeout,
+            self.routes.answer_poll,
+        ).begin
 
     def _plain_appends(self) -> PlainAppends | None:
         """Appends without a task; None where each has to be authorized or counted."""

@@ -272,8 +272,9 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 class Rendered(NamedTuple):
-    """An answer of status 200 and known length."""
+    """An answer of known length."""
 
+    status: int
     headers: bytes
     """Rendered; without those of every answer, and the length."""
     body: bytes

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
+from tailrace import metrics
 from tailrace.auth.origins import LocalHosts, Origins
 from tailrace.limits import JOINED_BYTES
 from tailrace.log.state import State
@@ -54,7 +55,7 @@ class PlainReads:
 
     def answer(self, url: bytes, headers: RawHeaders) -> Rendered | None:
         """Answer a read; None: the general path has to do it."""
-        key = self._key(url, headers)
+        key = request_key(url, headers, self._hosts)
         kept = None if key is None else self._answers.get(key)
         if key is None or kept is None:
             return None
@@ -70,9 +71,8 @@ class PlainReads:
             self._forget(key)
             return None
         self._answers.move_to_end(key)
-        request_id = new_id().encode()
-        rendered = b"%bx-request-id: %b\r\n%b" % (kept.headers, request_id, self._cors)
-        return Rendered(rendered, kept.body, request_id)
+        metrics.count("ds_requests_total")
+        return render_with_id(200, kept.headers, self._cors, kept.body)
 
     def keep(self, request: Request, view: View, response: Response) -> None:
         """Keep an answer of the general path, without the headers of a single request, if it is
@@ -85,7 +85,7 @@ class PlainReads:
             return
         if request.query:
             url += b"?" + request.query.encode("latin-1")
-        key = self._key(url, request.fields)
+        key = request_key(url, request.fields, self._hosts)
         too_large = len(url) > _LONGEST_URL or len(response.body) > JOINED_BYTES // 8
         if key is None or too_large or b"cursor=" in url or tail.committed.tail != view.end:
             return
@@ -103,15 +103,27 @@ class PlainReads:
         while self._bytes > JOINED_BYTES:
             self._forget(next(iter(self._answers)))
 
-    def _key(self, url: bytes, headers: RawHeaders) -> tuple[bytes, bytes] | None:
-        fields = dict(headers)
-        if len(fields) != len(headers) or not _SPECIAL.isdisjoint(fields):
-            return None
-        if self._hosts is not None and not self._hosts.accepts_host(fields):
-            return None
-        return url, fields.get(b"accept-encoding", b"")
-
     def _forget(self, key: tuple[bytes, bytes]) -> None:
         kept = self._answers.pop(key, None)
         if kept is not None:
             self._bytes -= len(kept.body) + _OVERHEAD
+
+
+def request_key(
+    url: bytes, headers: RawHeaders, hosts: LocalHosts | None
+) -> tuple[bytes, bytes] | None:
+    """Return what the answer to a plain read depends on beside the stream; None: on more."""
+    fields = dict(headers)
+    if len(fields) != len(headers) or not _SPECIAL.isdisjoint(fields):
+        return None
+    if hosts is not None and not hosts.accepts_host(fields):
+        return None
+    return url, fields.get(b"accept-encoding", b"")
+
+
+def render_with_id(status: int, headers: bytes, after: bytes, body: bytes) -> Rendered:
+    """Put a new request id between the headers that the handlers have made and the others."""
+    request_id = new_id().encode()
+    return Rendered(
+        status, b"%bx-request-id: %b\r\n%b" % (headers, request_id, after), body, request_id
+    )

@@ -312,6 +312,12 @@ class StreamRoutes:
         elif not view.bodies:
             with self._polling(request):
                 view = await self._streams.follow(view.tail, view.end, seconds)
+        return await self.answer_poll(request, view, start, cursor)
+
+    async def answer_poll(
+        self, request: Request, view: View, start: ReadStart, cursor: str
+    ) -> Response:
+        """Answer a long-poll with what there is after its wait."""
         # At the tail, too: a thousand readers that begin there become one request.
         is_shared = isinstance(start, Position)
         headers = _view_headers(view)

@@ -59,6 +59,13 @@ class Pending(Protocol):
         """Return the answer; None: the handler has to answer the request."""
 
 
+class Poll(Protocol):
+    """A request that waits for data without a task of its own."""
+
+    def leave(self) -> None:
+        """Forget it: its client has gone."""
+
+
 class FastLane(NamedTuple):
     """How requests are answered without ASGI: their paths, handler and limits."""
 
@@ -74,6 +81,8 @@ class FastLane(NamedTuple):
     handler."""
     answer_read: Callable[[bytes, RawHeaders], Rendered | None] | None = None
     """Answers a GET by its URL and header fields; returns None for one that needs the handler."""
+    begin_poll: Callable[[bytes, RawHeaders, Exchange], Poll | None] | None = None
+    """Lets a GET wait, and answers it later; returns None for one that needs the handler."""
     record: Callable[[str, bytes, int, RawHeaders, bytes, int, float], None] | None = None
     """Records an answered request: its method, URL, status, header fields, body, the bytes received
     and the seconds it took."""
@@ -134,6 +143,7 @@ class Exchange:
         "_limit",
         "_method",
         "_parts",
+        "_poll",
         "_received_all",
         "_reserved",
         "_task",
@@ -164,6 +174,8 @@ class Exchange:
         self._body_ready: asyncio.Future[None] | None = None
         """Resolved when the body is complete, or cannot be received."""
         self._task: asyncio.Task[None] | None = None
+        self._poll: Poll | None = None
+        """Itself, while it waits without a task."""
         self.received = 0
         """Bytes of the body that were received."""
         self.keep_alive = self._chunked and connection.parser.should_keep_alive()
@@ -212,6 +224,8 @@ class Exchange:
     def on_disconnect(self) -> None:
         """Cancel reads, and requests that still wait for their body; writes run to their end."""
         self.disconnected = True
+        if self._poll is not None:
+            self._poll.leave()
         if self._task is None:
             self._release_body()
         elif self._method == "GET" or (
@@ -252,8 +266,12 @@ class Exchange:
         elif self._method == "GET" and lane.answer_read is not None and self._is_plain_read():
             rendered = lane.answer_read(self._url, self._headers)
             if rendered is not None:
-                self._answer_read(rendered)
+                self.answer(rendered)
                 return
+            if lane.begin_poll is not None and b"live=long-poll" in self._url:
+                self._poll = lane.begin_poll(self._url, self._headers, self)
+                if self._poll is not None:
+                    return
         self._start(self._serve())
 
     def _is_plain_read(self) -> bool:
@@ -279,14 +297,25 @@ class Exchange:
         self._record(answer)
         self._complete_now()
 
-    def _answer_read(self, answer: Rendered) -> None:
+    def answer(self, answer: Rendered) -> None:
+        """Answer without a task."""
+        self._poll = None
         self.response_started = True
-        parts = (_STATUS_LINES[200], self._connection.default_headers(), _COMMON, answer.headers)
-        self._write_body([*parts], answer.body)
+        status, headers, body, request_id = answer
+        head = [_STATUS_LINES[status], self._connection.default_headers(), _COMMON, headers]
+        if has_length(self._method, status):
+            self._write_body(head, body)
+        else:
+            head.append(b"\r\n")
+            self._connection.transport.write(b"".join(head))
         if self._connection.lane.record is not None:
-            headers = [(b"x-request-id", answer.id)]
-            self._record(Response(200, headers, answer.body))
+            self._record(Response(status, [(b"x-request-id", request_id)], body))
         self._complete_now()
+
+    def serve(self) -> None:
+        """Let the handler answer a request that waits."""
+        self._poll = None
+        self._start(self._serve())
 
     def _complete_now(self) -> None:
         if self.keep_alive and self._connection.flow.write_paused:
