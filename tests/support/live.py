@@ -13,7 +13,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ from tailrace.store.sqlite.commit import GroupCommit, Write
 from tailrace.store.sqlite.database import Database
 from tailrace.store.sqlite.directory import DataDirectory
 from tailrace.store.sqlite.store import SqliteStore
-from tailrace.web.messages import Request, Response, Streaming
+from tailrace.web.messages import Rendered, Request, Response, Streaming
 from tailrace.web.urls import MANY
 from tests.support.aviso import IDENTIFIER, SCHEMA, parse_frames
 from tests.support.events import parsed
@@ -253,6 +253,58 @@ class LongPoll(Sse):
         return [(incarnation, number) for incarnation, number, _ in json.loads(data)]
 
 
+class PlainLongPoll(LongPoll):
+    """One long-poll after the other, without a task where the server can do that."""
+
+    def __init__(self) -> None:
+        self._lane = cache(Application.fast_lane)
+
+    async def _poll(self, application: Application, response: Response, sink: Sink) -> None:
+        begin = self._lane(application).begin_poll
+        offset = dict(response.headers)[b"stream-next-offset"].decode()
+        while True:
+            if response.status == 200 and not sink.push(response.body):
+                await sink.drain()
+            query = f"live=long-poll&offset={offset}"
+            client = PollClient()
+            url = f"/v1/stream/{PATH}?{query}".encode()
+            waits = None if begin is None else begin(url, [], client)
+            try:
+                rendered = await client.answered if waits is not None else None
+            except asyncio.CancelledError:
+                if waits is not None:
+                    waits.leave()
+                raise
+            if rendered is not None:
+                lines = [line.split(b": ") for line in rendered.headers.split(b"\r\n")[:-1]]
+                headers = [(name, value) for name, value in lines]
+                response = Response(rendered.status, headers, rendered.body)
+            else:
+                answer = await application.routes.respond(_at(query))
+                assert isinstance(answer, Response)
+                response = answer
+            offset = dict(response.headers)[b"stream-next-offset"].decode()
+
+
+class PollClient:
+    """A request that waits for its answer; None: the general path has to give it."""
+
+    def __init__(self) -> None:
+        self.answered: asyncio.Future[Rendered | None] = asyncio.Future()
+
+    def answer(self, answer: Rendered) -> None:
+        self.answered.set_result(answer)
+
+    def serve(self) -> None:
+        self.answered.set_result(None)
+
+    def push(self, data: bytes) -> bool:
+        raise AssertionError(f"a long-poll has one answer, and no events: {data!r}")
+
+    async def drain(self) -> None:
+        raise AssertionError("a follower never waits for one reader")
+
+
 class ManySse(Sse):
     """A read of the stream, of one that never exists, and of all that match a pattern."""
 
@@ -353,6 +405,7 @@ def _without_ids(data: bytes) -> bytes:
 PROTOCOLS = {
     "sse": Sse,
     "long-poll": LongPoll,
+    "plain-long-poll": PlainLongPoll,
     "many-sse": ManySse,
     "many-long-poll": ManyLongPoll,
     "cable": Cable,

@@ -15,6 +15,7 @@ HARD = [
     *(("sse", "sqlite", seed) for seed in (6, 9)),
     *(("sse", "dynamodb", seed) for seed in (5, 21)),
     *(("long-poll", store, 0) for store in STORES),
+    ("plain-long-poll", "sqlite", 0),
     *((protocol, store, 0) for protocol in ("many-sse", "many-long-poll") for store in STORES),
     ("cable", "sqlite", 0),
     *(("cable", "dynamodb", seed) for seed in (22, 28)),

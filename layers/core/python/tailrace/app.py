@@ -20,7 +20,7 @@ from tailrace.errors import BadSetting, NotAllowed, NotFound
 from tailrace.protocols import aviso
 from tailrace.protocols.durable_streams.missing import MissingStreams, Permits
 from tailrace.protocols.durable_streams.plain_append import PlainAppends
-from tailrace.protocols.durable_streams.plain_poll import PlainPolls, PollClient, PollReader
+from tailrace.protocols.durable_streams.plain_poll import PlainPolls, PollReader
 from tailrace.protocols.durable_streams.plain_read import PlainReads
 from tailrace.protocols.durable_streams.routes import StreamRoutes
 from tailrace.settings import Settings
@@ -42,6 +42,7 @@ from tailrace.web.messages import (
     COMMON_HEADERS,
     Answer,
     BodyMemory,
+    PollClient,
     RawHeaders,
     Request,
     combine,

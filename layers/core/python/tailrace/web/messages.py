@@ -282,6 +282,15 @@ class Rendered(NamedTuple):
     """The id of the request, which is among the headers."""
 
 
+class PollClient(Sink, Protocol):
+    """A request that waits for its answer without a task."""
+
+    def answer(self, answer: Rendered) -> None: ...
+
+    def serve(self) -> None:
+        """Let the handler answer."""
+
+
 Answer = Response | Streaming
 
 

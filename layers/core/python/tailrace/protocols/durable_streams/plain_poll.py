@@ -10,19 +10,20 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from tailrace import metrics
 from tailrace.auth.origins import LocalHosts, Origins
 from tailrace.errors import BadPath, BadRequest, NotFound
-from tailrace.live.follower import ChainFollower, Reader, Sink, slices
+from tailrace.live.follower import ChainFollower, Reader, slices
 from tailrace.log import offsets
 from tailrace.log.offsets import Position
 from tailrace.protocols.durable_streams.plain_read import render_with_id, request_key
 from tailrace.store.base import Tail
 from tailrace.streams import Streams, View
 from tailrace.web.messages import (
+    PollClient,
     RawHeaders,
     Rendered,
     Request,
@@ -34,15 +35,6 @@ from tailrace.web.urls import StreamUrls
 
 LINGER_SECONDS: Final = 1.0
 """How long a follower stays without a reader: those that were answered poll again."""
-
-
-class PollClient(Sink, Protocol):
-    """A request that waits for its answer."""
-
-    def answer(self, answer: Rendered) -> None: ...
-
-    def serve(self) -> None:
-        """Let the general path answer."""
 
 
 class _Poll(NamedTuple):

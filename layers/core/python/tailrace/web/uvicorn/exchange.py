@@ -23,6 +23,7 @@ from tailrace.web.messages import (
     BodyMemory,
     Disconnected,
     Parked,
+    PollClient,
     RawHeaders,
     Rendered,
     Request,
@@ -81,7 +82,7 @@ class FastLane(NamedTuple):
     handler."""
     answer_read: Callable[[bytes, RawHeaders], Rendered | None] | None = None
     """Answers a GET by its URL and header fields; returns None for one that needs the handler."""
-    begin_poll: Callable[[bytes, RawHeaders, Exchange], Poll | None] | None = None
+    begin_poll: Callable[[bytes, RawHeaders, PollClient], Poll | None] | None = None
     """Lets a GET wait, and answers it later; returns None for one that needs the handler."""
     record: Callable[[str, bytes, int, RawHeaders, bytes, int, float], None] | None = None
     """Records an answered request: its method, URL, status, header fields, body, the bytes received
