@@ -214,12 +214,13 @@ class SubscriptionRunner:
                 _log("looking for due subscriptions", error)
 
     async def _reconcile_all(self) -> None:
-        after = ""
-        while page := await self._service.store.list(after, PAGE):
+        records: list[DurableSubscription] = []
+        while page := await self._service.store.list(records[-1].id if records else "", PAGE):
             for record in page:
                 self.schedule(record)
                 await self._service.reconcile(record)
-            after = page[-1].id
+            records += page
+        await self._service.link_missing(records)
 
 
 def _log(what: str, error: Exception) -> None:

@@ -42,7 +42,7 @@ from tailrace.log.offsets import parse, token
 from tailrace.log.state import State, Stream
 from tailrace.protocols.subscriptions.core import wakes
 from tailrace.protocols.subscriptions.core.configuration import Configuration, follows
-from tailrace.protocols.subscriptions.core.globs import literal_prefix
+from tailrace.protocols.subscriptions.core.globs import PatternIndex, literal_prefix
 from tailrace.protocols.subscriptions.core.records import (
     UNREAD,
     DurableSubscription,
@@ -332,8 +332,8 @@ class SubscriptionService:
             await self._try_change(follower.id, decide)
 
     async def reconcile(self, record: DurableSubscription) -> None:
-        """Notice all news of a subscription: for a start after a crash, which may have been
-        between an append, or a creation, and its notice."""
+        """Notice all news of the streams that are linked: for a start after a crash, which may have
+        been between an append, or a creation, and its notice."""
         after = ""
         while page := await self.store.links(record, after, LIST_PAGE):
             for link in page:
@@ -346,15 +346,25 @@ class SubscriptionService:
                 elif offset_of(tail.offset) > offset_of(link.tail):
                     await self._recheck(record, link.path, None)
             after = page[-1].path
-        if record.pattern is None:
-            return
-        after, prefix = "", literal_prefix(record.pattern)
-        while listed := await self.streams.list(prefix, after, LIST_PAGE):
-            for stream, _ in listed:
-                matches = follows(record.pattern, record.wake_stream, stream.path)
-                if matches and await self.store.link(record, stream.path) is None:
-                    await self._link_new(record.id, stream.path)
-            after = listed[-1].stream.path
+
+    async def link_missing(self, records: Iterable[DurableSubscription]) -> None:
+        """Link streams that match and are not linked: the rest of `reconcile`, for all
+        subscriptions at once, so that each stream is listed once."""
+        index: PatternIndex[str] = PatternIndex()
+        by_id = {record.id: record for record in records}
+        for record in by_id.values():
+            if record.pattern is not None:
+                index.add(record.pattern, record.id)
+        for prefix in index.literal_prefixes():
+            after = ""
+            while listed := await self.streams.list(prefix, after, LIST_PAGE):
+                for stream, _ in listed:
+                    for id_ in sorted(index.match(stream.path)):
+                        record = by_id[id_]
+                        is_own = stream.path == record.wake_stream
+                        if not is_own and await self.store.link(record, stream.path) is None:
+                            await self._link_new(record.id, stream.path)
+                after = listed[-1].stream.path
 
     # Work that is due
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from tailrace.errors import StoreUnavailable
-from tailrace.protocols.subscriptions.core.configuration import follows
-from tailrace.protocols.subscriptions.core.globs import literal_prefix, prefixes
+from tailrace.protocols.subscriptions.core.globs import PatternIndex
 from tailrace.protocols.subscriptions.core.records import (
     DurableSubscription,
     Link,
@@ -32,8 +31,8 @@ class SqliteSubscriptions:
         self._database = store.database
         self._followed: Counter[int] = Counter()
         """How many links each incarnation has."""
-        self._patterns: dict[str, dict[str, DurableSubscription]] = {}
-        """Subscriptions by the literal prefix of their pattern, and by `uid`."""
+        self._patterns: PatternIndex[tuple[str, str, str | None]] = PatternIndex()
+        """Subscriptions with a pattern, as `id`, `uid` and `wake_stream`."""
 
     async def open(self) -> None:
         """Read what is kept in memory."""
@@ -131,12 +130,8 @@ class SqliteSubscriptions:
         query = "SELECT id FROM links WHERE path = ? AND explicit = 1"
         rows = await self._database.query(lambda db: db.execute(query, (path,)).fetchall())
         ids = {row[0] for row in rows}
-        for prefix in prefixes(path):
-            ids.update(
-                each.id
-                for each in self._patterns.get(prefix, {}).values()
-                if follows(each.pattern, each.wake_stream, path)
-            )
+        matching = self._patterns.match(path)
+        ids.update(id_ for id_, _, wake_stream in matching if wake_stream != path)
         return sorted(ids)
 
     async def list(self, after: str, limit: int) -> Sequence[DurableSubscription]:
@@ -159,16 +154,11 @@ class SqliteSubscriptions:
 
     def _add_pattern(self, record: DurableSubscription) -> None:
         if record.pattern is not None:
-            self._patterns.setdefault(literal_prefix(record.pattern), {})[record.uid] = record
+            self._patterns.add(record.pattern, (record.id, record.uid, record.wake_stream))
 
     def _remove_pattern(self, record: DurableSubscription) -> None:
-        if record.pattern is None:
-            return
-        prefix = literal_prefix(record.pattern)
-        filed = self._patterns.get(prefix, {})
-        filed.pop(record.uid, None)
-        if not filed:
-            self._patterns.pop(prefix, None)
+        if record.pattern is not None:
+            self._patterns.remove(record.pattern, (record.id, record.uid, record.wake_stream))
 
 
 def _load_index(db: sqlite3.Connection) -> tuple[list[int], list[DurableSubscription]]:
