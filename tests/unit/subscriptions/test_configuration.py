@@ -86,7 +86,7 @@ def test_invalid_configurations_are_refused(fields: object) -> None:
         parse(fields)
 
 
-@pytest.mark.parametrize("text", ["", "x" * 257, "a\nb", "\0"])
+@pytest.mark.parametrize("text", ["", "x" * 257, "a\nb", "\0", ".", ".."])
 def test_invalid_ids_are_refused(text: str) -> None:
     with pytest.raises(InvalidSubscription):
         parse_id(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.errors import TokenExpired, UnreadableData
+from tailrace.errors import KeysUnavailable, TokenExpired, UnreadableData
 from tailrace.limits import WAKE_TOKEN_SECONDS
 from tailrace.protocols.subscriptions.key_file import (
     ACTIVATION_MS,
@@ -67,6 +67,8 @@ def test_keys_that_others_can_read_are_refused(tmp_path: Path, mode: int) -> Non
     file = tmp_path / "tailrace.keys"
     file.chmod(mode)
     with pytest.raises(UnreadableData, match="--revoke"):
+        KeyFile(tmp_path).read()
+    with pytest.raises(KeysUnavailable):
         keys(tmp_path)
     # The start of a server makes other files private, but does not hide that these were not.
     lock, database = DataDirectory(tmp_path).open()
@@ -91,17 +93,23 @@ def test_a_damaged_file_is_refused_and_stays(tmp_path: Path, content: bytes) -> 
     file.write_bytes(content)
     file.chmod(0o600)
     with pytest.raises(UnreadableData, match="restore"):
+        KeyFile(tmp_path).read()
+    with pytest.raises(KeysUnavailable):
         keys(tmp_path)
     with pytest.raises(UnreadableData, match="restore"):
         KeyFile(tmp_path).rotate(NOW, revoke=False)
     assert file.read_bytes() == content
 
 
-def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     place = tmp_path / "data"
     place.write_text("a file")
-    with pytest.raises(UnreadableData, match="keys of subscriptions"):
+    with pytest.raises(KeysUnavailable) as shown:
         keys(place)
+    assert f"cannot use the keys of subscriptions in {place}" in caplog.text
+    assert str(tmp_path) not in str(shown.value)
 
 
 def test_a_server_starts_in_a_directory_that_has_only_keys(tmp_path: Path) -> None:
@@ -171,8 +179,11 @@ async def test_a_running_server_notices_a_rotation(tmp_path: Path) -> None:
     assert after.kid != before.kid
     assert await server.get(NOW + 2 * RELOAD_MS) is after
     (tmp_path / "tailrace.keys").chmod(0o644)
-    with pytest.raises(UnreadableData):
-        await server.get(NOW + 3 * RELOAD_MS)
+    for elapsed in (3 * RELOAD_MS, 3 * RELOAD_MS + 1):
+        with pytest.raises(KeysUnavailable):
+            await server.get(NOW + elapsed)
+    (tmp_path / "tailrace.keys").chmod(0o600)
+    assert (await server.get(NOW + 4 * RELOAD_MS)).kid == after.kid
 
 
 async def test_tokens_survive_a_rotation(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ async def test_subscriptions_are_listed_in_pages(client: httpx.AsyncClient) -> N
         pages.append([each["id"] for each in page.json()["subscriptions"]])
         after = page.json()["next"]
     assert pages == [["a b", "s"], ["u"]]
-    for limit in ("0", "1001", "x"):
+    for limit in ("0", "1001", "x", "", "-1", "000000001999999999"):
         bad = await client.get(SUBSCRIPTIONS, params={"limit": limit})
         assert code(bad) == (400, "INVALID_REQUEST")
 

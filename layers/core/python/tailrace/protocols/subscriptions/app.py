@@ -64,9 +64,14 @@ class SubscriptionApp:
 
 
 def choose_keys(settings: Settings) -> KeySource:
-    """Return the keys of subscriptions: those in the data directory, or in a shared secret."""
+    """Return the keys of subscriptions: those in the data directory, or in a shared secret.
+
+    Raises UnreadableData if the file with the keys is damaged, or others can read it."""
     if not settings.subscription_keys:
-        return KeyFile(Path(settings.data))
+        file = KeyFile(Path(settings.data))
+        if file.exists():
+            file.read()
+        return file
     from tailrace.protocols.subscriptions.key_secret import KeySecret
 
     return KeySecret(settings)

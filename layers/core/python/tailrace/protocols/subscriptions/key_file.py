@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import secrets
 import stat
@@ -19,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from tailrace.errors import UnreadableData
+from tailrace.errors import KeysUnavailable, UnreadableData
 from tailrace.limits import WAKE_TOKEN_SECONDS
 from tailrace.protocols.subscriptions.signing import SigningKey, SigningKeys
 from tailrace.store.sqlite.directory import KEYS
@@ -38,6 +39,8 @@ RELOAD_MS: Final = 10_000
 
 SECRET_BYTES: Final = 32
 
+logger = logging.getLogger("tailrace")
+
 
 class StoredSecret(NamedTuple):
     secret: str
@@ -53,13 +56,21 @@ class KeyFile:
         self._secrets: list[StoredSecret] = []
         self._identity: tuple[int, ...] = ()
         self._looked_at: int | None = None
+        self._is_readable = False
         self._keys: tuple[list[StoredSecret], SigningKeys] | None = None
 
     async def get(self, now: int) -> SigningKeys:
-        """The keys at a time in milliseconds; raise `UnreadableData`."""
+        """The keys at a time in milliseconds; raise `KeysUnavailable`."""
         if self._looked_at is None or abs(now - self._looked_at) >= RELOAD_MS:
-            self._reload(now)
-            self._looked_at = now
+            self._looked_at, self._is_readable = now, False
+            try:
+                self._reload(now)
+                self._is_readable = True
+            except UnreadableData as error:
+                # Its message names the file, which is no business of clients.
+                logger.error("%s", error)
+        if not self._is_readable:
+            raise KeysUnavailable("the keys of subscriptions cannot be read; the log says why")
         current, *others = select_secrets(self._secrets, now)
         if self._keys is None or self._keys[0] != [current, *others]:
             keys = [SigningKey(each.secret.encode()) for each in (current, *others)]

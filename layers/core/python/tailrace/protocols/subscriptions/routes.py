@@ -375,7 +375,7 @@ def _describe_link(link: Link) -> Mapping[str, str]:
 
 
 def _limit(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= LIST_PAGE_STREAMS:
+    if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= LIST_PAGE_STREAMS:
         raise InvalidSubscription(f"limit must be a whole number from 1 to {LIST_PAGE_STREAMS}")
     return int(text)
 

@@ -75,6 +75,8 @@ def parse_id(text: str) -> str:
         raise InvalidSubscription(f"an id has 1 to {SUBSCRIPTION_ID_BYTES} bytes")
     if not text.isprintable():
         raise InvalidSubscription("an id has printable characters only")
+    if text in (".", ".."):
+        raise InvalidSubscription("an id is not '.' or '..', which clients take out of URLs")
     return text
 
 
