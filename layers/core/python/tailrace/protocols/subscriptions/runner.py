@@ -49,7 +49,7 @@ class SubscriptionRunner:
         self._clock = clock
         self._news: dict[int, tuple[int, int]] = {}
         """Streams that have got data, with the slot and the offset where they end."""
-        self._created: set[str] = set()
+        self._created: dict[str, None] = {}
         self._deleted: set[int] = set()
         self._has_news = asyncio.Event()
         self._noticed = asyncio.Event()
@@ -58,7 +58,8 @@ class SubscriptionRunner:
         self._due: dict[str, int] = {}
         """When each subscription is due; other timers of it are outdated."""
         self._rescheduled = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In the order of their start, in which a simulation has to stop them, too."""
         self._loops: list[asyncio.Task[None]] = []
         service.changed = self.schedule
         service.catch_up = self.catch_up
@@ -83,7 +84,7 @@ class SubscriptionRunner:
             self._wake()
 
     def created(self, path: str) -> None:
-        self._created.add(path)
+        self._created[path] = None
         self._wake()
 
     def deleted(self, stream: int) -> None:
@@ -108,7 +109,7 @@ class SubscriptionRunner:
                 self._noticed.set()
             await self._has_news.wait()
             self._has_news.clear()
-            created, self._created = self._created, set()
+            created, self._created = self._created, {}
             deleted, self._deleted = self._deleted, set()
             news, self._news = self._news, {}
             await self._each(created, service.created, self.created)
@@ -184,8 +185,8 @@ class SubscriptionRunner:
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def _perform(self, id: str) -> None:  # noqa: A002
         try:
