@@ -55,6 +55,10 @@ class Process:
     def pid(self) -> int:
         return self._running.pid
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
     def start(self) -> Self:
         """Start the program and wait until it is ready; raises AssertionError if it fails."""
         assert self._process is None, f"{self.name} is already running"

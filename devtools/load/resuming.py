@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from devtools.load.client import Address, Connection
+from devtools.load.client import PATIENCE, Address, Connection
 from devtools.load.wire import HEAD_END, ChunkDecoder, Event, EventDecoder, render
 
 PAUSE: Final = 0.5
@@ -131,6 +131,10 @@ class ResumingAudience:
 
     async def open(self, at_once: int = 50) -> None:
         """Have all readers connect, some at a time, and wait until they are up to date."""
+        async with asyncio.timeout(PATIENCE):
+            await self._open(at_once)
+
+    async def _open(self, at_once: int) -> None:
         for begin in range(0, len(self.readers), at_once):
             some = self.readers[begin : begin + at_once]
             self._tasks += [asyncio.create_task(reader.follow()) for reader in some]

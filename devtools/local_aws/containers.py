@@ -145,6 +145,12 @@ class Containers:
         server.kill()
         self.balancer.deregister(server.port)
 
+    def start_missing(self) -> None:
+        """Start those that were killed or drained."""
+        for number, server in enumerate(self.servers):
+            if not server.running:
+                self.start(number)
+
     def stop(self) -> None:
         for server in self.servers:
             server.kill()

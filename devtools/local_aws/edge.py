@@ -20,7 +20,8 @@ HERE: Final = Path(__file__).parent
 READY: Final = re.compile(r"ready on (http://127\.0\.0\.1:\d+)")
 VARNISH_OPTIONS: Final = (
     *("-F", "-j", "none", "-T", "none", "-s", "malloc,64m"),
-    *("-p", "thread_pool_min=50", "-p", "thread_pool_max=1000"),
+    # A response that lasts takes two threads.
+    *("-p", "thread_pool_min=50", "-p", "thread_pool_max=3000"),
     # Longer than a pause in any test: edge.mjs must not reuse a connection that is being closed.
     *("-p", "timeout_idle=600"),
     # CloudFront compresses and truncates responses itself; here edge.mjs does.

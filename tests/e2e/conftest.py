@@ -64,7 +64,7 @@ def closed_local(ministack: Ministack) -> Iterator[AwsLocal]:
         pytest.skip(str(missing))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def containers_local(ministack: Ministack) -> Iterator[AwsLocal]:
     """Two containers serve the live reads, as long as they may last."""
     variables = {"TAILRACE_AVISO_MAX_DURATION": "3"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -14,10 +15,14 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
+from devtools.load.client import Address
+from devtools.load.sse import SseTail
+from devtools.load.wire import render
 from devtools.processes import fresh_name
 from devtools.server import Server
 from tailrace.auth.signed_names import sign
 from tailrace.aws.edge.origin_secret import derive_key, sign_edge_token
+from tailrace.settings import Settings
 from tests.integration.containers.conftest import KEY, ORIGIN_SECRET
 
 EDGE = {"x-tailrace-origin": ORIGIN_SECRET}
@@ -122,14 +127,15 @@ def test_server_sent_events_tell_of_what_another_process_appends(
         assert "data:more" in lines
 
 
-def test_metrics_are_lines_of_the_log(container: Server) -> None:
-    def lines() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in container.printed().splitlines() if line[:1] == "{"]
+def metric_lines(container: Server) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in container.printed().splitlines() if line[:1] == "{"]
 
+
+def test_metrics_are_lines_of_the_log(container: Server) -> None:
     deadline = time.monotonic() + SECONDS
-    while len(lines()) < 2 and time.monotonic() < deadline:
+    while len(metric_lines(container)) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
-    line = lines()[-1]
+    line = metric_lines(container)[-1]
     (directive,) = line["_aws"]["CloudWatchMetrics"]
     assert directive["Namespace"] == "Tailrace"
     assert directive["Dimensions"] == [["function", "service"]]
@@ -138,7 +144,36 @@ def test_metrics_are_lines_of_the_log(container: Server) -> None:
     assert {each["Name"] for each in directive["Metrics"]} <= line.keys()
 
 
+async def test_a_process_polls_once_for_all_readers_of_a_stream(
+    container: Server, stream: str
+) -> None:
+    """By the calls that it counts: one for each pause at most, for a hundred readers."""
+    request = render("GET", f"{stream}?offset=now&live=sse", token_for(stream))
+    tails = [SseTail(request) for _ in range(100)]
+    address = Address("127.0.0.1", container.port)
+    await address.connect_all(tails)
+    try:
+        for tail in tails:
+            event = await asyncio.wait_for(tail.events.get(), SECONDS)
+            assert event is not None
+            assert event.kind == "control"
+        # Lines from now on are about waiting readers only.
+        begun = len(metric_lines(container)) + 1
+        deadline = time.monotonic() + SECONDS
+        while len(lines := metric_lines(container)[begun:]) < 4:
+            assert time.monotonic() < deadline, container.output()
+            await asyncio.sleep(0.05)
+    finally:
+        for tail in tails:
+            tail.close()
+    assert all(line["connections_num"] >= 100 for line in lines)
+    milliseconds = lines[-1]["_aws"]["Timestamp"] - lines[0]["_aws"]["Timestamp"]
+    calls = sum(line.get("dynamodb_calls_total", 0) for line in lines[1:])
+    assert 0 < calls <= milliseconds / 1000 / Settings().poll_fastest + 5
+
+
 def test_sigterm_ends_server_sent_events_at_an_event(writer: Server, container: Server) -> None:
+    """The last test: it ends the shared container."""
     path = f"/v1/stream/{fresh_name('room')}"
     httpx.put(f"{writer.url}{path}", content="hello").raise_for_status()
     query = {"offset": "-1", "live": "sse"}
@@ -151,4 +186,3 @@ def test_sigterm_ends_server_sent_events_at_an_event(writer: Server, container: 
         # The whole answer has come: httpx would raise an error if it had broken off.
         assert not any(line.startswith(("id:", "data:")) for line in lines)
     assert json.loads(container.printed().splitlines()[-1])["function"] == "containers"
-    container.start()

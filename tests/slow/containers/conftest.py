@@ -14,13 +14,13 @@ from tests.e2e.private import ACCESS
 __all__ = ["containers_local"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(containers_local: AwsLocal) -> AwsLocal:
     """In the place of the server that the tests of clients use."""
     return containers_local
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def aws_local(containers_local: AwsLocal) -> AwsLocal:
     return containers_local
 
