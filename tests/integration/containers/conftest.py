@@ -35,3 +35,11 @@ def container(writer: Server, tmp_path_factory: pytest.TempPathFactory) -> Itera
     }
     with Server(tmp_path_factory.mktemp("container") / "unused", settings) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server behind CloudFront whose store answers many requests without a task."""
+    settings = {"TAILRACE_ORIGIN_SECRET": ORIGIN_SECRET, "TAILRACE_ACCESS": "open"}
+    with Server(tmp_path_factory.mktemp("embedded") / "data", settings) as server:
+        yield server

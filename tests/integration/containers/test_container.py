@@ -64,6 +64,24 @@ def test_requests_that_did_not_come_through_the_edge_get_403(
     assert response.headers["cache-control"] == "no-store"
 
 
+def test_nothing_is_answered_past_the_guard_because_it_was_answered_before(
+    embedded: Server,
+) -> None:
+    with httpx.Client(base_url=embedded.url, timeout=SECONDS, trust_env=False) as client:
+        text = {**EDGE, "content-type": "text/plain"}
+        assert client.put("/v1/stream/a", headers=text, content="hello").status_code == 201
+        for _ in range(3):
+            assert client.get("/v1/stream/a", headers=EDGE).text.startswith("hello")
+            assert client.get("/v1/stream/a", headers=EDGE).status_code == 200
+            assert client.get("/v1/stream/a").status_code == 403
+            assert client.post("/v1/stream/a", headers=text, content="x").status_code == 204
+            refused = client.post(
+                "/v1/stream/a", headers={"content-type": "text/plain"}, content="y"
+            )
+            assert refused.status_code == 403
+        assert client.get("/v1/stream/a", headers=EDGE).text == "helloxxx"
+
+
 def test_a_websocket_that_did_not_come_through_the_edge_gets_403(container: Server) -> None:
     url = f"{container.url.replace('http', 'ws', 1)}/cable"
     with pytest.raises(InvalidStatus) as refused:

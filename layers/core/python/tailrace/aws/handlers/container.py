@@ -41,6 +41,13 @@ class Container:
 
     def fast_lane(self) -> FastLane:
         lane = self.application.fast_lane()
-        # An append without a task could not wait for the secret to be read.
-        respond = guard_requests(self._secret, lane.respond)
-        return lane._replace(respond=respond, begin_append=None)
+        # Whatever is answered without a task would be answered without the guard, which may have
+        # to wait until the secret has been read.
+        return FastLane(
+            lane.prefixes,
+            guard_requests(self._secret, lane.respond),
+            lane.memory,
+            lane.max_body_bytes,
+            lane.origins,
+            lane.proxies,
+        )
