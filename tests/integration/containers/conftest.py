@@ -29,6 +29,7 @@ def container(writer: Server, tmp_path_factory: pytest.TempPathFactory) -> Itera
         "TAILRACE_ACCESS_SECRET": f'{{"secret": "{KEY}"}}',
         "TAILRACE_READ_ONLY": "true",
         "TAILRACE_LONG_POLL_TIMEOUT": "2",
+        "TAILRACE_CURSOR_INTERVAL": "2",
         "TAILRACE_METRICS_INTERVAL": "0.5",
         "TAILRACE_SWEEP_INTERVAL": "0",
         "POWERTOOLS_SERVICE_NAME": "tailrace-test",

@@ -145,6 +145,17 @@ def test_server_sent_events_tell_of_what_another_process_appends(
         assert "data:more" in lines
 
 
+def test_events_have_a_greater_cursor_than_their_reader_while_long_polls_count_otherwise(
+    client: httpx.Client, stream: str
+) -> None:
+    """Readers share long-polls, whose cursors the edge replaces, but not events that are held."""
+    held = 10**9
+    query = {"offset": "-1", "live": "sse", "cursor": str(held)}
+    with client.stream("GET", stream, params=query, headers=token_for(stream)) as response:
+        control = next(line for line in response.iter_lines() if "streamCursor" in line)
+    assert int(json.loads(control.removeprefix("data:"))["streamCursor"]) > held
+
+
 def metric_lines(container: Server) -> list[dict[str, Any]]:
     return [json.loads(line) for line in container.printed().splitlines() if line[:1] == "{"]
 

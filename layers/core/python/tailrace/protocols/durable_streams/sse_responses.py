@@ -42,7 +42,8 @@ class SseResponses:
         self._limiter = limiter
         self._missing = missing_streams
         self._poll_seconds = settings.long_poll_timeout
-        self._cursor_seconds = settings.cursor_interval
+        # The cursor of a response that readers do not share is the reader's own.
+        self._cursor_seconds = settings.cursor_interval if settings.sse_shared else 0
         self._seconds = settings.sse_lifetime
         self._shared = settings.sse_shared
         self._missing_seconds = self._poll_seconds if self._shared else self._seconds
