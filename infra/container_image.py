@@ -42,9 +42,10 @@ PUSH: Final = (
 
 COMMANDS: Final = (
     # Tags are immutable, and the same sources may have been built before.
-    'aws ecr describe-images --repository-name "$NAME" --image-ids imageTag="$TAG" && exit 0; '
-    'aws ecr get-login-password | docker login --username AWS --password-stdin "${REPOSITORY%%/*}" '
-    '&& docker build --tag "$REPOSITORY:$TAG" . && docker push "$REPOSITORY:$TAG"'
+    'aws ecr describe-images --repository-name "$NAME" --image-ids imageTag="$TAG" || '
+    "{ aws ecr get-login-password "
+    '| docker login --username AWS --password-stdin "${REPOSITORY%%/*}" '
+    '&& docker build --tag "$REPOSITORY:$TAG" . && docker push "$REPOSITORY:$TAG"; }'
 )
 
 

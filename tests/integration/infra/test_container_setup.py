@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +17,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
+from infra.container_image import COMMANDS
 from infra.container_setup import CODE
 
 
@@ -170,3 +174,33 @@ def test_a_deletion_always_succeeds(
     function.handler(cloudformation.request(kind, "Delete"), None)
     (answer,) = cloudformation.answers
     assert answer["Status"] == "SUCCESS"
+
+
+@pytest.mark.parametrize("built_before", [True, False])
+def test_the_build_pushes_an_image_unless_it_was_built_before(
+    tmp_path: Path, built_before: bool
+) -> None:
+    """The command runs with programs that log how they were called."""
+    log = tmp_path / "log"
+    programs = {
+        "aws": f'case "$*" in *describe-images*) exit {0 if built_before else 254};; esac',
+        "docker": ":",
+    }
+    for name, body in programs.items():
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {log}\n{body}\n')
+        program.chmod(0o755)
+    variables = {"NAME": "images", "REPOSITORY": "1.dkr.ecr.example/images", "TAG": "abc"}
+    env = {**variables, "PATH": f"{tmp_path}:{os.defpath}"}
+    subprocess.run(["sh", "-c", COMMANDS], env=env, check=True)
+    looked, *rest = log.read_text().splitlines()
+    assert looked == "aws ecr describe-images --repository-name images --image-ids imageTag=abc"
+    steps = [
+        "aws ecr get-login-password",
+        "docker login --username AWS --password-stdin 1.dkr.ecr.example",
+        "docker build --tag 1.dkr.ecr.example/images:abc .",
+        "docker push 1.dkr.ecr.example/images:abc",
+    ]
+    # Both sides of the pipe of the login start at once.
+    assert sorted(rest) == ([] if built_before else sorted(steps))
+    assert rest[2:] == ([] if built_before else steps[2:])
