@@ -20,12 +20,14 @@ from devtools.dynamodb_simulator.network import CALM, Faults
 from devtools.dynamodb_simulator.table import MemoryTable
 from tailrace.auth.authorizer import Authorizer
 from tailrace.clock import system_clock
+from tailrace.errors import TailraceError
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.protocols.action_cable.api_gateway.broadcaster import Broadcaster
 from tailrace.protocols.action_cable.api_gateway.command_handler import CommandHandler
 from tailrace.protocols.action_cable.api_gateway.delivery import Deliveries
 from tailrace.protocols.action_cable.api_gateway.gateway_api import SendResult
+from tailrace.protocols.action_cable.api_gateway.heartbeat import Heartbeat
 from tailrace.protocols.action_cable.api_gateway.items import ConnectionRecord
 from tailrace.protocols.action_cable.core.channels import Channels
 from tailrace.protocols.action_cable.core.commands import parse
@@ -69,12 +71,17 @@ class Gateway:
     def __init__(self, world: World) -> None:
         self.frames: dict[str, list[str]] = {}
         self.open: set[str] = set()
-        self.posts = 0
+        self.arrived: dict[str, list[float]] = {}
+        """When the frames of each connection arrived."""
         self._world = world
+
+    def note(self, connection: str) -> None:
+        self.arrived[connection].append(asyncio.get_running_loop().time())
 
     def connect(self, name: str) -> list[str]:
         self.open.add(name)
         self.frames[name] = []
+        self.arrived[name] = []
         return self.frames[name]
 
     def drop(self, name: str) -> None:
@@ -105,7 +112,7 @@ class Sender:
                 await self._travel()
                 return SendResult.DOUBTFUL
             self._gateway.frames[connection].append(frame)
-            self._gateway.posts += 1
+            self._gateway.note(connection)
             await self._travel()
         return SendResult.OK
 
@@ -164,6 +171,8 @@ class World:
         self.bucket = MemoryBucket(self.chance)
         self.gateway = Gateway(self)
         self.invocations: Counter[str] = Counter()
+        self.shares: dict[int, int] = {}
+        """How many connections each part of the heartbeat had at last."""
         self._connections = itertools.count()
         self._tasks: list[asyncio.Future[None]] = []
         self._seen = 0
@@ -219,6 +228,47 @@ class World:
             self.invocations["failed"] += 1
             return None
 
+    # Heartbeats
+
+    async def heartbeat(self, seconds: float, task: Mapping[str, Any] | None = None) -> None:
+        """Run a heartbeat in a function of its own for so long, and then its successor."""
+
+        async def run(process: Process) -> tuple[bool, str]:
+            table, broadcaster = process.store.table, process.broadcaster
+            if task is None and not await broadcaster.connections.needs_heartbeat():
+                return False, ""
+            part, former = ((task or {}).get(name, "") for name in ("part", "former"))
+            heartbeat = Heartbeat(
+                table, broadcaster, self.settings, system_clock, part or 0, former
+            )
+            end = asyncio.get_running_loop().time() + seconds
+
+            async def start(part: int) -> None:
+                self.begin_heartbeat(seconds, {"part": part})
+
+            going_on = await heartbeat.run(lambda: end - asyncio.get_running_loop().time(), start)
+            self.shares[part or 0] = len(heartbeat.roster)
+            return going_on, heartbeat.lease.owner
+
+        self.invocations["heartbeat"] += 1
+        try:
+            going_on, owner = await self.run(run)
+        except (Killed, TailraceError):
+            self.invocations["heartbeats that died"] += 1
+            return
+        if going_on:
+            part = (task or {}).get("part", 0)
+            self.begin_heartbeat(seconds, {"part": part, "former": owner})
+
+    def begin_heartbeat(self, seconds: float, task: Mapping[str, Any] | None = None) -> None:
+        """Invoke a heartbeat asynchronously; sometimes it is invoked twice."""
+        for _ in range(1 + (self.chance.random() < self.chances.repeated)):
+            self._tasks.append(asyncio.ensure_future(self._heartbeat_soon(seconds, task)))
+
+    async def _heartbeat_soon(self, seconds: float, task: Mapping[str, Any] | None) -> None:
+        await asyncio.sleep(self.chance.random() * self.chance.choice((0.05, 1.0)))
+        await self.heartbeat(seconds, task)
+
     # The log
 
     async def write(self, numbers: Sequence[int], pause: float) -> None:
@@ -270,7 +320,7 @@ class World:
     # Clients
 
     async def connect(self, name: str) -> str:
-        """Connect a client; returns the name of the connection."""
+        """Store a connection of a client; returns its name."""
         connection = f"{name}.{next(self._connections)}"
         record = ConnectionRecord(
             connection, f'{{"sid":"{connection}"}}', system_clock(), 3.0, "s", extended=True

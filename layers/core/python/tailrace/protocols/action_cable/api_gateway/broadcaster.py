@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -234,8 +235,9 @@ async def for_each(
     """Do something for each of many values, for some of them at the same time."""
     remaining = iter(values)
 
-    async def worker() -> None:
+    async def worker(first: T) -> None:
+        await work(first)
         for value in remaining:
             await work(value)
 
-    await asyncio.gather(*(worker() for _ in range(concurrency)))
+    await asyncio.gather(*(worker(first) for first in itertools.islice(remaining, concurrency)))

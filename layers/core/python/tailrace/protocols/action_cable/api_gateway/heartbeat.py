@@ -76,7 +76,7 @@ class Heartbeat:
         self._pinged_until = self._pinged_before = 0
         """Up to when this heartbeat, and the one before it, have sent the pings."""
         self._busy = 0.0
-        """The fraction of the last round in which pings were sent."""
+        """The seconds of the last round in which pings were sent."""
 
     async def run(self, remaining: Callable[[], float], start: Start) -> bool:
         """Run rounds while any client of the part is connected and time remains, which `remaining`
@@ -110,7 +110,8 @@ class Heartbeat:
                 return False
             pause = max(0.0, begun + length - time.monotonic())
             if remaining() < pause + length + self._interval:
-                return True
+                # The next one has to know up to when pings were sent.
+                return await self._renew(part, length) is not None
             await asyncio.sleep(pause)
             renewed = await self._renew(part, length)
             if renewed is None:
@@ -139,6 +140,11 @@ class Heartbeat:
             *map(_log_failure, (self._send_pings(length), self._end_connections(), self.sweep()))
         )
         return len(self.roster) > 0
+
+    @property
+    def busy(self) -> float:
+        """The seconds of the last round in which pings were sent."""
+        return self._busy
 
     async def sweep(self) -> None:
         """Expire ended connections: first their presence, later their resumable session."""
