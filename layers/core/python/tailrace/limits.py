@@ -360,6 +360,10 @@ GATEWAY_PART_SUBSCRIBERS: Final = 500
 """Subscribers to whom one function sends a message: with 512 MB, in a quarter of a second. A stream
 with more than twice as many has more functions, which send at the same time."""
 
+GATEWAY_PRESENCE_SUBSCRIBERS: Final = 1000
+"""Subscribers of a stream from which on they are not told who joins and leaves: if all of them
+reconnect, that would be a million frames."""
+
 GATEWAY_DELIVERY_PARTS: Final = 64
 """Functions that send the messages of one stream at the same time."""
 

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.protocols.action_cable.api_gateway import presence_table
+from tailrace.errors import StreamTooHot
+from tailrace.protocols.action_cable.api_gateway import broadcaster, presence_table
+from tailrace.protocols.action_cable.api_gateway.cursors import DeliveryCursors
 from tailrace.protocols.action_cable.core import presence
+from tests.integration.action_cable.api_gateway.hooks import once
 from tests.integration.action_cable.api_gateway.world import Function, World
 from tests.support.cable import pubsub
 
@@ -71,6 +74,36 @@ async def test_a_client_that_joins_with_its_subscription_gets_its_own_join(world
     await world.subscribe("one", "a", presence={"id": "ada", "info": {"name": "Ada"}})
     assert world.types("one") == ["confirm_subscription", "presence"]
     assert presence_messages(world, "one") == [JOIN]
+
+
+async def test_many_subscribers_are_not_told_who_joins(
+    audience: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If all of them reconnect, each would be told of each other."""
+    monkeypatch.setattr(broadcaster, "GATEWAY_PRESENCE_SUBSCRIBERS", 3)
+    await join(audience, "one")
+    assert presence_messages(audience) == [JOIN]
+    monkeypatch.setattr(broadcaster, "GATEWAY_PRESENCE_SUBSCRIBERS", 2)
+    await join(audience, "eve", "eve")
+    await audience.say("one", "leave", A)
+    assert presence_messages(audience) == [JOIN]
+    await audience.say("two", "presence", A)
+    (listed,) = (each for each in presence_messages(audience, "two") if each["type"] == "info")
+    assert [each["id"] for each in listed["records"]] == ["eve"]
+
+
+async def test_a_busy_stream_does_not_fail_a_join(
+    audience: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise StreamTooHot("so many join")
+
+    once(monkeypatch, DeliveryCursors, "few_subscribers", before=fail)
+    await join(audience, "one")
+    assert presence_messages(audience) == []
+    await join(audience, "eve", "eve")
+    assert len(presence_messages(audience)) == 1
+    assert audience.gateway_api.ended == []
 
 
 async def test_a_client_that_has_not_joined_does_not_leave(audience: World) -> None:

@@ -11,8 +11,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
 
 from tailrace.clock import Clock
-from tailrace.errors import BodyTooLarge, TailraceError
-from tailrace.limits import GATEWAY_BROADCAST_BYTES, GATEWAY_CONNECTION_SHARDS
+from tailrace.errors import BodyTooLarge, StreamTooHot, TailraceError
+from tailrace.limits import (
+    GATEWAY_BROADCAST_BYTES,
+    GATEWAY_CONNECTION_SHARDS,
+    GATEWAY_PRESENCE_SUBSCRIBERS,
+)
 from tailrace.protocols.action_cable.api_gateway.connections import Connections
 from tailrace.protocols.action_cable.api_gateway.cursors import DeliveryCursors
 from tailrace.protocols.action_cable.api_gateway.gateway_api import ConnectionApi, SendResult
@@ -140,6 +144,11 @@ class Broadcaster:
             for each in await self.cursors.subscribers(path)
             if each.connection != exclude and condition(each)
         ]
+        await self._send_to(subscribers, text, kind)
+
+    async def _send_to(
+        self, subscribers: Sequence[SubscriberRecord], text: str, kind: str | None
+    ) -> None:
         ended = await self.send_all(
             (each.connection, [frames.transient(each.subscription.identifier, text, kind)])
             for each in subscribers
@@ -166,10 +175,16 @@ class Broadcaster:
             await self.send_presence(path, message)
 
     async def send_presence(self, path: str, message: str | None) -> None:
-        if message is not None:
-            await self.send_to_subscribers(
-                path, message, "presence", condition=lambda each: each.subscription.presence
-            )
+        """Tell the subscribers of a stream who joined or left, unless they are too many."""
+        if message is None:
+            return
+        try:
+            subscribers = await self.cursors.few_subscribers(path, GATEWAY_PRESENCE_SUBSCRIBERS)
+        except StreamTooHot:
+            # So many members join and leave that nobody follows them.
+            return
+        present = [each for each in subscribers or () if each.subscription.presence]
+        await self._send_to(present, message, "presence")
 
     # The audience of broadcasts
 

@@ -38,6 +38,8 @@ Span = tuple[str, str]
 LEASE: Final = "lease_owner, leased_until, taken_parts"
 """The attributes of a cursor that its lease has."""
 
+LONGEST_JOIN_PAUSE: Final = 1.0
+
 ATTEMPTS: Final = 20
 """Writes that may conflict with joining clients and deliveries before one fails."""
 
@@ -50,6 +52,19 @@ class DeliveryCursors:
         """All subscribers of a stream, or a part of them, by a strongly consistent read."""
         found = self._table.all(items.subscriber_partition(path), span)
         return [items.subscriber_of(item) async for item in found]
+
+    async def few_subscribers(self, path: str, most: int) -> list[SubscriberRecord] | None:
+        """All subscribers of a stream; None if they are more than `most`."""
+        found: list[SubscriberRecord] = []
+        start: Key | None = None
+        while len(found) <= most:
+            left = most + 1 - len(found)
+            page = await self._table.begins(items.subscriber_partition(path), "", left, start)
+            found += map(items.subscriber_of, page.items)
+            start = page.more
+            if start is None:
+                return found if len(found) <= most else None
+        return None
 
     async def joined_subscribers(
         self, path: str, span: Span | None = None
@@ -140,7 +155,7 @@ class DeliveryCursors:
                 # The unsubscribe of an older subscription has removed the subscriber.
                 await self.subscribe(subscriber)
             except StreamTooHot:
-                await _back_off(attempt)
+                await _wait_for_others(attempt)
             else:
                 return True
         path = subscriber.subscription.path
@@ -271,8 +286,15 @@ class DeliveryCursors:
         values: dict[str, Any],
     ) -> bool:
         key = items.cursor_key(cursor.chain)
-        if await self._table.update_if(key, expression, condition, values):
-            return True
+        for attempt in range(ATTEMPTS):
+            try:
+                if await self._table.update_if(key, expression, condition, values):
+                    return True
+            except StreamTooHot:
+                # Many clients are joining.
+                await _back_off(attempt)
+            else:
+                break
         # An earlier attempt of this call may have succeeded although its response was lost.
         current = await self.get(cursor.chain)
         return current is not None and current.lease_owner == owner
@@ -291,6 +313,14 @@ class DeliveryCursors:
                 await _back_off(attempt)
             else:
                 return
+
+
+async def _wait_for_others(attempt: int) -> None:
+    """Pause before joining again. Each join is a transaction with the cursor, of which one succeeds
+    at a time: thousands of clients that reconnect have to spread out, some eight seconds at most,
+    and must not keep a delivery from ending its lease."""
+    longest = min(LONGEST_JOIN_PAUSE, 0.02 * 2**attempt)
+    await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
 
 
 async def _back_off(attempt: int) -> None:

@@ -23,7 +23,7 @@ from tailrace.errors import StoreUnavailable
 from tailrace.limits import GATEWAY_FRAME_BYTES
 from tailrace.settings import Settings
 
-ATTEMPTS: Final = 8
+ATTEMPTS: Final = 12
 PAUSE: Final = 0.025
 LONGEST_PAUSE: Final = 1.0
 

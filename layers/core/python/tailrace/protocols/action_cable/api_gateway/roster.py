@@ -22,6 +22,10 @@ OVERLAP: Final = 30_000
 functions' clocks differ."""
 
 
+SPREAD: Final = 1_200_000
+"""Milliseconds by which the greatest ages of connections differ."""
+
+
 class PingedConnection(NamedTuple):
     """A connection that gets pings: one each time that the clock passes `phase` modulo `interval`,
     so that pings are spread evenly, and each heartbeat knows when they are due."""
@@ -38,6 +42,12 @@ class PingedConnection(NamedTuple):
         """Whether a ping is due after `start`, and not after `end`."""
         interval, phase = self.interval, self.phase
         return (end - phase) // interval > (start - phase) // interval
+
+    def is_old(self, now: int) -> bool:
+        """Whether its client has to reconnect, before API Gateway ends it. Clients that have come
+        together do so one after the other."""
+        spread = zlib.crc32(self.connection.encode()) % SPREAD
+        return now - self.connected_at > GATEWAY_CONNECTION_SECONDS * 1000 - spread
 
     def is_young(self, now: int) -> bool:
         """Whether API Gateway may not have accepted it yet: then a failed ping means nothing."""
@@ -110,8 +120,8 @@ class Roster:
 
     def old(self) -> Iterator[str]:
         """Connections that API Gateway will end soon."""
-        oldest = self._clock() - GATEWAY_CONNECTION_SECONDS * 1000
-        return (name for name, each in self._members.items() if each.connected_at < oldest)
+        now = self._clock()
+        return (name for name, each in self._members.items() if each.is_old(now))
 
     def remove(self, connection: str) -> None:
         self._members.pop(connection, None)
