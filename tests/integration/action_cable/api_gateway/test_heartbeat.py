@@ -24,7 +24,7 @@ from tailrace.protocols.action_cable.api_gateway.heartbeat_lease import (
     HeartbeatLease,
 )
 from tailrace.protocols.action_cable.api_gateway.items import connection_shard
-from tailrace.protocols.action_cable.api_gateway.roster import SPREAD, Member
+from tailrace.protocols.action_cable.api_gateway.roster import SPREAD, PingedConnection
 from tests.integration.action_cable.api_gateway.hooks import Step, nothing, once
 from tests.integration.action_cable.api_gateway.world import Function, World
 
@@ -195,7 +195,7 @@ async def test_connections_over_the_lifetime_must_reconnect(
     monkeypatch.setattr(heartbeat, "BATCH", 2)
     await world.connect("young")
     aged = world.clock() - GATEWAY_CONNECTION_SECONDS * 1000 - 1
-    assert not Member("a", 1, 0, "s", aged + SPREAD + 1, None).is_old(world.clock())
+    assert not PingedConnection("a", 1, 0, "s", aged + SPREAD + 1, None).is_old(world.clock())
     names = ["old1", "old2", "old3"]
     for name in names:
         await world.connect(name, connected_at=aged)
