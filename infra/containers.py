@@ -108,7 +108,8 @@ class Containers(Construct):
             ),
             deregistration_delay=cdk.Duration.seconds(DRAIN_SECONDS),
             health_check=elb.HealthCheck(
-                path="/health",
+                # Of the process: new ones would not help while DynamoDB is out of reach.
+                path="/health?process",
                 interval=cdk.Duration.seconds(HEALTH_SECONDS),
                 timeout=cdk.Duration.seconds(HEALTH_SECONDS // 2),
                 healthy_threshold_count=2,

@@ -177,10 +177,11 @@ async def test_ready_reports_whether_the_store_responds(
         200, {"status": "ready", "backend_connected": True},
     )  # fmt: skip
 
-    async def fail(_: str) -> None:
+    async def fail() -> None:
         raise StoreUnavailable("out of order")
 
-    monkeypatch.setattr(aviso.streams.store, "tail", fail)
+    monkeypatch.setattr("tailrace.web.health.HEALTH_SECONDS", 0)
+    monkeypatch.setattr(aviso.streams.store, "probe", fail)
     assert await aviso.request("GET", "/ready") == (
         503, {"status": "not_ready", "backend_connected": False},
     )  # fmt: skip

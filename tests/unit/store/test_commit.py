@@ -29,13 +29,16 @@ class Attempt:
 async def test_a_disk_that_is_full_now_and_then_does_not_fill_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "LOG_SECONDS", 3600)
     db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     commits = GroupCommit(db)
     full = OSError(errno.ENOSPC, "No space left on device")
     other = sqlite3.OperationalError("database or disk is full")
     for error in (full, other, full, None, full, None, other, None):
         commits.add(Attempt(error))
+        await commits.drain()
+    monkeypatch.setattr(commit, "CALM_SECONDS", 0)
+    for _ in range(2):
+        commits.add(Attempt(None))
         await commits.drain()
     await commits.close()
     assert caplog.messages == [

@@ -20,7 +20,7 @@ import pytest
 from tailrace.errors import DamagedData, StoreUnavailable, UnreadableData
 from tailrace.limits import ORPHAN_FILE_SECONDS
 from tailrace.settings import Settings
-from tailrace.store.sqlite import directory, schema
+from tailrace.store.sqlite import commit, directory, schema
 from tailrace.store.sqlite.directory import MARKER
 from tailrace.store.sqlite.store import SqliteStore
 from tests.support.earlier_versions import as_version
@@ -501,7 +501,10 @@ async def test_a_directory_with_other_files_stays_open_to_others(
 # Messages
 
 
-async def test_a_client_sees_no_paths(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_sees_no_paths(
+    data: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "CALM_SECONDS", 0)
     async with opened(data) as store:
         tail = await create(store, "a", b"before")
         shutil.rmtree(data / "bodies")

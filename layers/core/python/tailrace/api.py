@@ -40,6 +40,7 @@ from tailrace.settings import Settings
 from tailrace.streams import Streams
 from tailrace.web import messages
 from tailrace.web.authorize import RequestAuthorizer
+from tailrace.web.health import StoreHealth
 from tailrace.web.messages import combine
 from tailrace.web.statuses import error_response, internal_error
 from tailrace.web.watchdog import Watchdog
@@ -127,11 +128,18 @@ def build_api(
         page = [describe_stream(stream, state) for stream, state in items[:limit]]
         return StreamPage(streams=page, next=page[-1].path if len(items) > limit else None)
 
-    @_route(api, "/health", "getHealth", "Health")
+    store_health = StoreHealth(streams.store)
+
+    @_route(api, "/health", "getHealth", "Health", errors=_HEALTH_ERRORS)
     async def health(
         verbose: Annotated[str | None, Query(description="With any value: more details.")] = None,
+        process: Annotated[
+            str | None, Query(description="With any value: of the process alone, not of its store.")
+        ] = None,
     ) -> DetailedHealth | Health:
-        """For load balancers and the like."""
+        """For load balancers and the like: 503 while the store does not do its part."""
+        if process is None:
+            await store_health.check()
         if verbose is None:
             # Clients of Aviso may compare the whole body.
             return Health(status="ok")
@@ -388,6 +396,10 @@ _ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     500: _error("InternalServerError", "INTERNAL"),
 }
 """In the OpenAPI document; `tailrace/web/openapi.yaml` describes them."""
+
+_HEALTH_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    503: _error("ServiceUnavailable", "STORE_UNAVAILABLE"),
+}
 
 _LISTING_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     400: _error("BadRequest", "BAD_REQUEST", "BAD_PARAMETER"),

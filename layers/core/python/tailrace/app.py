@@ -7,6 +7,7 @@ own, and functions that only answer streams never import FastAPI.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -387,7 +388,27 @@ def choose_store(settings: Settings, clock: Clock) -> Store[Any]:
     return SqliteStore(settings, clock)
 
 
+class _Outage:
+    """Logs when DynamoDB gets out of reach, and when it is back."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+
+    def note(self, outcome: str) -> None:
+        if outcome == "unavailable":
+            if self._began is None:
+                self._began = time.monotonic()
+                logger.error("DynamoDB is out of reach")
+        elif self._began is not None:
+            logger.warning("DynamoDB is back after %.1f seconds", time.monotonic() - self._began)
+            self._began = None
+
+
+_outage = _Outage()
+
+
 def _count_call(call: Call) -> None:
+    _outage.note(call.outcome)
     metrics.count("dynamodb_calls_total")
     metrics.count("dynamodb_retries_total", by=call.attempts - 1)
     metrics.count("dynamodb_read_units", by=call.read_units)

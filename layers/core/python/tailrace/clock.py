@@ -40,13 +40,17 @@ class PeriodicTask:
                 await self._task
 
     async def _run(self) -> None:
+        failed = False
         while True:
             try:
                 await self._work()
+                failed = False
             # The next run tries again: the server goes on serving if its maintenance fails.
             except (OSError, TailraceError) as error:
-                # A full disk, or a store that does not respond, is no bug.
-                logger.error("%s failed: %s", self._name, error)
+                # A full disk, or a store that does not respond, is no bug, and may last for hours.
+                if not failed:
+                    logger.error("%s failed: %s", self._name, error)
+                failed = True
             except Exception:
                 logger.exception("%s failed", self._name)
             await asyncio.sleep(self._interval)

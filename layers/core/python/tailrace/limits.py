@@ -156,6 +156,12 @@ CLOSED_POLL_SECONDS: Final = 10
 QUOTA_STREAMS: Final = 10_000
 """Highest limit in a rule of streams_per_prefix: each creation counts the streams."""
 
+HEALTH_SECONDS: Final = 1
+"""How long a probe of the store answers all that ask for its health: anyone may."""
+
+PROBE_SECONDS: Final = 5
+"""Longest wait for the store in a probe: load balancers wait about as long for an answer."""
+
 START_CHECK_SECONDS: Final = 1
 """Time to look for damage of the database at a start; `tailrace check` looks at all of it."""
 

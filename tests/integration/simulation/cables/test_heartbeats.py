@@ -45,7 +45,7 @@ class Listener:
 
     def __init__(self, world: World, name: str) -> None:
         self.gaps: list[tuple[float, float]] = []
-        """The moments at which two consecutive pings arrived, or the connection and the first."""
+        """The times at which two consecutive pings arrived, or the connection and the first."""
         self.reconnects = -1
         self._world = world
         self._name = name

@@ -80,7 +80,13 @@ class StoredDetails(NamedTuple):
     """Producers that are no longer part of the state."""
 
 
-class Store(Protocol[T]):
+class Probed(Protocol):
+    async def probe(self) -> None:
+        """Check that the storage does its part: that it can be read and, by one that writes,
+        written. Raises `StoreUnavailable`."""
+
+
+class Store(Probed, Protocol[T]):
     """A place where streams are kept; `T` is its own kind of tail.
 
     Every method except `held` and `wake` raises `StoreUnavailable` when the storage

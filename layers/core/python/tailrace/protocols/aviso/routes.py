@@ -41,6 +41,7 @@ from tailrace.protocols.aviso.timestamps import format_seconds
 from tailrace.settings import Settings
 from tailrace.streams import Streams
 from tailrace.web.endpoint import Endpoint
+from tailrace.web.health import StoreHealth
 from tailrace.web.limiter import Limiter, client_key
 from tailrace.web.messages import (
     METHODS,
@@ -86,6 +87,7 @@ class AvisoRoutes:
         self._config = config or AvisoConfig.load(settings)
         self._authenticator = Authenticator(provider, clock, self._config.admin_roles)
         self._limiter = limiter
+        self._health = StoreHealth(streams.store)
         self._endpoint = Endpoint(
             self._answer, Origins(settings.allowed_origins), expected=EXPECTED, render=render_error
         )
@@ -296,9 +298,8 @@ class AvisoRoutes:
     # Health
 
     async def _ready(self) -> Answer:
-        """Check that the store responds, by a read of a stream that need not exist."""
         try:
-            await self._streams.store.tail("aviso/ready")
+            await self._health.check()
         except TailraceError:
             return _json(503, {"status": "not_ready", "backend_connected": False})
         return _json(200, {"status": "ready", "backend_connected": True})

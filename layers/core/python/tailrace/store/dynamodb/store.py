@@ -113,6 +113,9 @@ class DynamoStore:
         """The table, for other items that are kept there."""
         return self._table
 
+    async def probe(self) -> None:
+        await self._table.get(layout.name_key("health"))
+
     # Writing
 
     async def tail(self, path: str) -> Chain | None:

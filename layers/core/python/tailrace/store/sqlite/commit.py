@@ -25,8 +25,11 @@ T = TypeVar("T")
 MAX_TICKS: Final = 4
 """Ticks of the loop for which a commit waits while each brings more writes: microseconds."""
 
-LOG_SECONDS: Final = 10.0
-"""How often a failure is logged at most."""
+PROVEN_SECONDS: Final = 10.0
+"""How long a commit proves that others would succeed."""
+
+CALM_SECONDS: Final = 10.0
+"""Time without a failure after which an outage is over."""
 
 logger = logging.getLogger("tailrace")
 
@@ -55,11 +58,16 @@ class GroupCommit:
         self.begun = 0
         """How many commits have begun: a write that is added takes part in the next one."""
         self._failure = ""
-        """Why commits fail, if the last one that failed was logged."""
-        self._log_again = 0.0
-        """When another reason is logged."""
+        """Why commits fail; empty: they do not."""
+        self._succeeded_at = self._failed_at = float("-inf")
+        """When the last commit succeeded and failed, by the monotonic clock."""
         self._thread = threading.Thread(target=self._run, name="tailrace-writer", daemon=True)
         self._thread.start()
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether commits are known to succeed, without another one."""
+        return not self._failure and time.monotonic() - self._succeeded_at < PROVEN_SECONDS
 
     def add(self, write: Write) -> None:
         self._pending.append(write)
@@ -139,20 +147,23 @@ class GroupCommit:
             failure = StoreUnavailable(f"the store could not commit: {_reason(error)}")
             failure.__cause__ = error
             return failure
+        self._succeeded_at = time.monotonic()
         metrics.count("commits_total")
         metrics.observe("commit_ms", (time.perf_counter() - began) * 1000)
-        if self._failure:
+        # On a full disk small commits succeed between larger ones that fail.
+        if self._failure and self._succeeded_at - self._failed_at >= CALM_SECONDS:
             self._failure = ""
             logger.warning("the store commits again")
         return None
 
     def _log(self, error: Exception) -> None:
-        """Log why a commit failed: rarely, since on a full disk thousands may fail, for reasons
-        that change and with some between them that succeed."""
+        """Log why a commit failed: once in an outage, in which thousands may fail, for reasons that
+        change and with some between them that succeed."""
         failure, now = f"{type(error).__name__}: {error}", time.monotonic()
+        self._failed_at = now
         expected = isinstance(error, OSError | sqlite3.Error)
-        if failure != self._failure and (now >= self._log_again or not expected):
-            self._failure, self._log_again = failure, now + LOG_SECONDS
+        if not self._failure or (failure != self._failure and not expected):
+            self._failure = failure
             exc_info = None if expected else error
             logger.error("the store could not commit: %s", failure, exc_info=exc_info)
 

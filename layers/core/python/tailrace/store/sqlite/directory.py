@@ -228,14 +228,19 @@ def _is_open(path: Path) -> bool:
         return False
 
 
+def probe(directory: Path) -> None:
+    """Raise OSError if nothing can be written into a directory; its database may have room left."""
+    file = directory / "tailrace.probe"
+    file.unlink(missing_ok=True)
+    write_new(file, bytes(PROBE_BYTES))
+    file.unlink()
+
+
 def _reason(directory: Path, error: Exception) -> str:
     """Say why a directory cannot be used; on a full disk SQLite only says `disk I/O error`."""
     if isinstance(error, sqlite3.OperationalError):
-        probe = directory / "tailrace.probe"
         try:
-            probe.unlink(missing_ok=True)
-            write_new(probe, bytes(PROBE_BYTES))
-            probe.unlink()
+            probe(directory)
         except OSError as cause:
             return f"{error} ({cause.strerror})"
     return str(error)

@@ -27,10 +27,10 @@ from tailrace.log.slots import share
 from tailrace.log.state import Chunk, Entry, Listed, SlotInfo, State, Stream
 from tailrace.settings import Settings
 from tailrace.store.base import Compacted, ReadResult, StoredDetails, read_through, resolve
-from tailrace.store.sqlite import queries
+from tailrace.store.sqlite import queries, schema
 from tailrace.store.sqlite.chain import Budget, Chain
 from tailrace.store.sqlite.database import Database
-from tailrace.store.sqlite.directory import DataDirectory
+from tailrace.store.sqlite.directory import DataDirectory, probe
 from tailrace.store.sqlite.journal import Journal
 from tailrace.store.sqlite.maintenance import Maintenance
 from tailrace.store.sqlite.reading import FileSegments, Reading
@@ -48,6 +48,7 @@ class SqliteStore:
         self._directory = DataDirectory(Path(settings.data))
         self._inline_bytes = settings.inline_bytes
         self._open_streams = settings.open_streams
+        self._read_only = settings.read_only
         self._bodies = self._directory.bodies
         self._segments = self._directory.segments
         self._archive = FileSegments(self._segments, INDEX_SLOTS)
@@ -96,6 +97,16 @@ class SqliteStore:
         await self._database.close()
 
     # Writing
+
+    async def probe(self) -> None:
+        if self._read_only:
+            await self._database.query(schema.stored_id)
+        elif not self._commit.is_proven:
+            try:
+                await self._database.run(probe, self._directory.path)
+            except OSError as error:
+                raise StoreUnavailable(f"the store cannot write: {error.strerror}") from error
+            await self._database.write(_rewrite_identity)
 
     async def tail(self, path: str) -> Chain | None:
         while True:
@@ -414,3 +425,8 @@ class SqliteStore:
 def _with_newer_state(listed: Listed, state: State | None) -> Listed:
     """Return a listed stream with a state, if that is newer than what the table says."""
     return listed if state is None or state.slot <= listed.state.slot else Listed(listed[0], state)
+
+
+def _rewrite_identity(db: sqlite3.Connection) -> None:
+    """Write something that changes nothing."""
+    db.execute("UPDATE identity SET id = id")
