@@ -107,3 +107,16 @@ def test_a_stream_that_is_kept_for_its_forks_is_gone(client: httpx.Client, path:
     client.delete(path)
     assert client.get(path).status_code == 410
     assert client.get(f"{path}/fork").content == b"1"
+
+
+def test_nothing_is_done_after_the_last_request_of_a_connection(
+    client: httpx.Client, connect: Connect, path: str
+) -> None:
+    client.put(path, content=b"1", headers=TEXT)
+    last = request("GET", target(path), {"connection": "close"})
+    for _ in range(3):
+        with connect() as wire:
+            wire.send(last + request("POST", target(path), TEXT, b"2"))
+            assert wire.answer().body == b"1"
+            assert wire.rest() == b""
+    assert client.get(path).content == b"1"

@@ -46,6 +46,8 @@ _STATUS_LINES: Final = {
 
 _COMMON: Final = render_headers(COMMON_HEADERS)
 
+_CLOSE: Final = b"connection: close\r\n"
+
 _JOIN_BYTES: Final = 16 << 10
 """Larger bodies are written separately: copying them behind their head would cost more."""
 
@@ -186,6 +188,8 @@ class Exchange:
 
     def start(self) -> None:
         """Allow the answer, once all earlier requests of the connection are answered."""
+        if self._connection.transport.is_closing():
+            return
         self._is_next = True
         if self._received_all:
             self._run()
@@ -264,7 +268,7 @@ class Exchange:
             if pending is not None:
                 pending.stored.add_done_callback(partial(self._answer_pending, pending))
                 return
-        elif self._method == "GET" and lane.answer_read is not None and self._is_plain_read():
+        elif self._method == "GET" and lane.answer_read is not None and self._received_all:
             rendered = lane.answer_read(self._url, self._headers)
             if rendered is not None:
                 self.answer(rendered)
@@ -274,10 +278,6 @@ class Exchange:
                 if self._poll is not None:
                     return
         self._start(self._serve())
-
-    def _is_plain_read(self) -> bool:
-        """Whether the request has no body, and is not the last of its connection."""
-        return self._received_all and not self.received and self.keep_alive
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._connection.loop.create_task(work)
@@ -304,6 +304,8 @@ class Exchange:
         self.response_started = True
         status, headers, body, request_id = answer
         head = [_STATUS_LINES[status], self._connection.default_headers(), _COMMON, headers]
+        if not self.keep_alive:
+            head.append(_CLOSE)
         if has_length(self._method, status):
             self._write_body(head, body)
         else:
@@ -522,5 +524,5 @@ def _render_head(connection: ClientConnection, answer: Answer, keep_alive: bool)
     parts = [_STATUS_LINES[answer.status], connection.default_headers(), _COMMON]
     parts += [b"%b: %b\r\n" % header for header in answer.headers]
     if not keep_alive:
-        parts.append(b"connection: close\r\n")
+        parts.append(_CLOSE)
     return parts
