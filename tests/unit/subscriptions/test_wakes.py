@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.errors import AlreadyClaimed, Fenced
+from tailrace.limits import WEBHOOK_SECONDS
 from tailrace.log.offsets import token
 from tailrace.protocols.subscriptions.core import wakes
 from tailrace.protocols.subscriptions.core.records import (
@@ -167,8 +168,23 @@ def test_a_webhook_that_is_done_has_its_streams_acknowledged() -> None:
     assert (done.phase, done.acks, done.due_at) == (Phase.DONE, ACKS, NOW)
 
 
-def test_a_webhook_that_accepts_keeps_its_lease() -> None:
-    assert deliver(Delivery.ACCEPTED) is None
+def test_a_webhook_that_accepts_has_a_lease_from_its_answer_on() -> None:
+    first = held(WEBHOOK)
+    accepted = wakes.delivered(first, first, Delivery.ACCEPTED, ACKS, NOW + 7, 0)
+    assert accepted == first._replace(due_at=NOW + 7 + TTL)
+    # A callback that was faster than the answer has extended it already.
+    confirmed = wakes.extend(first, NOW + 5)
+    assert wakes.delivered(confirmed, first, Delivery.ACCEPTED, ACKS, NOW + 7, 0) is None
+
+
+def test_a_short_lease_does_not_end_while_the_webhook_is_sent() -> None:
+    short = WEBHOOK._replace(lease_ttl_ms=1000)
+    sent = wakes.send(waiting(short), NOW)
+    assert not wakes.has_expired(sent, NOW + 2 * WEBHOOK_SECONDS * 1000)
+    assert wakes.has_expired(sent, NOW + wakes.SENDING_MS)
+    accepted = wakes.delivered(sent, sent, Delivery.ACCEPTED, ACKS, NOW + 9000, 0)
+    assert accepted is not None
+    assert accepted.due_at == NOW + 10_000
 
 
 def test_a_failed_webhook_is_sent_again() -> None:

@@ -19,6 +19,7 @@ from enum import Enum, auto
 from typing import Final
 
 from tailrace.errors import AlreadyClaimed, Fenced
+from tailrace.limits import WEBHOOK_SECONDS
 from tailrace.protocols.subscriptions.core.records import (
     DurableSubscription,
     Link,
@@ -28,6 +29,9 @@ from tailrace.protocols.subscriptions.core.records import (
 
 RETRY_LEAST_MS: Final = 1000
 RETRY_MOST_MS: Final = 60_000
+SENDING_MS: Final = (2 * WEBHOOK_SECONDS + 1) * 1000
+"""Time in which a webhook is sent, or has failed."""
+
 JITTER: Final = 0.2
 """Part of a pause by which it is longer or shorter at random: receivers that failed together are
 not asked together again."""
@@ -141,10 +145,12 @@ def announcement_failed(
 
 
 def send(record: DurableSubscription, now: int) -> DurableSubscription:
-    """Begin to send the webhook. The lease begins now, and again with each attempt."""
-    return record._replace(
-        phase=Phase.HELD, due_at=now + record.lease_ttl_ms, attempts=record.attempts + 1
-    )
+    """Begin to send the webhook. The lease begins now, and again with each attempt.
+
+    It does not end before the receiver can have answered: a receiver that takes longer than a short
+    lease would get the next generation meanwhile, again and again, and none would be done."""
+    lease = max(record.lease_ttl_ms, SENDING_MS)
+    return record._replace(phase=Phase.HELD, due_at=now + lease, attempts=record.attempts + 1)
 
 
 def delivered(
@@ -165,6 +171,8 @@ def delivered(
     if delivery is Delivery.FAILED and not record.confirmed:
         pause = retry_pause(record.attempts, jitter)
         return record._replace(phase=Phase.WAITING, due_at=now + pause)
+    if delivery is Delivery.ACCEPTED and not record.confirmed:
+        return record._replace(due_at=now + record.lease_ttl_ms)
     return None
 
 
