@@ -74,6 +74,8 @@ def test_nothing_is_answered_past_the_guard_because_it_was_answered_before(
             assert client.get("/v1/stream/a", headers=EDGE).text.startswith("hello")
             assert client.get("/v1/stream/a", headers=EDGE).status_code == 200
             assert client.get("/v1/stream/a").status_code == 403
+            polled = client.get("/v1/stream/a", params={"offset": "now", "live": "long-poll"})
+            assert polled.status_code == 403
             assert client.post("/v1/stream/a", headers=text, content="x").status_code == 204
             refused = client.post(
                 "/v1/stream/a", headers={"content-type": "text/plain"}, content="y"
