@@ -149,7 +149,7 @@ def test_every_subscriber_is_in_one_part(parts: int) -> None:
 
 
 def test_a_part_is_the_same_after_it_was_an_event() -> None:
-    before = DeliveryCursor(255, "chat/1", Mode.JSON, 7, 0, None, 0)
+    before = DeliveryCursor(255, "chat/1", Mode.JSON, 7, None, 0)
     part = DeliveryPart(before, 9, True, "me", 3, 5)
     assert DeliveryPart.of(part.event()) == part
 
@@ -302,7 +302,7 @@ async def test_a_part_whose_subscribers_cannot_be_read_is_served_by_the_other_fu
     crowd: World, functions: Lambda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await crowd.deliver(*await appended(crowd, 1)) == {}
-    once(monkeypatch, DeliveryCursors, "joined_subscribers", before=fail)
+    once(monkeypatch, DeliveryCursors, "subscribers", before=fail)
     assert await crowd.deliver(*await appended(crowd, 2)) == {}
     assert crowd.gateway_api.ended == []
     await check(crowd, 0, 1, 2)
@@ -313,16 +313,16 @@ async def test_if_nothing_was_sent_the_delivery_is_repeated(
     crowd: World, functions: Lambda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await crowd.deliver(*await appended(crowd, 1)) == {}
-    read = DeliveryCursors.joined_subscribers
+    read = DeliveryCursors.subscribers
 
     async def unavailable(*_: Any) -> Any:
         await fail()
 
-    monkeypatch.setattr(DeliveryCursors, "joined_subscribers", unavailable)
+    monkeypatch.setattr(DeliveryCursors, "subscribers", unavailable)
     records = await appended(crowd, 2)
     (failure,) = (await crowd.deliver(*records)).values()
     assert isinstance(failure, StoreUnavailable)
-    monkeypatch.setattr(DeliveryCursors, "joined_subscribers", read)
+    monkeypatch.setattr(DeliveryCursors, "subscribers", read)
     assert await crowd.deliver(*records) == {}
     assert crowd.gateway_api.ended == []
     await check(crowd, 0, 1, 2)

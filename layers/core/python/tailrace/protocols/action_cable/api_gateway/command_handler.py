@@ -260,11 +260,11 @@ class CommandHandler:
                 if await cursors.join_absent(reader.subscriber()):
                     return
                 continue
-            await cursors.ensure(tail)
+            cursor = await cursors.ensure(tail)
             if reader.chain != tail.stream.id:
                 # The stream was created, or replaced by another of its name, since it was read.
                 reader.chain, reader.slot = tail.stream.id, tail.stream.config.base[0]
-            if await self._catch_up(reader) and await cursors.join(reader.subscriber()):
+            if await self._catch_up(reader) and await cursors.join(reader.subscriber(), cursor):
                 await self._check_incarnation(tail)
                 return
 

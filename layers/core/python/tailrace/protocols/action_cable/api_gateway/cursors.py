@@ -1,18 +1,23 @@
 """Delivery cursors: which slots of a stream are delivered next, and to which subscribers.
 
 Two kinds of functions send the messages of a stream: the one that handles a client's command sends
-what the client missed, and a delivery sends new messages to all subscribers. Two conditional writes
-to one item, the cursor of an incarnation, ensure that no message is missed, repeated or reordered:
+what the client missed, and a delivery sends new messages to all subscribers. The order of their
+conditional writes and consistent reads ensures that no message is missed, repeated or reordered:
 
 - A delivery *acquires the lease* of the slots from the cursor's on, and only then reads the list of
-  subscribers.
-- A client *joins* with the slot that it has read up to, on the condition that no slot from there on
-  was leased. Otherwise it reads further first.
+  subscribers. It *passes by* those that have not joined: each is marked with the end of the lease.
+- A client is added to the subscribers, and only then its function reads the cursor. It sends the
+  slots up to the tail, and *joins* with the slot that it has reached, by a write to its own item,
+  on the condition that no delivery has passed it beyond that slot. Otherwise it reads further.
 
-So the slots that were leased before a client joined were read by the client itself, and a delivery
-that leases slots afterwards finds the client among the subscribers. The lease is held until
-everything is sent. If its holder dies, it is unknown which frames arrived: then all subscribers are
-told to reconnect.
+So a delivery that leased slots before the cursor was read has left them to the client, and one that
+leases slots afterwards finds the client among the subscribers: it has joined and gets them, or is
+marked and reads them by itself. Thousands of clients may join at the same time, for each writes to
+an item of its own. The lease is held until everything is sent. If its holder dies, it is unknown
+which frames arrived: then all subscribers are told to reconnect.
+
+A cursor without subscribers is removed by a delivery that has announced this in the cursor and then
+still found none.
 """
 
 from __future__ import annotations
@@ -35,10 +40,13 @@ from tailrace.store.dynamodb.table import Action, Table
 Span = tuple[str, str]
 """The first and last sort key of a part of the subscribers of a stream."""
 
-LEASE: Final = "lease_owner, leased_until, taken_parts"
+LEASE: Final = "lease_owner, leased_until, taken_parts, removing"
 """The attributes of a cursor that its lease has."""
 
 LONGEST_JOIN_PAUSE: Final = 1.0
+
+REMOVAL_SECONDS: Final = 0.05
+"""How long to wait for a cursor to be removed."""
 
 ATTEMPTS: Final = 20
 """Writes that may conflict with joining clients and deliveries before one fails."""
@@ -91,11 +99,13 @@ class DeliveryCursors:
         with contextlib.suppress(ConditionFailed):
             await self._table.put_new(items.subscriber_item(subscriber))
 
-    async def ensure(self, tail: Tail) -> None:
-        """Create the cursor of a stream unless it exists: without one, deliveries ignore it."""
+    async def ensure(self, tail: Tail) -> DeliveryCursor | None:
+        """Create the cursor of a stream unless it exists: without one, deliveries ignore it.
+        Returns it; None if it was removed meanwhile."""
         stream = tail.stream
-        if await self.get(stream.id) is not None:
-            return
+        cursor = await self.get(stream.id)
+        if cursor is not None:
+            return cursor
         # A subscriber that waited for the stream to be created, or joined an earlier incarnation,
         # must get all of this one.
         waiting = any(
@@ -103,42 +113,68 @@ class DeliveryCursors:
         )
         slot = stream.config.base[0] if waiting else tail.committed.tail
         await self.create_if_absent(stream.id, stream.path, stream.config.mode, slot)
+        return await self.get(stream.id)
 
-    async def join(self, subscriber: SubscriberRecord) -> bool:
+    async def join(self, subscriber: SubscriberRecord, cursor: DeliveryCursor | None) -> bool:
         """Have deliveries send to a subscriber from its slot on. Returns False if slots from there
-        on were leased already, or the cursor is gone."""
+        on were leased already, or the cursor is gone: then it has to read further, and to read the
+        cursor again. `cursor`: as it was after the subscriber had been added."""
         assert subscriber.chain is not None
         assert subscriber.slot is not None
-        cursor: Action = {
-            "Update": {
-                "Key": items.cursor_key(subscriber.chain),
-                "UpdateExpression": "SET join_count = join_count + :one",
-                "ConditionExpression": "next_slot <= :slot",
-                "ExpressionAttributeValues": {":one": number(1), ":slot": number(subscriber.slot)},
-            }
-        }
-        return await self._join(subscriber, cursor)
+        if cursor is None or cursor.removing:
+            await asyncio.sleep(REMOVAL_SECONDS)
+            return False
+        if subscriber.slot < cursor.slot:
+            return False
+        passed = _passed(subscriber.chain)
+        joined = await self._table.update_if(
+            _key(subscriber),
+            f"SET next_slot = :slot, incarnation = :chain REMOVE {passed}",
+            "attribute_exists(p) AND attribute_not_exists(next_slot)"
+            f" AND (attribute_not_exists({passed}) OR {passed} <= :slot)",
+            {":slot": number(subscriber.slot), ":chain": text(id_text(subscriber.chain))},
+        )
+        if joined:
+            return True
+        item = await self._table.get(_key(subscriber))
+        if item is not None:
+            # It has joined already, or a delivery has passed it.
+            return "next_slot" in item
+        if not await self._is_subscribed(subscriber):
+            return True
+        # The unsubscribe of an older subscription has removed the subscriber.
+        await self.subscribe(subscriber)
+        return False
+
+    async def pass_by(
+        self, subscriber: SubscriberRecord, chain: int, end: int
+    ) -> SubscriberRecord | None:
+        """Have a subscriber that has not joined read the slots before `end` by itself. Returns what
+        it follows if it has joined meanwhile."""
+        passed = await self._table.update_if(
+            _key(subscriber),
+            f"SET {_passed(chain)} = :end",
+            "attribute_exists(p) AND attribute_not_exists(next_slot)",
+            {":end": number(end)},
+        )
+        if passed:
+            return None
+        item = await self._table.get(_key(subscriber))
+        if item is None or "next_slot" not in item:
+            return None
+        return items.subscriber_of(item)
 
     async def join_absent(self, subscriber: SubscriberRecord) -> bool:
         """Join a stream that does not exist yet. Returns False if it does."""
         absent = "attribute_not_exists(p) OR attribute_exists(tombstone_slot)"
         key = name_key(subscriber.subscription.path)
-        return await self._join(
-            subscriber, {"ConditionCheck": {"Key": key, "ConditionExpression": absent}}
-        )
-
-    async def _join(self, subscriber: SubscriberRecord, condition: Action) -> bool:
-        values = {":slot": number(subscriber.slot or 0)}
-        expression = "SET next_slot = :slot"
-        if subscriber.chain is not None:
-            values[":chain"] = text(id_text(subscriber.chain))
-            expression += ", incarnation = :chain"
+        condition: Action = {"ConditionCheck": {"Key": key, "ConditionExpression": absent}}
         update: Action = {
             "Update": {
                 "Key": _key(subscriber),
-                "UpdateExpression": expression,
+                "UpdateExpression": "SET next_slot = :slot",
                 "ConditionExpression": "attribute_exists(p) AND attribute_not_exists(next_slot)",
-                "ExpressionAttributeValues": values,
+                "ExpressionAttributeValues": {":slot": number(0)},
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             }
         }
@@ -236,14 +272,17 @@ class DeliveryCursors:
         )
 
     async def remove_unused(self, cursor: DeliveryCursor, owner: str) -> None:
-        """Remove a leased cursor without subscribers; release it if one has joined meanwhile."""
-        removed = await self._table.delete_if(
-            items.cursor_key(cursor.chain),
-            "join_count = :joins AND lease_owner = :owner",
-            {":joins": number(cursor.join_count), ":owner": text(owner)},
-        )
-        if not removed:
+        """Remove a leased cursor without subscribers; release it if one was added meanwhile."""
+        key, values = items.cursor_key(cursor.chain), {":owner": text(owner)}
+        # A subscriber that is added from now on sees that, and does not rely on the cursor.
+        if not await self._table.update_if(
+            key, "SET removing = :one", "lease_owner = :owner", {**values, ":one": number(1)}
+        ):
+            return
+        if await self.few_subscribers(cursor.path, 0) is None:
             await self.release(cursor, owner)
+        else:
+            await self._table.delete_if(key, "lease_owner = :owner", values)
 
     async def remove(self, chain: int) -> None:
         await self._table.delete(items.cursor_key(chain))
@@ -316,15 +355,19 @@ class DeliveryCursors:
 
 
 async def _wait_for_others(attempt: int) -> None:
-    """Pause before joining again. Each join is a transaction with the cursor, of which one succeeds
-    at a time: thousands of clients that reconnect have to spread out, some eight seconds at most,
-    and must not keep a delivery from ending its lease."""
+    """Pause before joining again a stream that does not exist. Each join is a transaction with the
+    stream's name, of which one succeeds at a time: many clients have to spread out."""
     longest = min(LONGEST_JOIN_PAUSE, 0.02 * 2**attempt)
     await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
 
 
 async def _back_off(attempt: int) -> None:
     await asyncio.sleep(random.uniform(0, 0.02 * (attempt + 1)))  # noqa: S311 - no secret
+
+
+def _passed(chain: int) -> str:
+    """The attribute of a subscriber that says up to which slot deliveries have passed it."""
+    return f"passed_{id_text(chain)}"
 
 
 def _key(subscriber: SubscriberRecord) -> Key:

@@ -21,7 +21,7 @@ import orjson
 from tailrace.clock import Clock
 from tailrace.errors import StoreUnavailable, TailraceError
 from tailrace.log.state import Stream
-from tailrace.protocols.action_cable.api_gateway.broadcaster import Broadcaster, Outgoing
+from tailrace.protocols.action_cable.api_gateway.broadcaster import Broadcaster, Outgoing, for_each
 from tailrace.protocols.action_cable.api_gateway.cursors import Span
 from tailrace.protocols.action_cable.api_gateway.delivery_parts import (
     DeliveryPart,
@@ -190,7 +190,7 @@ class Deliveries:
     async def _prepare(self, part: DeliveryPart, hints: Mapping[int, Stored]) -> _Prepared:
         """Everything that is to be sent to a part of the subscribers."""
         cursor = part.cursor
-        subscribers = await self._subscribers(cursor, part.span)
+        subscribers = await self._subscribers(cursor, part.span, part.end)
         if not subscribers:
             return _Prepared(subscribers, ())
         first = min(_first_slot(each, cursor) for each in subscribers)
@@ -260,10 +260,21 @@ class Deliveries:
 
     # Subscribers
 
-    async def _subscribers(self, cursor: DeliveryCursor, span: Span) -> list[SubscriberRecord]:
+    async def _subscribers(
+        self, cursor: DeliveryCursor, span: Span, end: int
+    ) -> list[SubscriberRecord]:
         """A part of the subscribers of an incarnation. If it is the current one, those that waited
         for it or followed an earlier one are moved to it."""
-        subscribers = await self._cursors.joined_subscribers(cursor.path, span)
+        subscribers: list[SubscriberRecord] = []
+
+        async def pass_by(subscriber: SubscriberRecord) -> None:
+            joined = await self._cursors.pass_by(subscriber, cursor.chain, end)
+            if joined is not None:
+                subscribers.append(joined)
+
+        found = await self._cursors.subscribers(cursor.path, span)
+        await for_each(pass_by, [each for each in found if each.slot is None])
+        subscribers += [each for each in found if each.slot is not None]
         own = [each for each in subscribers if each.chain == cursor.chain]
         if len(own) == len(subscribers) or not await self._is_current(cursor.chain, cursor.path):
             return own

@@ -58,7 +58,7 @@ class DeliveryPart(NamedTuple):
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> DeliveryPart:
         cursor = DeliveryCursor(
-            int(event["chain"], 16), event["path"], Mode[event["mode"]], event["slot"], 0, None, 0
+            int(event["chain"], 16), event["path"], Mode[event["mode"]], event["slot"], None, 0
         )
         return cls(
             cursor, event["end"], event["deleted"], event["owner"], event["part"], event["parts"]

@@ -35,7 +35,8 @@
 | `next_slot`          | N    | cursor         | the next slot to deliver | acquiring or rolling back the lease |
 | `incarnation`        | S    | subscriber     | the incarnation that `next_slot` belongs to; absent: it waits for the stream to be created | joining, once; the first delivery of another incarnation |
 | `content_mode`       | S    | cursor         | how bodies are split into messages | |
-| `join_count`         | N    | cursor         | how many subscribers have joined | each join |
+| `passed_` + id       | N    | subscriber     | the slot up to which deliveries of an incarnation have passed it, before it joined | they; removed by joining |
+| `removing`           | N    | cursor         | 1: the delivery that holds the lease is about to remove it | its holder |
 | `audience`           | N    | cursor         | how many subscribers the last delivery had; absent: few | its holder |
 | `taken_parts`        | SS   | cursor         | the parts of the delivery that functions have begun | they |
 | `lease_owner`        | S    | cursor, lease  | random id of the holder of the lease; absent: no lease | its holder |
@@ -127,14 +128,14 @@ class DeliveryCursor(NamedTuple):
     mode: Mode
     slot: int
     """The next slot to deliver."""
-    join_count: int
-    """How many subscribers have joined: unless it grows, an unused cursor may be removed."""
     lease_owner: str | None
     """The delivery that is under way."""
     leased_until: int
     """When the lease of that delivery expires, in milliseconds."""
     audience: int = 0
     """How many subscribers the last delivery had, if they were many."""
+    removing: bool = False
+    """Whether the delivery that is under way is about to remove it."""
 
 
 class HeartbeatPart(NamedTuple):
@@ -320,7 +321,6 @@ def cursor_item(chain: int, path: str, mode: Mode, slot: int) -> dict[str, Any]:
         "path": text(path),
         "content_mode": text(mode.name),
         "next_slot": number(slot),
-        "join_count": number(0),
     }
 
 
@@ -330,10 +330,10 @@ def cursor_of(item: Item) -> DeliveryCursor:
         item["path"]["S"],
         Mode[item["content_mode"]["S"]],
         int(item["next_slot"]["N"]),
-        int(item["join_count"]["N"]),
         item["lease_owner"]["S"] if "lease_owner" in item else None,
         int(item["leased_until"]["N"]) if "leased_until" in item else 0,
         int(item["audience"]["N"]) if "audience" in item else 0,
+        "removing" in item,
     )
 
 
