@@ -24,12 +24,8 @@ BUILT: Final = Path(console.__file__).parent / "built"
 PROVIDER: Final = "Custom::CDKBucketDeployment8693BB64968944B69AAFB0CC9EB8756C"
 """The id of the function with which the CDK copies files into buckets."""
 
-PROVIDER_FINDINGS: Final = {
-    "AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole]": (  # noqa: E501
-        "The CDK's own function runs during deployments only, and writes a log."
-    ),
-    "AwsSolutions-L1": "The CDK chooses the runtime of its own function.",
-}
+PROVIDER_ACTIONS: Final = ("GetBucket", "GetObject", "List", "Abort", "DeleteObject")
+"""The wildcards in the permissions of that function."""
 
 YEAR: Final = cdk.Duration.days(365)
 
@@ -148,9 +144,27 @@ class Console(Construct):
             cache_control=[deployment.CacheControl.from_string(console.REVALIDATED)],
         )
         page.node.add_dependency(assets)
-        provider = cdk.Stack.of(self).node.find_child(PROVIDER)
-        for rule, reason in PROVIDER_FINDINGS.items():
-            acknowledge(provider, rule, reason)
+        self._acknowledge_provider()
+
+    def _acknowledge_provider(self) -> None:
+        stack = cdk.Stack.of(self)
+        provider = stack.node.find_child(PROVIDER)
+        account, region = (
+            f"<AWS::{name}>" if cdk.Token.is_unresolved(value) else value
+            for name, value in (("AccountId", stack.account), ("Region", stack.region))
+        )
+        role = "arn:<AWS::Partition>:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole"
+        assets = f"arn:<AWS::Partition>:s3:::cdk-hnb659fds-assets-{account}-{region}/*"
+        own = stack.get_logical_id(self._bucket.node.default_child)
+        reason = "The CDK's own function copies files during deployments, and only then."
+        for finding in (
+            f"IAM4[Policy::{role}]",
+            "L1",
+            *(f"IAM5[Action::s3:{action}*]" for action in PROVIDER_ACTIONS),
+            f"IAM5[Resource::{assets}]",
+            f"IAM5[Resource::<{own}.Arn>/*]",
+        ):
+            acknowledge(provider, f"AwsSolutions-{finding}", reason)
 
 
 def _response_headers(scope: Construct, name: str) -> str:

@@ -34,7 +34,9 @@ LEFT_OUT = (
     "server.py",
     *(f"aws/{package}" for package in ("edge", "handlers", "runtime")),
     "cli",
+    "console",
     "docs",
+    "inspection.py",
     "protocols",
     "web",
 )

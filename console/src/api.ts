@@ -191,7 +191,11 @@ export interface StreamHead {
 }
 
 export async function streamHead(path: string): Promise<StreamHead> {
-  const response = await send(streamUrl(path), { method: "HEAD" })
+  const response = await send(streamUrl(path), { method: "HEAD" }).catch(async (error: unknown) => {
+    // The answer to a HEAD has no body that would say why.
+    if (error instanceof ApiError && error.status) await send(`${streamUrl(path)}?offset=now`)
+    throw error
+  })
   const header = (name: string): string => response.headers.get(name) ?? ""
   return {
     contentType: header("content-type"),

@@ -11,7 +11,7 @@ export interface Row {
   /** Of binary data only. */
   bytes?: Uint8Array<ArrayBuffer>
   size: number
-  /** The offset from which a read gets this row, with others before it perhaps. */
+  /** The offset from which a read gets this row, with others before it perhaps; empty: unknown. */
   from: string
   /** When it came, if it came live. */
   seen: number

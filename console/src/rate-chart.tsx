@@ -25,7 +25,8 @@ export function RateChart({ totals, mode }: { totals: () => { rows: number; byte
     return () => clearInterval(timer)
   }, [totals])
   const value = (point: { rows: number; bytes: number }): number => (mode === "json" ? point.rows : point.bytes)
-  const top = Math.max(1, ...points.map(value))
+  const peak = Math.max(...points.map(value))
+  const top = Math.max(1, peak)
   const line = points
     .map((point, index) => `${((index / (SECONDS - 1)) * WIDTH).toFixed(1)},${(HEIGHT - 2 - (value(point) / top) * (HEIGHT - 6)).toFixed(1)}`)
     .join("L")
@@ -40,7 +41,7 @@ export function RateChart({ totals, mode }: { totals: () => { rows: number; byte
       <figcaption>
         <strong data-rate={mode === "json" ? latest.rows : latest.bytes}>{mode === "json" ? `${count(latest.rows)}/s` : `${bytes(latest.bytes)}/s`}</strong>
         <span>{mode === "json" ? `${bytes(latest.bytes)}/s` : "last minute"}</span>
-        <span>peak {mode === "json" ? count(top) : bytes(top)}</span>
+        <span>peak {mode === "json" ? count(peak) : bytes(peak)}</span>
       </figcaption>
     </figure>
   )

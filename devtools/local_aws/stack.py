@@ -207,9 +207,10 @@ class AwsLocal:
             name: Origin(port=port, headers={SECRET_HEADER: SECRET}) for name, port in ports.items()
         }
         bucket = urlsplit(self._ministack.url)
-        assert bucket.hostname
-        assert bucket.port
-        origins[CONSOLE] = Origin(bucket.port, host=bucket.hostname, prefix=f"/{self._console}")
+        assert bucket.port is not None
+        origins[CONSOLE] = Origin(
+            bucket.port, host=bucket.hostname or "127.0.0.1", prefix=f"/{self._console}"
+        )
         self.edge = enter(
             Edge(self.folder / "edge", assembly.template, origins, port=self._wanted_port)
         )

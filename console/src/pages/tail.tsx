@@ -15,6 +15,8 @@ import { VirtualList } from "../virtual-list"
 
 /** How much is read at first: messages, or bytes. */
 const FIRST: Record<Mode, number> = { json: 1000, text: 64_000, binary: 16_000 }
+/** How much is read before a message that a link names. */
+const BEFORE_SHARED = 20
 const BEGINNING: Start = { offset: "-1" }
 
 type Jump = "last" | "offset" | "since" | "beginning" | "now"
@@ -38,9 +40,13 @@ export function Tail({ path, head, query, onEnded }: Props): JSX.Element {
   const mode = modeOf(head.contentType)
   const from = query.get("from")
   const wanted = query.get("at")
-  const [start, setStart] = useState<Start>(from ? { offset: from } : { last: String(FIRST[mode]) })
+  const [start, setStart] = useState<Start>(() => {
+    if (from) return { offset: from }
+    const first = wanted === null ? FIRST[mode] : lengthAt(head.nextOffset) - Number(wanted) + BEFORE_SHARED
+    return { last: String(Math.max(1, first)) }
+  })
   const [paused, setPaused] = useState(false)
-  const [pinned, setPinned] = useState(!from)
+  const [pinned, setPinned] = useState(!from && wanted === null)
   const [selected, setSelected] = useState<number | null>(null)
   const [filter, setFilter] = useState("")
   const [state, setState] = useState<FollowState>({ name: "connecting" })
@@ -150,7 +156,7 @@ function useFollowed(
   onEnded: () => void,
 ): { log: MessageLog; version: number; totals: () => { rows: number; bytes: number } } {
   const [version, setVersion] = useState(0)
-  const log = useMemo(() => new MessageLog(mode, "offset" in start ? start.offset : "-1"), [start, mode])
+  const log = useMemo(() => new MessageLog(mode, "offset" in start && start.offset !== "now" ? start.offset : ""), [start, mode])
   const position = useRef<Start>(start)
   const live = useRef({ rows: 0, bytes: 0 })
   useEffect(() => {
@@ -282,7 +288,7 @@ const encoder = new TextEncoder()
 
 function Message({ row, mode, path, onClose }: { row: Row; mode: Mode; path: string; onClose: () => void }): JSX.Element {
   const [view, setView] = useState<"json" | "text" | "hex">(mode === "json" ? "json" : mode === "text" ? "text" : "hex")
-  const link = (): string => `${location.origin}${location.pathname}${streamLink(path, { from: row.from, at: String(row.at) })}`
+  const link = (): string => `${location.origin}${location.pathname}${streamLink(path, { ...(row.from && { from: row.from }), at: String(row.at) })}`
   return (
     <aside class="message" aria-label="The selected message" onKeyDown={(event) => event.key === "Escape" && onClose()}>
       <header>
@@ -313,9 +319,11 @@ function Message({ row, mode, path, onClose }: { row: Row; mode: Mode; path: str
         {view === "text" && <pre class="raw">{row.text}</pre>}
         {view === "hex" && <pre class="raw">{hexDump(row.bytes ?? encoder.encode(row.text), row.bytes ? row.at : 0)}</pre>}
       </div>
-      <p class="faint message-offset">
-        read from offset <code>{row.from}</code>
-      </p>
+      {row.from && (
+        <p class="faint message-offset">
+          read from offset <code>{row.from}</code>
+        </p>
+      )}
     </aside>
   )
 }
