@@ -37,7 +37,7 @@ class Origin:
     headers: Mapping[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"
     prefix: str = ""
-    """The beginning of paths there: the bucket, where its name is not part of the host."""
+    """Prefix of all paths there: the name of a bucket, where it is not part of the host."""
 
 
 class Edge:

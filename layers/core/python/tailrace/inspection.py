@@ -109,14 +109,16 @@ class CableConnections(BaseModel):
     complete: Annotated[bool, Field(description="Whether these are all.")]
 
 
-class Member(BaseModel):
+class PresentMember(BaseModel):
     id: Annotated[str, Field(description="The id that it joined with.")]
     info: Annotated[Any, Field(description="What it joined with.")]
 
 
 class CablePresence(BaseModel):
     total: Annotated[int, Field(description="How many members are present.")]
-    members: Annotated[list[Member], Field(description="Empty if the list is too long for AWS.")]
+    members: Annotated[
+        list[PresentMember], Field(description="Empty if the list is too long for AWS.")
+    ]
 
 
 def describe_stream(stream: Stream, state: State) -> ListedStream:
@@ -193,7 +195,7 @@ def describe_presence(message: str) -> CablePresence:
     """`message`: the presence message that lists the members."""
     info = orjson.loads(message)
     return CablePresence(
-        total=info["total"], members=[Member(**record) for record in info.get("records", ())]
+        total=info["total"], members=[PresentMember(**record) for record in info.get("records", ())]
     )
 
 
