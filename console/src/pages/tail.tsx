@@ -123,7 +123,11 @@ export function Tail({ path, head, query, onEnded }: Props): JSX.Element {
             pinned={pinned}
             onPinned={setPinned}
             selected={selectedIndex}
-            onSelect={(index) => setSelected(index + dropped)}
+            onSelect={(index) => {
+              setSelected(index + dropped)
+              // The view stays at what is looked at.
+              if (index < shown - 1) setPinned(false)
+            }}
             row={(index) => <RowView row={rowAt(index)} mode={mode} />}
           />
           {!pinned && shown > 0 && (
