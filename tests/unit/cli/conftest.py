@@ -46,6 +46,7 @@ class Wire:
 
     def will(self, status: int = 200, body: bytes = b"", **headers: str) -> Wire:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named["X-Tailrace-Version"] = "0"
         self.answers.append(Answer(status, named, body))
         return self
 

@@ -155,7 +155,7 @@ def test_ls_follows_the_pages_into_one_table(wire: Wire, run: Run) -> None:
     )
     assert [request.path for request in wire.requests] == [
         "/v1/streams?limit=1000&prefix=a%2F",
-        "/v1/streams?limit=1000&prefix=a%2F&after=a%2F2",
+        "/v1/streams?after=a%2F2&limit=1000&prefix=a%2F",
     ]
 
 

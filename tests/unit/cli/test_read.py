@@ -97,8 +97,8 @@ def test_tail_starts_at_the_end_and_carries_offset_and_cursor(wire: Wire, run: R
     assert queries(wire) == [
         "offset=now",
         "live=long-poll&offset=3",
-        "live=long-poll&offset=4&cursor=77",
-        "live=long-poll&offset=4&cursor=78",
+        "cursor=77&live=long-poll&offset=4",
+        "cursor=78&live=long-poll&offset=4",
     ]
 
 

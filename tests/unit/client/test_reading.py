@@ -41,7 +41,7 @@ CLOSED: dict[str, Any] = {**END, "Stream_Closed": "true"}
 
 
 def reading(retries: RetryPolicy = FOR_EVER) -> StreamReading:
-    return StreamReading(URL, retries, 150.0)
+    return StreamReading(URL, RetryPolicy(), retries, 150.0)
 
 
 def tail(script: Script, mode: LiveMode, start: ReadStart | None = None) -> list[list[object]]:

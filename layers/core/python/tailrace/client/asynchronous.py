@@ -224,13 +224,19 @@ class AsyncStream:
         expires_at: str | datetime | None = None,
         closed: bool = False,
         body: Any = None,
+        forked_from: str | None = None,
+        at: str | None = None,
+        sub_offset: int | None = None,
     ) -> CreateResult:
         """Create the stream; one with the same settings may exist.
 
         `ttl` is in seconds without use. `body` is the first content, and all of it with `closed`.
+        `forked_from`, `at` and `sub_offset` are as for `fork`.
         """
         given = content_type or self._content_type
-        kind = ContentKind.of(given or "")
+        source = None if forked_from is None else stream_url(self.client.url, forked_from)
+        if source is not None and parse_origin(source) != parse_origin(self.url):
+            raise ValueError("a stream and its fork must be on the same server")
         result = await self.client.run(
             operations.create(
                 self.url,
@@ -239,7 +245,8 @@ class AsyncStream:
                 ttl=ttl,
                 expires_at=expires_at,
                 closed=closed,
-                body=b"" if body is None else encode_body(kind, body),
+                body=b"" if body is None else encode_body(ContentKind.of(given or ""), body),
+                fork_headers=operations.fork_headers(source, at, sub_offset),
             )
         )
         self._content_type = result.info.content_type
@@ -259,18 +266,9 @@ class AsyncStream:
         `sub_offset` adds so many messages, or bytes, of the append that follows the offset.
         """
         fork = AsyncStream(self.client, name)
-        if parse_origin(fork.url) != parse_origin(self.url):
-            raise ValueError("a stream and its fork must be on the same server")
-        result = await self.client.run(
-            operations.create(
-                fork.url,
-                self.client.retries,
-                ttl=ttl,
-                expires_at=expires_at,
-                fork_headers=operations.fork_headers(self.url, at, sub_offset),
-            )
+        await fork.create(
+            forked_from=self.url, at=at, sub_offset=sub_offset, ttl=ttl, expires_at=expires_at
         )
-        fork._content_type = result.info.content_type
         return fork
 
     async def head(self) -> StreamInfo:
@@ -361,14 +359,18 @@ class AsyncStream:
         last: int | None = None,
         since: str | datetime | float | None = None,
         live: LiveMode = "auto",
+        after: StreamChunk | None = None,
+        empty: bool = False,
     ) -> AsyncChunkIterator:
         """The content from the start on, and then all that is appended; by default only the latter.
 
         It ends when the stream is closed. Lost connections are replaced by new ones, which go on
-        where the last one ended.
+        where the last one ended. `after` is a chunk that was read before, to go on at its end.
+        With `empty` a wait that brought nothing is a chunk without data.
         """
         start = ReadStart(offset, last, since)
-        return AsyncChunkIterator(self.client.iterate(self._reading(live=True).tail(start, live)))
+        reading = self._reading(empty=empty)
+        return AsyncChunkIterator(self.client.iterate(reading.tail(start, live, after)))
 
     def producer(
         self,
@@ -417,10 +419,11 @@ class AsyncStream:
             )
         )
 
-    def _reading(self, *, live: bool = False) -> StreamReading:
+    def _reading(self, *, empty: bool = False) -> StreamReading:
         client = self.client
-        retries = client.live_retries if live else client.retries
-        return StreamReading(self.url, retries, client.live_timeout)
+        return StreamReading(
+            self.url, client.retries, client.live_retries, client.live_timeout, empty=empty
+        )
 
 
 class AsyncChunkIterator:

@@ -181,7 +181,7 @@ def exchange(
 
 
 def _authorized(request: HttpRequest, token: str | None) -> HttpRequest:
-    if token is None:
+    if token is None or "Authorization" in request.headers:
         return request
     return replace(request, headers={**request.headers, "Authorization": f"Bearer {token}"})
 

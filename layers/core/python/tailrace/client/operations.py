@@ -106,7 +106,9 @@ def create(
     return CreateResult(answer.status == 201, parse_info(answer))
 
 
-def fork_headers(source_url: str, at: str | None, sub_offset: int | None) -> dict[str, str]:
+def fork_headers(source_url: str | None, at: str | None, sub_offset: int | None) -> dict[str, str]:
+    if source_url is None:
+        return {}
     headers = {"Stream-Forked-From": url_path(source_url)}
     if at is not None:
         headers["Stream-Fork-Offset"] = at
@@ -207,7 +209,7 @@ def list_streams(server: str, retries: RetryPolicy, prefix: str) -> Operation[No
             page = json.loads(answer.body)
             infos = [_parse_listed(item) for item in page["streams"]]
             following = page["next"]
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, AttributeError):
             raise ProtocolError(f"{url} did not return a list of streams") from None
         for info in infos:
             yield Emit(info)

@@ -41,6 +41,7 @@ from tailrace.client.urls import add_query, parse_origin
 
 LiveMode = Literal["auto", "sse", "long-poll"]
 
+NEXT_OFFSET: Final = "stream-next-offset"
 START: Final = "-1"
 SENTINELS: Final = (START, "now")
 
@@ -141,9 +142,20 @@ def _is_not_newer(cursor: str, sent: str) -> bool:
 class StreamReading:
     """One reader of a stream: where it is, and what it has been told."""
 
-    def __init__(self, url: str, retries: RetryPolicy, live_timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        retries: RetryPolicy,
+        live_retries: RetryPolicy,
+        live_timeout: float,
+        *,
+        empty: bool = False,
+    ) -> None:
+        """Create it; with `empty` a tail also emits the chunks of waits that brought nothing."""
         self.url = url
+        self._empty = empty
         self._retries = retries
+        self._live_retries = live_retries
         self._live_timeout = live_timeout
         self._stale = StaleCheck()
 
@@ -158,7 +170,7 @@ class StreamReading:
             if "since" in parameters:
                 require_tailrace(answer, "since")
             chunk = parse_chunk(answer, offset)
-            if self._stale.is_stale(offset, None, chunk):
+            if NEXT_OFFSET in answer.headers and self._stale.is_stale(offset, None, chunk):
                 yield self._retries.pause(0, StaleCacheError("a cache repeats old responses"))
                 continue
             if into is None:
@@ -182,9 +194,16 @@ class StreamReading:
         yield from self.chunks(start, into=parts)
         return join_chunks(parts)
 
-    def tail(self, start: ReadStart, mode: LiveMode) -> Operation[None]:
-        """Emit what there is from the start on, then what is appended, until the stream closes."""
-        if start.last is not None:
+    def tail(
+        self, start: ReadStart, mode: LiveMode, after: StreamChunk | None = None
+    ) -> Operation[None]:
+        """Emit what there is from the start on, then what is appended, until the stream closes.
+
+        With `after` a chunk that was read before is the start.
+        """
+        if after is not None:
+            chunk = after
+        elif start.last is not None:
             chunk = yield from self.last(start.last)
             yield Emit(chunk)
         else:
@@ -205,16 +224,18 @@ class StreamReading:
                 parameters["cursor"] = chunk.cursor
             started: float = yield Now()
             request = self._request(parameters, patience=self._live_timeout)
-            answer = yield from exchange(request, self._retries)
+            answer = yield from exchange(request, self._live_retries)
             new = parse_chunk(answer, chunk.next_offset, chunk.content_type)
-            if self._stale.is_stale(chunk.next_offset, chunk.cursor, new):
-                yield self._retries.pause(0, StaleCacheError("a cache repeats old responses"))
+            if NEXT_OFFSET in answer.headers and self._stale.is_stale(
+                chunk.next_offset, chunk.cursor, new
+            ):
+                yield self._live_retries.pause(0, StaleCacheError("a cache repeats old responses"))
                 continue
             if new.closed and new.is_empty and TAILRACE not in answer.headers:
                 # The reference server wakes those that wait for a last append with its end alone.
                 chunk = yield from self.chunks(ReadStart(chunk.next_offset))
                 continue
-            if not new.is_empty or new.closed:
+            if self._empty or not new.is_empty or new.closed:
                 yield Emit(new)
             ended: float = yield Now()
             if (
@@ -244,9 +265,9 @@ class StreamReading:
                 if ended - started >= SHORTEST_EVENTS:
                     failures = 0
                 if chunk.next_offset == before.next_offset:
-                    if not self._retries.permits(failures):
+                    if not self._live_retries.permits(failures):
                         raise lost.error from None
-                    yield self._retries.pause(failures, lost.error)
+                    yield self._live_retries.pause(failures, lost.error)
                     failures += 1
                     continue
             failures = 0
@@ -273,7 +294,7 @@ class StreamReading:
             patience=min(self._live_timeout, EVENTS_SILENCE),
             Accept="text/event-stream",
         )
-        answer = yield from exchange(request, self._retries, streaming=True)
+        answer = yield from exchange(request, self._live_retries, streaming=True)
         if not answer.headers.get("content-type", "").startswith("text/event-stream"):
             raise ProtocolError("the server does not send events")
         encoding = answer.headers.get("stream-sse-data-encoding", "")
@@ -309,7 +330,7 @@ class StreamReading:
                     data = []
                     if not new.is_empty and self._stale.is_stale(chunk.next_offset, None, new):
                         raise LostEvents(chunk, StaleCacheError("a cache repeats old responses"))
-                    if not new.is_empty or new.closed:
+                    if self._empty or not new.is_empty or new.closed:
                         yield Emit(new)
                     chunk = new
                     if new.closed:
@@ -339,7 +360,7 @@ def parse_chunk(answer: HttpAnswer, offset: str, content_type: str = "") -> Stre
     return StreamChunk(
         body=answer.body,
         content_type=content_type or headers.get("content-type", DEFAULT_TYPE),
-        next_offset=headers.get("stream-next-offset", offset),
+        next_offset=headers.get(NEXT_OFFSET, offset),
         up_to_date=answer.says("stream-up-to-date"),
         closed=answer.says("stream-closed"),
         cursor=headers.get("stream-cursor"),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tailrace.cli.address import StreamAddress
     from tailrace.cli.client import CommandClient
     from tailrace.cli.input import InputBatch
+    from tailrace.client import AppendResult, ProducerPlace, Stream
     from tailrace.log.content import Mode
 
 LONG_INPUT: Final = 1.0
@@ -27,51 +28,39 @@ LONG_INPUT: Final = 1.0
 class Appender:
     """Sends batches as one producer, so that a repeated request is appended once."""
 
-    def __init__(
-        self,
-        client: CommandClient,
-        target: StreamAddress,
-        content_type: str,
-        seq: str | None,
-        closing: bool,
-    ) -> None:
+    def __init__(self, stream: Stream, seq: str | None, closing: bool) -> None:
         self.appends = self.messages = self.bytes = 0
         self.next_offset: str | None = None
         self.closed = False
-        self._client = client
-        self._target = target
+        self._stream = stream
+        self._seq = seq
         self._closing = closing
-        self._headers = {
-            "Content-Type": content_type,
-            "Producer-Id": f"cli-{secrets.token_hex(8)}",
-            "Producer-Epoch": "0",
-        }
-        if seq is not None:
-            self._headers["Stream-Seq"] = seq
+        self._id = f"cli-{secrets.token_hex(8)}"
 
     def send(self, batch: InputBatch) -> None:
-        self._post(batch.body, closing=self._closing and batch.last)
+        closing = self._closing and batch.last
+        self._note(
+            self._stream.append(
+                batch.body, close=closing, seq=self._seq, producer=self._next_place()
+            ),
+            closing=closing,
+        )
         self.messages += batch.messages
         self.bytes += len(batch.body)
 
     def finish(self) -> None:
         """Close the stream if the last batch was not known to be the last one."""
         if self._closing and not self.closed:
-            self._post(b"", closing=True)
+            self._note(self._stream.close(producer=self._next_place()), closing=True)
 
-    def _post(self, body: bytes, *, closing: bool) -> None:
-        headers = {**self._headers, "Producer-Seq": str(self.appends)}
-        if closing:
-            headers["Stream-Closed"] = "true"
-        response = self._client.send(
-            "POST",
-            self._target,
-            action=f"append to '{self._target.name}'",
-            headers=headers,
-            content=body,
-        )
+    def _next_place(self) -> ProducerPlace:
+        from tailrace.client import ProducerPlace
+
+        return ProducerPlace(self._id, epoch=0, seq=self.appends)
+
+    def _note(self, result: AppendResult, *, closing: bool) -> None:
         self.appends += 1
-        self.next_offset = response.headers.get("Stream-Next-Offset", self.next_offset)
+        self.next_offset = result.next_offset or self.next_offset
         self.closed = closing
 
 
@@ -136,7 +125,7 @@ def append(
 
     Without --lines the input is one append, or one per MiB unless the stream is JSON.
     """
-    from tailrace.log.content import DEFAULT_TYPE, mode
+    from tailrace.log.content import mode
 
     if file and messages:
         raise click.UsageError("pass a FILE or --message, not both")
@@ -145,17 +134,20 @@ def append(
             raise click.UsageError("nothing to append; pass a FILE, - for stdin, or --message")
         file = sys.stdin.buffer
     target = client.locate(stream)
-    head = client.send("HEAD", target, action=f"append to '{target.name}'")
-    content_type = head.headers.get("Content-Type", DEFAULT_TYPE)
+    with client.stream(target, f"append to '{target.name}'") as handle:
+        kind = mode(handle.content_type)
+        appender = Appender(handle, seq, close)
     batches = _read_batches(
-        file, messages, mode(content_type), by_lines, seq is not None, batch_bytes, batch_lines
+        file, messages, kind, by_lines, seq is not None, batch_bytes, batch_lines
     )
-    client.retries = retries
-    appender = Appender(client, target, content_type, seq, close)
+    client.repeat(retries)
     quiet = out.as_json or not sys.stderr.isatty()
     started = time.monotonic()
     try:
-        with _progress(file) as bar:
+        with (
+            client.reporting(f"append to '{target.name}'", target),
+            _progress(file) as bar,
+        ):
             for batch in batches:
                 if batch.body:
                     appender.send(batch)

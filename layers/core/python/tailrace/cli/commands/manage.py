@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from tailrace.cli.address import LISTING, StreamAddress, address_of, encode_path
-from tailrace.cli.exit_codes import Exit, Failure
+from tailrace.cli.address import StreamAddress, address_of
 from tailrace.cli.options import (
     Duration,
     HeaderText,
@@ -19,11 +18,9 @@ from tailrace.cli.options import (
 )
 
 if TYPE_CHECKING:
-    import httpx
-
     from tailrace.cli.client import CommandClient
+    from tailrace.client import StreamInfo
 
-PAGE: Final = 1000
 HEADINGS: Final = ("STREAM", "TYPE", "NEXT OFFSET", "STATE", "CREATED", "EXPIRES")
 
 
@@ -62,20 +59,15 @@ def create(
     if ttl is not None and expires_at is not None:
         raise click.UsageError("pass --ttl or --expires-at, not both")
     target = client.locate(stream)
-    headers = {
-        "Content-Type": content_type,
-        "Stream-TTL": None if ttl is None else str(ttl),
-        "Stream-Expires-At": expires_at,
-        "Stream-Closed": "true" if closed else None,
-    }
-    response = client.send(
-        "PUT",
-        target,
-        action=f"create '{target.name}'",
-        headers={name: value for name, value in headers.items() if value is not None},
-        content=body.read() if body else None,
-    )
-    _report_created(out, target, response)
+    with client.stream(target, f"create '{target.name}'") as handle:
+        result = handle.create(
+            content_type=content_type,
+            ttl=ttl,
+            expires_at=expires_at,
+            closed=closed,
+            body=body.read() if body else None,
+        )
+    _report_created(out, target, result.created, result.info)
 
 
 @click.command()
@@ -103,19 +95,10 @@ def fork(
     origin, branch = client.locate(source), client.locate(target)
     if origin.origin != branch.origin:
         raise click.UsageError("a stream and its fork must be on the same server")
-    headers = {"Stream-Forked-From": origin.path}
-    if at is not None:
-        headers["Stream-Fork-Offset"] = at
-    if sub_offset is not None:
-        headers["Stream-Fork-Sub-Offset"] = str(sub_offset)
-    response = client.send(
-        "PUT",
-        branch,
-        action=f"fork '{origin.name}' to '{branch.name}'",
-        missing=origin,
-        headers=headers,
-    )
-    _report_created(out, branch, response)
+    action = f"fork '{origin.name}' to '{branch.name}'"
+    with client.stream(branch, action, missing=origin) as handle:
+        result = handle.create(forked_from=origin.url, at=at, sub_offset=sub_offset)
+    _report_created(out, branch, result.created, result.info)
 
 
 @click.command()
@@ -127,11 +110,12 @@ def info(client: CommandClient, out: Output, stream: str) -> None:
     Its content type, offsets, state, last append and expiry.
     """
     target = client.locate(stream)
-    response = client.send("HEAD", target, action=f"show '{target.name}'")
+    with client.stream(target, f"show '{target.name}'") as handle:
+        metadata = handle.head()
     fields = {
-        **parse_metadata(target, response),
-        "earliest_offset": response.headers.get("Stream-Earliest-Offset"),
-        "last_written_at": response.headers.get("Stream-Last-Written-At"),
+        **describe(target, metadata),
+        "earliest_offset": metadata.earliest_offset,
+        "last_written_at": metadata.last_written_at,
     }
     ttl, expires_at = fields["ttl"], fields["expires_at"]
     rows = [
@@ -172,10 +156,8 @@ def close(client: CommandClient, out: Output, stream: str) -> None:
     Readers see its end, and it accepts no more appends.
     """
     target = client.locate(stream)
-    response = client.send(
-        "POST", target, action=f"close '{target.name}'", headers={"Stream-Closed": "true"}
-    )
-    end = response.headers.get("Stream-Next-Offset")
+    with client.stream(target, f"close '{target.name}'") as handle:
+        end = handle.close().next_offset
     out.result(
         f"closed {target.name} at {end}",
         stream=target.name,
@@ -191,42 +173,39 @@ def close(client: CommandClient, out: Output, stream: str) -> None:
 def rm(client: CommandClient, out: Output, stream: str) -> None:
     """Delete STREAM and its content."""
     target = client.locate(stream)
-    client.send("DELETE", target, action=f"delete '{target.name}'")
+    with client.stream(target, f"delete '{target.name}'") as handle:
+        handle.delete()
     out.result(f"deleted {target.name}", stream=target.name, url=target.url, deleted=True)
 
 
 def list_streams(client: CommandClient, prefix: str) -> Iterator[dict[str, Any]]:
     """List the streams page by page, each with the name that other commands accept."""
-    listing = StreamAddress("", client.server.rstrip("/") + LISTING)
-    params = {"limit": str(PAGE), "prefix": encode_path(prefix.lstrip("/"))}
-    while True:
-        response = client.send("GET", listing, action="list the streams", params=params)
-        try:
-            page = response.json()
-            for item in page["streams"]:
-                address = address_of(item["path"], client.server)
-                yield {"stream": address.name, "url": address.url, **item}
-            following = page["next"]
-        except (ValueError, LookupError, TypeError):
-            raise Failure(
-                f"{listing.url} did not return a list of streams; check --url", Exit.UNEXPECTED
-            ) from None
-        if following is None or following == params.get("after"):
-            return
-        params["after"] = following
+    with client.listing("list the streams") as server:
+        for info in server.list(prefix):
+            assert info.path is not None, "a listing has paths"
+            address = address_of(info.path, client.server)
+            yield {
+                "stream": address.name,
+                "url": address.url,
+                "path": info.path,
+                "content_type": info.content_type,
+                "next_offset": info.next_offset,
+                "closed": info.closed,
+                "created_at": info.created_at,
+                "ttl": info.ttl,
+                "expires_at": info.expires_at,
+            }
 
 
-def parse_metadata(target: StreamAddress, response: httpx.Response) -> dict[str, object]:
-    headers = response.headers
-    ttl = headers.get("Stream-TTL", "")
+def describe(target: StreamAddress, info: StreamInfo) -> dict[str, object]:
     return {
         "stream": target.name,
         "url": target.url,
-        "content_type": headers.get("Content-Type"),
-        "next_offset": headers.get("Stream-Next-Offset"),
-        "closed": headers.get("Stream-Closed", "").lower() == "true",
-        "ttl": int(ttl) if ttl.isdigit() else None,
-        "expires_at": headers.get("Stream-Expires-At"),
+        "content_type": info.content_type,
+        "next_offset": info.next_offset,
+        "closed": info.closed,
+        "ttl": info.ttl,
+        "expires_at": info.expires_at,
     }
 
 
@@ -236,16 +215,13 @@ def format_expiry(ttl: object, expires_at: object) -> str:
     return str(expires_at) if expires_at else "never"
 
 
-def _report_created(out: Output, target: StreamAddress, response: httpx.Response) -> None:
-    new = response.status_code == 201
-    fields = parse_metadata(target, response)
-    kind = fields["content_type"]
+def _report_created(out: Output, target: StreamAddress, created: bool, info: StreamInfo) -> None:
     out.result(
-        f"created {target.name} ({kind})"
-        if new
+        f"created {target.name} ({info.content_type})"
+        if created
         else f"{target.name} already exists with the same settings",
-        created=new,
-        **fields,
+        created=created,
+        **describe(target, info),
     )
 
 

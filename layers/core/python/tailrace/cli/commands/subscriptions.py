@@ -21,9 +21,8 @@ from tailrace.cli.options import (
 )
 
 if TYPE_CHECKING:
-    import httpx
-
     from tailrace.cli.client import CommandClient
+    from tailrace.client.exchange import HttpAnswer
 
 SUBSCRIPTIONS: Final = "/v1/stream/__ds/subscriptions"
 PAGE: Final = 100
@@ -93,7 +92,7 @@ def subscribe(
         headers={"Content-Type": "application/json"},
         content=json.dumps({name: each for name, each in fields.items() if each}).encode(),
     )
-    new, created = response.status_code == 201, parse_object(response)
+    new, created = response.status == 201, parse_object(response, client)
     linked = format_count(len(created.get("streams", ())), "stream")
     out.result(
         f"created {subscription}, which follows {linked}"
@@ -182,7 +181,7 @@ def get_subscription(client: CommandClient, subscription: str) -> dict[str, Any]
         address_of_subscription(client, subscription),
         action=f"show the subscription '{subscription}'",
     )
-    return parse_object(response)
+    return parse_object(response, client)
 
 
 def list_subscriptions(client: CommandClient) -> Iterator[dict[str, Any]]:
@@ -190,7 +189,7 @@ def list_subscriptions(client: CommandClient) -> Iterator[dict[str, Any]]:
     params = {"limit": str(PAGE)}
     while True:
         response = client.send("GET", listing, action="list the subscriptions", params=params)
-        page = parse_object(response)
+        page = parse_object(response, client)
         try:
             yield from page["subscriptions"]
             following = page["next"]
@@ -204,30 +203,29 @@ def list_subscriptions(client: CommandClient) -> Iterator[dict[str, Any]]:
         params["after"] = following
 
 
-def parse_object(response: httpx.Response) -> dict[str, Any]:
+def parse_object(response: HttpAnswer, client: CommandClient) -> dict[str, Any]:
     try:
-        value = response.json()
+        value = json.loads(response.body)
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise Failure(f"{response.url} did not return a JSON object; check --url", Exit.UNEXPECTED)
+        raise Failure(f"{client.server} did not return a JSON object; check --url", Exit.UNEXPECTED)
     return value
 
 
 def _create_wake_stream(client: CommandClient, out: Output, stream: StreamAddress) -> None:
     """Create the stream of wake events, unless there is one with JSON, of whatever settings."""
     json_type = "application/json"
-    try:
-        response = client.send("HEAD", stream, action=f"look for '{stream.name}'")
-    except Failure as failure:
-        if failure.exit_code is not Exit.NOT_FOUND:
-            raise
-        client.send(
-            "PUT", stream, action=f"create '{stream.name}'", headers={"Content-Type": json_type}
-        )
-        out.note(f"created the wake stream {stream.name}")
-        return
-    kind = response.headers.get("Content-Type", "")
+    with client.stream(stream, f"create '{stream.name}'") as handle:
+        try:
+            with client.reporting(f"look for '{stream.name}'", stream):
+                kind = handle.content_type
+        except Failure as failure:
+            if failure.exit_code is not Exit.NOT_FOUND:
+                raise
+            handle.create(content_type=json_type)
+            out.note(f"created the wake stream {stream.name}")
+            return
     if kind.partition(";")[0].strip().lower() != json_type:
         raise Failure(
             f"'{stream.name}' cannot have wake events: it is a stream of {kind}, not of JSON",

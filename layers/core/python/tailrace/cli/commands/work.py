@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import click
 
 from tailrace.cli.address import StreamAddress, address_of
-from tailrace.cli.commands.read import ReadChunk, catch_up, follow, format_chunk
+from tailrace.cli.commands.read import format_chunk, split_messages
 from tailrace.cli.commands.subscriptions import (
     address_of_subscription,
     get_subscription,
@@ -42,10 +42,10 @@ from tailrace.cli.options import (
     format_count,
     to_json_line,
 )
-from tailrace.log.content import Mode
 
 if TYPE_CHECKING:
     from tailrace.cli.client import CommandClient
+    from tailrace.client import StreamChunk
 
 CLAIM_SECONDS: Final = 60.0
 """Longest time between two claims: a wake event that was missed delays a message by no more."""
@@ -229,18 +229,23 @@ class Worker:
             if failures:
                 self._sleep(failures, f"going on with {self._id}", longest)
 
-    def _find_end(self, wake_stream: StreamAddress) -> ReadChunk:
-        with self._signals.interruptible():
-            *_, end = catch_up(self._client, wake_stream, {"offset": "now"})
-        return end
+    def _find_end(self, wake_stream: StreamAddress) -> StreamChunk:
+        with (
+            self._signals.interruptible(),
+            self._client.stream(wake_stream, f"read '{wake_stream.name}'") as handle,
+        ):
+            return handle.read("now")
 
-    def _wait(self, wake_stream: StreamAddress, end: ReadChunk) -> ReadChunk:
+    def _wait(self, wake_stream: StreamAddress, end: StreamChunk) -> StreamChunk:
         """Wait for a wake event, though not for long; returns where the stream was read to."""
         until = time.monotonic() + CLAIM_SECONDS
         try:
-            with self._signals.interruptible():
-                for chunk in follow(self._client, wake_stream, end, timeouts=True):
-                    is_woken = any(map(self._is_wake, chunk.messages() if chunk.body else ()))
+            with (
+                self._signals.interruptible(),
+                self._client.stream(wake_stream, f"read '{wake_stream.name}'") as handle,
+            ):
+                for chunk in handle.tail(after=end, live="long-poll", empty=True):
+                    is_woken = any(map(self._is_wake, split_messages(chunk)))
                     if is_woken or time.monotonic() > until:
                         return chunk
         except Failure as failure:
@@ -272,7 +277,7 @@ class Worker:
             if failure.code in NO_CLAIM:
                 return None
             raise
-        claim = parse_claim(parse_object(response))
+        claim = parse_claim(parse_object(response, self._client))
         self._out.note(
             f"claimed generation {claim.generation}: {format_count(len(claim.streams), 'stream')}"
         )
@@ -322,7 +327,7 @@ class Worker:
         return True
 
     def _process_batch(
-        self, lease: Lease, stream: StreamAddress, offset: str, chunk: ReadChunk
+        self, lease: Lease, stream: StreamAddress, offset: str, chunk: StreamChunk
     ) -> bool:
         """Run the command until it succeeds; returns whether it did."""
         for attempt in range(self._retries + 1):
@@ -341,7 +346,7 @@ class Worker:
         return False
 
     def _run(
-        self, lease: Lease, stream: StreamAddress, offset: str, chunk: ReadChunk
+        self, lease: Lease, stream: StreamAddress, offset: str, chunk: StreamChunk
     ) -> str | None:
         """Run the command once; returns what went wrong."""
         environment = {
@@ -391,9 +396,11 @@ class Worker:
         return f"was ended by signal {-code}" if code < 0 else f"failed with exit code {code}"
 
     def _report(
-        self, lease: Lease, stream: StreamAddress, offset: str, chunk: ReadChunk, attempt: int
+        self, lease: Lease, stream: StreamAddress, offset: str, chunk: StreamChunk, attempt: int
     ) -> None:
-        messages = len(chunk.messages()) if chunk.mode is Mode.JSON else None
+        from tailrace.client import ContentKind
+
+        messages = len(split_messages(chunk)) if chunk.kind is ContentKind.JSON else None
         if self._out.as_json:
             fields = {
                 "stream": stream.name,
@@ -443,7 +450,7 @@ class Lease:
         self._id = subscription
         # Of its own: the other one may be in the middle of a long wait for a retry.
         self._heart = Client(client.server, on_wait=lambda _: None)
-        self._heart.retries = 0
+        self._heart.repeat(0)
         self._ended = threading.Event()
         self._lost: str | None = None
         self._until = time.monotonic() + claim.lease_seconds
@@ -496,8 +503,6 @@ class Lease:
                 continue  # `check` notices when it has lasted too long.
 
     def _send(self, client: CommandClient, action: str, fields: dict[str, Any]) -> None:
-        import httpx
-
         sent = time.monotonic()
         try:
             client.send(
@@ -511,7 +516,7 @@ class Lease:
                 content=json.dumps(
                     {"wake_id": self.claim.wake_id, "generation": self.claim.generation, **fields}
                 ).encode(),
-                timeout=httpx.Timeout(max(1.0, self.claim.lease_seconds / BEATS_PER_LEASE)),
+                timeout=max(1.0, self.claim.lease_seconds / BEATS_PER_LEASE),
             )
         except Failure as failure:
             if failure.code in FENCED:
@@ -565,14 +570,18 @@ class Signals:
             raise Stopped
 
 
-def read_pending(client: CommandClient, stream: StreamAddress, offset: str) -> Iterator[ReadChunk]:
+def read_pending(
+    client: CommandClient, stream: StreamAddress, offset: str
+) -> Iterator[StreamChunk]:
     """Read from an offset to the end, or from the beginning if what was there is gone."""
     try:
-        yield from catch_up(client, stream, {"offset": offset})
+        with client.stream(stream, f"read '{stream.name}'") as handle:
+            yield from handle.chunks(offset)
     except Failure as failure:
         if failure.code not in GONE:
             raise
-        yield from catch_up(client, stream, {"offset": "-1"})
+        with client.stream(stream, f"read '{stream.name}'") as handle:
+            yield from handle.chunks()
 
 
 def parse_claim(value: dict[str, Any]) -> Claim:
