@@ -43,7 +43,7 @@ def record(url: str) -> list[Line]:
 
     create = ("create", "chat", "--content-type", "application/json")
     step(0.5, "writer", "tailrace " + " ".join(create), tailrace(*create, url=url))
-    follow = ["tail", "chat", "--offset", "-1"]
+    follow = ["tail", "-f", "chat", "--offset", "-1"]
     step(2.5, "reader", "tailrace " + " ".join(follow))
     with subprocess.Popen(
         [BIN / "tailrace", *follow, "--url", url], stdout=subprocess.PIPE, text=True

@@ -27,10 +27,10 @@ Tailrace = Callable[..., Result]
 SHELL = """
 tailrace() {{
     {python} -m tailrace "$@" <&0 &
-    if [ "$1" = tail ]; then sleep 2; kill $!; wait $! || true; else wait $!; fi
+    if [ "$1 ${{2-}}" = "tail -f" ]; then sleep 2; kill $!; wait $! || true; else wait $!; fi
 }}
 """
-"""`tailrace`, but a tail is stopped after two seconds."""
+"""`tailrace`, but a tail that follows is stopped after two seconds."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def done(result: Result) -> Result:
 
 def follower(server: Server, *args: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tailrace", "tail", *args, "--url", server.url],
+        [sys.executable, "-m", "tailrace", "tail", "-f", *args, "--url", server.url],
         stdout=subprocess.PIPE,
     )
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
 import click
@@ -13,6 +15,9 @@ from devtools.processes import ROOT
 from tailrace import __version__
 from tailrace.cli import COMMANDS, main
 from tailrace.cli.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from tests.unit.cli.conftest import Run, Wire
 
 PAGE = ROOT / "docs" / "cli.md"
 
@@ -64,7 +69,7 @@ def test_client_commands_do_not_import_the_server() -> None:
 
 
 def test_help_imports_neither() -> None:
-    assert not {"httpx", "orjson", "tailrace.server"} & modules_after("append", "--help")
+    assert not {"httpx", "orjson", "rich", "tailrace.server"} & modules_after("append", "--help")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +121,50 @@ def test_wrong_usage_is_json_with_json() -> None:
         "message": "Missing argument 'STREAM' (see 'tailrace read --help')",
         "exit_code": 2,
     }
+
+
+def test_options_of_clients_may_come_first(wire: Wire, run: Run) -> None:
+    wire.will(204).will(204)
+    nowhere = "http://127.0.0.1:1"
+    args = ["--url", wire.url, "--token", "abc", "--json", "rm", "s"]
+    result = run(*args, TAILRACE_URL=nowhere)
+    assert json.loads(result.stdout)["deleted"]
+    assert run("--url", nowhere, "rm", "s", "--url", wire.url).exit_code == 0
+    assert [request.headers.get("Authorization") for request in wire.requests] == [
+        "Bearer abc",
+        None,
+    ]
+
+
+def test_options_of_clients_are_refused_elsewhere(run: Run) -> None:
+    result = run("--url", "http://127.0.0.1:1", "secret")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "tailrace: 'secret' takes no --url (see 'tailrace --help')\n",
+    )
+
+
+def complete(words: str, url: str) -> list[str]:
+    env = {
+        **os.environ,
+        "TAILRACE_URL": url,
+        "_TAILRACE_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    script = "from tailrace.cli import main; main(prog_name='tailrace')"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=env, capture_output=True, check=True, text=True)
+    return [line.partition(",")[2] for line in done.stdout.split("\n") if line]
+
+
+def test_a_shell_completes_commands_and_streams(wire: Wire) -> None:
+    assert complete("tailrace he", wire.url) == ["head"]
+    assert complete("tailrace ls --so", wire.url) == ["--sort"]
+    streams = [{"path": "chat/a%20b"}, {"path": "chat/c"}]
+    wire.will(200, json.dumps({"streams": streams, "next": None}).encode())
+    assert complete("tailrace read chat/", wire.url) == ["chat/a b", "chat/c"]
+    assert complete("tailrace read chat/", "http://127.0.0.1:1") == []
 
 
 def test_interrupt_is_exit_130_without_output(monkeypatch: pytest.MonkeyPatch) -> None:

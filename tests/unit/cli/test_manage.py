@@ -1,6 +1,14 @@
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +76,7 @@ def test_ttl_and_expires_at_exclude_each_other(wire: Wire, run: Run) -> None:
     assert wire.requests == []
 
 
-@pytest.mark.parametrize("name", ["info", "head"])
-def test_info_shows_the_metadata(wire: Wire, run: Run, name: str) -> None:
+def test_info_shows_the_metadata(wire: Wire, run: Run) -> None:
     written = "2030-01-01T00:00:00Z"
     wire.will(
         200,
@@ -79,7 +86,7 @@ def test_info_shows_the_metadata(wire: Wire, run: Run, name: str) -> None:
         Stream_Last_Written_At=written,
         Stream_TTL="60",
     )
-    assert run(name, "s").stdout == (
+    assert run("info", "s").stdout == (
         "stream           s\n"
         f"url              {wire.url}/v1/stream/s\n"
         "content type     text/plain\n"
@@ -157,6 +164,50 @@ def test_ls_follows_the_pages_into_one_table(wire: Wire, run: Run) -> None:
         "/v1/streams?limit=1000&prefix=a%2F",
         "/v1/streams?after=a%2F2&limit=1000&prefix=a%2F",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "order"),
+    [
+        ([], "abc"),
+        (["-r"], "cba"),
+        (["--sort", "type"], "bac"),
+        (["--sort", "state"], "acb"),
+        (["--sort", "created"], "cab"),
+        (["--sort", "expires", "--reverse"], "cba"),
+    ],
+)
+def test_ls_sorts(wire: Wire, run: Run, options: list[str], order: str) -> None:
+    streams = [
+        listed("a", created_at="2030-01-02T00:00:00Z", ttl=60),
+        listed("b", created_at="2030-01-03T00:00:00Z", content_type="a/b", closed=True, ttl=90),
+        listed("c"),
+    ]
+    wire.will(200, page(*streams))
+    lines = run("ls", *options).stdout.splitlines()
+    assert "".join(line[0] for line in lines[1:]) == order
+
+
+@pytest.mark.parametrize("columns", [200, 80, 40, 10])
+def test_ls_fits_the_terminal(wire: Wire, columns: int) -> None:
+    wire.will(200, page(listed("a-long-name/of-a-stream", ttl=60), listed("b")))
+    terminal, stdout = pty.openpty()
+    fcntl.ioctl(stdout, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    command = [sys.executable, "-m", "tailrace", "--url", wire.url, "ls"]
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with subprocess.Popen(command, stdout=stdout, env=env):
+        os.close(stdout)
+        shown = b""
+        with suppress(OSError):  # The end of a terminal.
+            while piece := os.read(terminal, 4096):
+                shown += piece
+    os.close(terminal)
+    lines = shown.decode().splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= columns
+    assert ("CREATED" in lines[0]) == (columns >= 80)
+    assert ("NEXT OFFSET" in lines[0]) == (columns == 200)
+    assert lines[1].startswith("a-long-n" if columns > 10 else "a")
 
 
 def test_ls_as_json_is_a_line_per_stream(wire: Wire, run: Run) -> None:

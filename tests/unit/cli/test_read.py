@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.cli.commands.read import take_last_lines
+from tailrace.cli.commands.read import take_first_lines, take_last_lines
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Run, Wire
@@ -92,7 +92,7 @@ def test_tail_starts_at_the_end_and_carries_offset_and_cursor(wire: Wire, run: R
     wire.will(200, b"[4]", Stream_Next_Offset="4", Stream_Cursor="77", **JSON)
     wire.will(204, Stream_Next_Offset="4", Stream_Cursor="78", **END)
     wire.will(200, b"[5]", Stream_Next_Offset="5", **CLOSED, **JSON)
-    result = run("tail", "s")
+    result = run("tail", "s", "-n", "0", "-f")
     assert (result.exit_code, result.stdout) == (0, "4\n5\n")
     assert queries(wire) == [
         "offset=now",
@@ -104,15 +104,15 @@ def test_tail_starts_at_the_end_and_carries_offset_and_cursor(wire: Wire, run: R
 
 def test_tail_of_a_closed_stream_ends_at_once(wire: Wire, run: Run) -> None:
     wire.will(200, b"abc", Stream_Next_Offset="3", **CLOSED, **TEXT)
-    assert run("tail", "s", "--offset", "-1").stdout == "abc"
+    assert run("tail", "s", "--offset", "-1", "-f").stdout == "abc"
 
 
 def test_tail_prints_the_last_messages_first(wire: Wire, run: Run) -> None:
     wire.will(200, b"[3]", Stream_Next_Offset="3", **JSON)
     wire.will(200, b"[4]", Stream_Next_Offset="4", **END, **JSON)
     wire.will(204, Stream_Next_Offset="4", **CLOSED)
-    assert run("tail", "s", "-n", "2").stdout == "3\n4\n"
-    assert queries(wire)[:2] == ["last=2", "offset=3"]
+    assert run("tail", "s", "-f", "-n", "2").stdout == "3\n4\n"
+    assert queries(wire) == ["last=2", "offset=3", "live=long-poll&offset=4"]
 
 
 def test_tail_looks_for_lines_in_twice_as_many_bytes_each_time(wire: Wire, run: Run) -> None:
@@ -120,7 +120,6 @@ def test_tail_looks_for_lines_in_twice_as_many_bytes_each_time(wire: Wire, run: 
     text = b"".join(lines)
     for size in (3, 16384, 32768):
         wire.will(200, text[-size:], Stream_Next_Offset="1", **END, **TEXT)
-    wire.will(204, **CLOSED)
     assert run("tail", "s", "-n", "3").stdout_bytes == b"".join(lines[-3:])
     assert queries(wire)[:3] == ["last=3", "last=16384", "last=32768"]
 
@@ -129,6 +128,50 @@ def test_tail_prints_all_of_a_text_with_fewer_lines(wire: Wire, run: Run) -> Non
     wire.will(200, b"a\nb\n", **CLOSED, **TEXT).will(200, b"a\nb\n", **CLOSED, **TEXT)
     assert run("tail", "s", "-n", "4").stdout == "a\nb\n"
     assert queries(wire) == ["last=4", "last=16384"]
+
+
+def test_tail_prints_the_last_ten_and_ends(wire: Wire, run: Run) -> None:
+    messages = b",".join(b"%d" % number for number in range(10))
+    wire.will(200, b"[%b]" % messages, Stream_Next_Offset="3", **END, **JSON)
+    assert run("tail", "s").stdout.split() == [str(number) for number in range(10)]
+    assert queries(wire) == ["last=10"]
+
+
+def test_tail_of_nothing_prints_nothing(wire: Wire, run: Run) -> None:
+    wire.will(200, b"[]", Stream_Next_Offset="3", **END, **JSON)
+    assert run("tail", "s", "-n", "0", "--raw").stdout == ""
+    wire.will(404)
+    assert run("tail", "s", "-n", "0").exit_code == 3
+
+
+def test_head_prints_the_first_messages(wire: Wire, run: Run) -> None:
+    wire.will(200, b"[1, 2]", Stream_Next_Offset="2", **JSON)
+    wire.will(200, b"[3, 4.0, 5]", Stream_Next_Offset="5", **END, **JSON)
+    assert run("head", "s", "-n", "4").stdout == "1\n2\n3\n4.0\n"
+    wire.will(200, b"[1, 2]", Stream_Next_Offset="2", **JSON)
+    output = json.loads(run("head", "s", "-n", "1", "--json").stdout)
+    assert (output["messages"], output["next_offset"]) == ([1], None)
+    wire.will(200, b"[1, 2]", Stream_Next_Offset="2", **JSON)
+    assert run("head", "s", "-n", "0").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "first"),
+    [
+        (b"a\nb\nc\n", 2, (b"a\nb\n", 2)),
+        (b"a\rb\nc", 5, (b"a\rb\nc", 1)),
+        (b"a\n", 1, (b"a\n", 1)),
+        (b"a\n", 0, (b"", 0)),
+    ],
+)
+def test_take_first_lines(text: bytes, count: int, first: tuple[bytes, int]) -> None:
+    assert take_first_lines(text, count) == first
+
+
+def test_head_prints_the_first_lines_of_several_chunks(wire: Wire, run: Run) -> None:
+    wire.will(200, b"a\nb", Stream_Next_Offset="2", **TEXT)
+    wire.will(200, b"c\nd\n", Stream_Next_Offset="5", **END, **TEXT)
+    assert run("head", "s", "-n", "2").stdout == "a\nbc\n"
 
 
 @pytest.mark.parametrize("command", ["read", "tail"])
@@ -171,7 +214,7 @@ def test_tail_reconnects_and_continues(wire: Wire, run: Run, waits: list[float])
     for _ in range(6):
         wire.will_drop().will(503)
     wire.will(200, b"x", Stream_Next_Offset="4", **CLOSED, **TEXT)
-    result = run("tail", "s")
+    result = run("tail", "s", "-n", "0", "-f")
     assert (result.exit_code, result.stdout) == (0, "x")
     assert set(queries(wire)[1:]) == {"live=long-poll&offset=3"}
     assert len(waits) == 12
@@ -180,7 +223,7 @@ def test_tail_reconnects_and_continues(wire: Wire, run: Run, waits: list[float])
 
 def test_tail_ends_when_the_stream_is_deleted(wire: Wire, run: Run) -> None:
     wire.will(200, b"", Stream_Next_Offset="3", **END, **TEXT).will(404)
-    assert run("tail", "s").exit_code == 3
+    assert run("tail", "s", "-n", "0", "-f").exit_code == 3
 
 
 def test_tail_does_not_spin_when_the_server_does_not_wait(
@@ -188,14 +231,16 @@ def test_tail_does_not_spin_when_the_server_does_not_wait(
 ) -> None:
     wire.will(200, b"", Stream_Next_Offset="3", **END, **TEXT)
     wire.will(204, Stream_Next_Offset="3").will(204, Stream_Next_Offset="3", **CLOSED)
-    assert run("tail", "s").exit_code == 0
+    assert run("tail", "s", "-n", "0", "-f").exit_code == 0
     assert waits == [1.0]
 
 
 def test_json_tail_prints_the_start_and_the_end(wire: Wire, run: Run) -> None:
     wire.will(200, b"[]", Stream_Next_Offset="3", **END, **JSON)
     wire.will(204, Stream_Next_Offset="3", **CLOSED)
-    output = [json.loads(line) for line in run("tail", "s", "--json").stdout.splitlines()]
+    output = [
+        json.loads(line) for line in run("tail", "s", "-n", "0", "-f", "--json").stdout.splitlines()
+    ]
     assert [(line["messages"], line["closed"]) for line in output] == [([], False), ([], True)]
 
 
@@ -229,7 +274,7 @@ def test_ctrl_c_ends_a_tail_with_130(wire: Wire) -> None:
     wire.will(200, b"here\n", Stream_Next_Offset="3", **END, **TEXT)
     for _ in range(100_000):
         wire.will(204, Stream_Next_Offset="3")
-    tailing = process("tail", "s", "--offset", "-1", "--url", wire.url)
+    tailing = process("tail", "-f", "s", "--offset", "-1", "--url", wire.url)
     assert tailing.stdout is not None
     assert tailing.stdout.readline() == b"here\n"
     tailing.send_signal(signal.SIGINT)

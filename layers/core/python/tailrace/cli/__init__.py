@@ -18,10 +18,11 @@ from importlib import import_module
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from tailrace import __version__
 from tailrace.cli.exit_codes import Exit, Failure, report
-from tailrace.cli.options import release_stdout
+from tailrace.cli.options import release_stdout, shared_options
 
 COMMANDS: Final = {
     "serve": "serve:serve",
@@ -29,9 +30,9 @@ COMMANDS: Final = {
     "create": "manage:create",
     "append": "append:append",
     "read": "read:read",
+    "head": "read:head",
     "tail": "read:tail",
     "info": "manage:info",
-    "head": "manage:info",
     "ls": "manage:ls",
     "fork": "manage:fork",
     "close": "manage:close",
@@ -129,8 +130,17 @@ def _check_variables() -> None:
 
 @click.group(cls=Tailrace, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tailrace")
-def main() -> None:
+@shared_options
+@click.pass_context
+def main(ctx: click.Context, /, **shared: Any) -> None:
     """Durable streams: append-only logs over HTTP.
 
-    STREAM is a path such as chat/room-1 on the server at --url, or a full URL.
+    STREAM is a path such as chat/room-1 on the server at --url, or a full URL. The options of
+    client commands may also come before the command.
     """
+    command = main.get_command(ctx, ctx.invoked_subcommand or "")
+    taken = {parameter.name for parameter in command.params} if command else set(shared)
+    for name in shared:
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE and name not in taken:
+            option = "--json" if name == "as_json" else f"--{name}"
+            raise click.UsageError(f"'{ctx.invoked_subcommand}' takes no {option}", ctx)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from tailrace.cli.exit_codes import Exit, Failure
-from tailrace.cli.options import HeaderText, Output, client_command, format_count
+from tailrace.cli.options import HeaderText, Output, StreamName, client_command, format_count
 
 if TYPE_CHECKING:
     from tailrace.cli.address import StreamAddress
@@ -65,7 +65,7 @@ class Appender:
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", type=StreamName())
 @click.argument("file", type=click.File("rb"), required=False)
 @click.option(
     "-m",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
@@ -12,6 +12,7 @@ from tailrace.cli.options import (
     Duration,
     HeaderText,
     Output,
+    StreamName,
     client_command,
     format_table,
     to_json_line,
@@ -21,11 +22,26 @@ if TYPE_CHECKING:
     from tailrace.cli.client import CommandClient
     from tailrace.client import StreamInfo
 
+SORT_KEYS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
+    "name": lambda stream: stream["path"],
+    "type": lambda stream: (str(stream["content_type"]), stream["path"]),
+    "state": lambda stream: (stream["closed"], stream["path"]),
+    "created": lambda stream: (str(stream["created_at"] or ""), stream["path"]),
+    "expires": lambda stream: (
+        stream["ttl"] is None and not stream["expires_at"],
+        stream["ttl"] or 0,
+        str(stream["expires_at"] or ""),
+        stream["path"],
+    ),
+}
+OPTIONAL: Final = (2, 5, 4, 1)
+"""Columns that a narrow terminal does without, in this order."""
+
 HEADINGS: Final = ("STREAM", "TYPE", "NEXT OFFSET", "STATE", "CREATED", "EXPIRES")
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", type=StreamName())
 @click.option(
     "-t",
     "--content-type",
@@ -71,7 +87,7 @@ def create(
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", type=StreamName())
 @click.argument("target")
 @click.option("--at", type=HeaderText(), help="Offset to fork at.  [default: the source's end]")
 @click.option(
@@ -102,7 +118,7 @@ def fork(
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", type=StreamName())
 @client_command
 def info(client: CommandClient, out: Output, stream: str) -> None:
     """Show the metadata of STREAM.
@@ -132,23 +148,37 @@ def info(client: CommandClient, out: Output, stream: str) -> None:
 
 
 @click.command()
-@click.argument("prefix", default="")
+@click.argument("prefix", default="", type=StreamName())
+@click.option(
+    "--sort",
+    type=click.Choice(list(SORT_KEYS)),
+    default="name",
+    show_default=True,
+    help="Order of the streams.",
+)
+@click.option("-r", "--reverse", is_flag=True, help="Reverse the order.")
 @client_command
-def ls(client: CommandClient, out: Output, prefix: str) -> None:
-    """List the streams whose path begins with PREFIX."""
+def ls(client: CommandClient, out: Output, prefix: str, sort: str, reverse: bool) -> None:
+    """List the streams whose path begins with PREFIX.
+
+    A narrow terminal shows fewer columns; --json has all.
+    """
+    streams = list_streams(client, prefix)
+    if sort != "name" or reverse:
+        streams = iter(sorted(streams, key=SORT_KEYS[sort], reverse=reverse))
     if out.as_json:
-        for stream in list_streams(client, prefix):
+        for stream in streams:
             out.line(to_json_line(stream))
         return
-    rows = [_row(stream) for stream in list_streams(client, prefix)]
+    rows = [_row(stream) for stream in streams]
     if rows:
-        out.line(format_table([HEADINGS, *rows]))
+        out.line(format_table([HEADINGS, *rows], width=out.width, optional=OPTIONAL))
     else:
         out.note(f"no streams below '{prefix}'" if prefix else "no streams")
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", type=StreamName())
 @client_command
 def close(client: CommandClient, out: Output, stream: str) -> None:
     """Close STREAM permanently.
@@ -168,7 +198,7 @@ def close(client: CommandClient, out: Output, stream: str) -> None:
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", type=StreamName())
 @client_command
 def rm(client: CommandClient, out: Output, stream: str) -> None:
     """Delete STREAM and its content."""

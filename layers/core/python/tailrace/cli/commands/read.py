@@ -1,15 +1,22 @@
-"""`tailrace read` and `tailrace tail`: print the content of a stream, chunk by chunk."""
+"""`tailrace read`, `head` and `tail`: print the content of a stream, chunk by chunk."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from tailrace.cli.options import HeaderText, Instant, Output, client_command, to_json_line
+from tailrace.cli.options import (
+    HeaderText,
+    Instant,
+    Output,
+    StreamName,
+    client_command,
+    to_json_line,
+)
 from tailrace.log.json_mode import split
 
 if TYPE_CHECKING:
@@ -21,6 +28,9 @@ LAST_BYTES: Final = 16 << 10
 
 CHARACTER_BYTES: Final = 4
 """Bytes of the longest character: the last bytes of a text begin at a whole one."""
+
+LINES: Final = 10
+"""Messages or lines that `head` and `tail` print unless another number is asked for."""
 
 since_option = click.option(
     "--since",
@@ -35,7 +45,7 @@ raw_option = click.option(
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", type=StreamName())
 @click.option("--offset", type=HeaderText(), help="Start at this offset.  [default: the beginning]")
 @since_option
 @raw_option
@@ -60,18 +70,43 @@ def read(
 
 
 @click.command()
-@click.argument("stream")
+@click.argument("stream", type=StreamName())
 @click.option(
-    "--offset",
-    type=HeaderText(),
-    help="Start at this offset: -1 is the beginning, now the end.  [default: now]",
+    "-n",
+    "--first",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=LINES,
+    show_default=True,
+    help="How many messages (JSON) or lines to print.",
 )
+@raw_option
+@client_command
+def head(client: CommandClient, out: Output, stream: str, first: int, raw: bool) -> None:
+    """Print the first messages or lines of STREAM.
+
+    For its metadata, see `tailrace info`.
+    """
+    target = client.locate(stream)
+    with client.stream(target, f"read '{target.name}'") as handle:
+        for chunk in take_first(handle.chunks(), first):
+            out.write(format_chunk(chunk, raw=raw, as_json=out.as_json))
+
+
+@click.command()
+@click.argument("stream", type=StreamName())
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended.")
 @click.option(
     "-n",
     "--last",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=0),
     metavar="N",
-    help="Print the last N messages (JSON) or lines first.",
+    help=f"Print the last N messages (JSON) or lines; 0 for only what is new.  [default: {LINES}]",
+)
+@click.option(
+    "--offset",
+    type=HeaderText(),
+    help="Start at this offset instead: -1 is the beginning, now the end.",
 )
 @since_option
 @raw_option
@@ -80,41 +115,66 @@ def tail(
     client: CommandClient,
     out: Output,
     stream: str,
-    offset: str | None,
+    follow: bool,
     last: int | None,
+    offset: str | None,
     since: str | None,
     raw: bool,
 ) -> None:
-    """Follow STREAM and print new data.
+    """Print the last messages or lines of STREAM, and with -f those that follow.
 
-    Ends when the stream is closed, and reconnects after a restart of the server.
+    With -f it ends when the stream is closed, and reconnects after a restart of the server.
     """
     check_start(offset=offset, last=last, since=since)
+    if last == 0:
+        offset = "now"
+    elif offset is None and since is None:
+        last = LINES if last is None else last
     target = client.locate(stream)
     with client.stream(target, f"read '{target.name}'") as handle:
-        for chunk in _follow(client, handle, offset, last, since, as_json=out.as_json):
-            out.write(format_chunk(chunk, raw=raw, as_json=out.as_json))
+        chunks = iter([read_last(handle, last)]) if last else handle.chunks(offset, since=since)
+        for chunk in chunks:
+            # The end of the stream is no content, but tells programs where it is.
+            if offset != "now" or out.as_json:
+                out.write(format_chunk(chunk, raw=raw, as_json=out.as_json))
+        if not follow:
+            return
+        client.repeat(None)
+        for news in handle.tail(after=chunk, live="long-poll"):
+            out.write(format_chunk(news, raw=raw, as_json=out.as_json))
 
 
-def _follow(
-    client: CommandClient,
-    stream: Stream,
-    offset: str | None,
-    last: int | None,
-    since: str | None,
-    *,
-    as_json: bool,
-) -> Iterator[StreamChunk]:
-    if last is not None:
-        chunk = read_last(stream, last)
+def take_first(chunks: Iterable[StreamChunk], count: int) -> Iterator[StreamChunk]:
+    """The first messages, or lines, of chunks; one that is cut has no offset to go on at."""
+    from tailrace.client import ContentKind
+
+    for chunk in chunks:
+        if chunk.kind is ContentKind.JSON:
+            messages = split_messages(chunk)
+            taken = messages[:count]
+            is_whole = len(taken) == len(messages)
+            body = chunk.body if is_whole else b"[%b]" % b",".join(taken)
+            count -= len(taken)
+        else:
+            body, lines = take_first_lines(chunk.body, count)
+            is_whole = len(body) == len(chunk.body)
+            count -= lines
+        if not is_whole:
+            chunk = replace(chunk, body=body, next_offset="", up_to_date=False, closed=False)
         yield chunk
-    else:
-        offset = "now" if offset is None and since is None else offset
-        for chunk in stream.chunks(offset, since=since):
-            if as_json or offset != "now":
-                yield chunk
-    client.repeat(None)
-    yield from stream.tail(after=chunk, live="long-poll")
+        if not count:
+            return
+
+
+def take_first_lines(text: bytes, count: int) -> tuple[bytes, int]:
+    """The first lines of a text, and how many of them are complete."""
+    place = lines = 0
+    while lines < count:
+        end = text.find(b"\n", place)
+        if end < 0:
+            return text, lines
+        place, lines = end + 1, lines + 1
+    return text[:place], lines
 
 
 def check_start(**options: object) -> None:
@@ -169,7 +229,7 @@ def split_messages(chunk: StreamChunk) -> list[bytes]:
 def _format_object(chunk: StreamChunk) -> bytes:
     head = to_json_line(
         {
-            "next_offset": chunk.next_offset,
+            "next_offset": chunk.next_offset or None,
             "up_to_date": chunk.up_to_date,
             "closed": chunk.closed,
         }

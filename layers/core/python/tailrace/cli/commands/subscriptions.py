@@ -119,7 +119,7 @@ def list_(client: CommandClient, out: Output) -> None:
         return
     rows = [_row(each) for each in found]
     if rows:
-        out.line(format_table([HEADINGS, *rows]))
+        out.line(format_table([HEADINGS, *rows], width=out.width, optional=(5, 2, 1)))
     else:
         out.note("no subscriptions; create one with 'tailrace subscribe'")
 
