@@ -23,7 +23,7 @@ SETUP := @$(LOCK) env MAKEFLAGS= $(MAKE) --silent --jobs=8 --file=scripts/setup.
 .DEFAULT_GOAL := help
 .PHONY: help setup serve unit test test-slow test-under-load test-dynamodb test-dynamodb-local test-glue6 coverage mutants \
 	lint format lock openapi console viewer package templates built aws-local deploy-local bench bench-dynamodb bench-coldstart bench-history bench-cable \
-	bench-aviso bench-collapsing bench-containers soak chaos demo rust-server clean
+	bench-aviso bench-client bench-collapsing bench-containers soak chaos demo rust-server clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -136,6 +136,9 @@ bench-containers: setup ## Measure 10,000 readers of server-sent events on one c
 
 bench-aviso: setup ## Measure notifications, replays, watchers and their filters: ARGS="--write"
 	@$(RUN) bench.aviso $(ARGS)
+
+bench-client: setup ## Measure the Python client beside the stock JavaScript client: ARGS="--write"
+	@$(RUN) bench.client $(ARGS)
 
 bench-collapsing: setup ## Count the origin requests of readers that come and go: ARGS="--write"
 	@$(RUN) devtools.load.arrivals $(ARGS)
