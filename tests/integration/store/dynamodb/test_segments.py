@@ -76,6 +76,17 @@ async def archived(process: Process, path: str = "a") -> int:
 # Committing
 
 
+async def test_details_say_what_is_in_segments(process: Process) -> None:
+    await fill(process, 8)
+    one, two = await compact(process, "a")
+    tail, stored, hot_bytes = await process.streams.details("a", 1)
+    assert (stored.hot_from, stored.cold_bytes) == (6, two.size)
+    assert [(each.first, each.stop) for each in stored.segments] == [(two.first, two.stop)]
+    assert hot_bytes == tail.committed.size - two.size
+    _, both, _ = await process.streams.details("a", 10)
+    assert [each.bytes for each in both.segments] == [two.data_bytes, one.data_bytes]
+
+
 async def test_a_segment_comes_with_the_name_that_says_how_far_history_goes(
     process: Process,
 ) -> None:

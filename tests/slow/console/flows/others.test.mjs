@@ -99,10 +99,9 @@ test("aviso: a filter that is not valid is named", async () => {
 test("subscriptions: how they are", async () => {
   const id = fresh("worker").replace("/", "-")
   const path = fresh("work")
-  const body = { type: "pull-wake", pattern: `${path}/*`, wake_stream: `${path}/wakes`, lease_ttl_ms: 30_000 }
-  await send("PUT", `/v1/stream/${path}/wakes`, undefined, { "content-type": "application/json" })
+  const body = { type: "pull-wake", streams: [`${path}/one`], wake_stream: `${path}/wakes`, lease_ttl_ms: 30_000 }
+  for (const name of ["one", "wakes"]) await send("PUT", `/v1/stream/${path}/${name}`, "[1]", { "content-type": "application/json" })
   await send("PUT", `/v1/stream/__ds/subscriptions/${id}`, JSON.stringify(body), { "content-type": "application/json" })
-  await send("PUT", `/v1/stream/${path}/one`, "[1]", { "content-type": "application/json" })
   await withConsole("#/subscriptions", async (page) => {
     await page.getByRole("row", { name: new RegExp(`${id}.*active`) }).waitFor()
     await page.getByRole("link", { name: id }).click()
@@ -118,11 +117,11 @@ test("the theme is chosen, and kept", async () => {
     await page.getByRole("button", { name: "Theme: auto" }).click()
     await page.getByRole("button", { name: "Theme: light" }).click()
     await page.getByRole("button", { name: "Theme: dark" }).waitFor()
+    await expect.poll(background).not.toBe(light)
     const dark = await background()
-    expect(dark).not.toBe(light)
     await page.reload()
     await page.getByRole("button", { name: "Theme: dark" }).waitFor()
-    expect(await background()).toBe(dark)
+    await expect.poll(background).toBe(dark)
   })
 })
 
