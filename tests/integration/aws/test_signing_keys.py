@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from devtools.processes import fresh_name
 from tailrace.aws.handlers.rotate_signing_keys import (
     JWKS_CACHE_SECONDS,
     RotateSigningKeysHandler,
 )
+from tailrace.cli import main
 from tailrace.errors import BadSetting, KeysUnavailable
 from tailrace.protocols.subscriptions.key_secret import KEEP_SECONDS, RETRY_SECONDS, KeySecret
 from tailrace.protocols.subscriptions.signing import SigningKeys
@@ -92,6 +95,36 @@ async def test_two_rotations_revoke_a_key(
             rotation(step(name, keys_secret, version))
     now = await KeySecret(Settings(subscription_keys=keys_secret)).get(0)
     assert first.kid not in published(now)
+
+
+async def test_the_command_rotates_and_revokes(keys_secret: str, slept: list[float]) -> None:
+    def rotate(*more: str) -> Result:
+        return CliRunner().invoke(
+            main, ["keys", "rotate", "--secret", keys_secret, *more], catch_exceptions=False
+        )
+
+    async def keys() -> SigningKeys:
+        return await KeySecret(Settings(subscription_keys=keys_secret)).get(0)
+
+    first = await keys()
+    assert "stays published" in rotate().stdout
+    assert slept == [KEEP_SECONDS + JWKS_CACHE_SECONDS]
+    second = await keys()
+    assert second.kid != first.kid
+    assert published(second) == [second.kid, first.kid]
+    assert json.loads(rotate("--revoke", "--json").stdout) == {
+        "secret": keys_secret, "rotated": True, "revoked": True,
+    }  # fmt: skip
+    assert len(slept) == 1
+    assert not {first.kid, second.kid} & set(published(await keys()))
+
+
+def test_the_command_names_a_secret_that_does_not_exist(aws_env: str) -> None:
+    missing = "arn:aws:secretsmanager:us-east-1:000000000000:secret:none-AbCdEf"
+    result = CliRunner().invoke(main, ["keys", "rotate", "--secret", missing])
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert f"cannot rotate {missing}" in result.stderr
+    assert aws_env
 
 
 def test_another_secret_is_not_rotated(rotation: RotateSigningKeysHandler, secret: str) -> None:

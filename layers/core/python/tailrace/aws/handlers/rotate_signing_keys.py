@@ -1,4 +1,6 @@
-"""The handler that rotates the keys of subscriptions, in the four steps of Secrets Manager.
+"""The rotation of the keys of subscriptions, in the four steps of Secrets Manager.
+
+`tailrace keys rotate --secret` takes them; a function that Secrets Manager calls could, too.
 
 The new value is published before it signs, so that no receiver gets a signature of a key that it
 cannot look up; the previous one stays published until the next rotation.
@@ -17,10 +19,18 @@ JWKS_CACHE_SECONDS: Final = 300
 
 
 class RotateSigningKeysHandler(SecretRotation):
-    def __init__(self) -> None:
-        super().__init__("subscription_keys")
+    def __init__(self, arn: str | None = None) -> None:
+        super().__init__("subscription_keys", arn)
 
     def _test(self, secret: str, version: str) -> None:
         """Wait until every function publishes the pending key, and every receiver has read it."""
         self._value(secret, version)
         time.sleep(KEEP_SECONDS + JWKS_CACHE_SECONDS)
+
+    def _finish(self, secret: str, version: str) -> None:
+        super()._finish(secret, version)
+        # Secrets Manager removes it only from a rotation of its own; it would stay published.
+        if version in self._versions(secret, "AWSPENDING"):
+            self._secrets.update_secret_version_stage(
+                SecretId=secret, VersionStage="AWSPENDING", RemoveFromVersionId=version
+            )

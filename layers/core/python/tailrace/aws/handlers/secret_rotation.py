@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from tailrace.aws.client.service_access import boto_client
 from tailrace.configuration import load_settings
@@ -20,9 +20,11 @@ logger = logging.getLogger("tailrace")
 class SecretRotation:
     """The steps `createSecret` and `finishSecret`; a subclass has the two in between."""
 
-    def __init__(self, setting: str) -> None:
-        """`setting`: the name of the setting that holds the ARN of the secret."""
-        self._settings = load_settings()
+    def __init__(self, setting: str, arn: str | None = None) -> None:
+        """`setting`: the name of the setting that holds the ARN of the secret; `arn`: overrides
+        it."""
+        flags: dict[str, Any] = {setting: arn}
+        self._settings = load_settings(**flags)
         self._arn: str = getattr(self._settings, setting)
         self._secrets = boto_client("secretsmanager", self._settings)
 

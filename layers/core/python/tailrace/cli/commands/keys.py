@@ -1,11 +1,12 @@
-"""`tailrace keys`: show and rotate the keys of subscriptions in a data directory."""
+"""`tailrace keys`: show and rotate the keys of subscriptions."""
 
 from __future__ import annotations
 
 import time
+import uuid
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,7 +18,14 @@ from tailrace.errors import BadSetting, TailraceError
 if TYPE_CHECKING:
     from tailrace.protocols.subscriptions.key_file import KeyFile, StoredSecret
 
-HEADINGS = ("KEY", "STATE", "SIGNS FROM")
+EXIT_CODES: Final = {
+    "ResourceNotFoundException": Exit.NOT_FOUND,
+    "AccessDeniedException": Exit.REFUSED,
+    "UnrecognizedClientException": Exit.REFUSED,
+    "ExpiredTokenException": Exit.REFUSED,
+}
+
+HEADINGS: Final = ("KEY", "STATE", "SIGNS FROM")
 
 data_option = click.option(
     "--data",
@@ -34,7 +42,7 @@ def keys() -> None:
     """Show or rotate the keys that sign webhooks.
 
     They are in the data directory of a server; it may be running. On AWS they are in Secrets
-    Manager, which rotates them.
+    Manager.
     """
 
 
@@ -58,20 +66,60 @@ def show(data: str | None, as_json: bool) -> None:
     help="Drop all other keys at once, because they were disclosed: their signatures and the tokens"
     " of wakes become invalid.",
 )
+@click.option(
+    "--secret",
+    metavar="ARN",
+    help="Rotate the keys of a deployment instead, in this secret; takes ten minutes.",
+)
 @data_option
 @as_json
-def rotate(revoke: bool, data: str | None, as_json: bool) -> None:
+def rotate(revoke: bool, secret: str | None, data: str | None, as_json: bool) -> None:
     """Add a key, which signs after 15 minutes.
 
     Until then it is only published, so that all receivers know it. The previous one stays published
     for a day, so that nothing fails.
     """
+    if secret is not None:
+        _rotate_secret(Output(as_json), secret, revoke=revoke)
+        return
     now = int(time.time() * 1000)
     try:
         stored = _open(data, must_exist=False).rotate(now, revoke=revoke)
     except TailraceError as error:
         raise _failure(error) from None
     _print(Output(as_json), stored, now)
+
+
+def _rotate_secret(out: Output, arn: str, *, revoke: bool) -> None:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from tailrace.aws.handlers.rotate_signing_keys import RotateSigningKeysHandler
+
+    try:
+        rotation = RotateSigningKeysHandler(arn)
+        if not revoke:
+            out.note("publishing the new key for ten minutes before it signs; Ctrl-C leaves it")
+        # Secrets Manager keeps the previous value, too: the second rotation drops it.
+        for _ in range(2 if revoke else 1):
+            version = str(uuid.uuid4())
+            for step in ("createSecret", *(() if revoke else ("testSecret",)), "finishSecret"):
+                rotation({"Step": step, "SecretId": arn, "ClientRequestToken": version})
+    except TailraceError as error:
+        raise _failure(error) from None
+    except ClientError as error:
+        reason = error.response["Error"]
+        code = EXIT_CODES.get(reason.get("Code", ""), Exit.UNEXPECTED)
+        message = f"cannot rotate {arn}: {reason.get('Message')}"
+        raise Failure(message, code, code=reason.get("Code", "")) from None
+    except BotoCoreError as error:
+        raise Failure(f"cannot rotate {arn}: {error}", Exit.UNREACHABLE) from None
+    out.result(
+        "the new key signs, within five minutes everywhere"
+        + ("; the others are revoked" if revoke else "; the previous one stays published"),
+        secret=arn,
+        rotated=True,
+        revoked=revoke,
+    )
 
 
 def _open(data: str | None, *, must_exist: bool) -> KeyFile:

@@ -1,8 +1,7 @@
 """The secret in Secrets Manager from which the functions derive the keys of subscriptions.
 
 CloudFormation generates its first value, and a rotation replaces it: the pending value is published
-before it signs, and the previous one until the next rotation. No function but the one that rotates
-may write it.
+before it signs, and the previous one until the next rotation. No function may write it.
 """
 
 from __future__ import annotations
