@@ -35,7 +35,7 @@ class _Collector(Collector):
             else:
                 family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
                 families[name] = family(name, metric.text, labels=metric.labels)
-                if metric.kind == "counter" and not metric.labels:
+                if not metric.labels and name not in metrics.gauges:
                     # A counter that appears only with its first event has no rate at that time.
                     metrics.counts[(name,)] += 0
         for (name, *labels), value in list(metrics.counts.items()):
