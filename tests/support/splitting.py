@@ -21,6 +21,7 @@ from tailrace.log import json_mode
 from tailrace.log.content import Mode, length
 from tailrace.log.slots import merge, share
 from tailrace.log.state import Entry, State, Stream
+from tailrace.store.base import Waiter
 from tailrace.store.sqlite import store
 from tailrace.store.sqlite.chain import Chain
 from tailrace.store.sqlite.store import SqliteStore
@@ -43,16 +44,18 @@ class SplittingStore(SqliteStore):
             state = split[-1].state
         return await super().create(stream, split)
 
-    def put(self, chain: Chain, before: State, entry: Entry) -> asyncio.Future[int | None]:
+    def put_then(self, chain: Chain, before: State, entry: Entry, waiter: Waiter) -> None:
         first, *rest = halves(chain.stream.config.mode, before, entry)
         large = len(entry.body or b"") > self._inline_bytes
         if chain.state is not before or large or not rest:
-            return super().put(chain, before, entry)
+            super().put_then(chain, before, entry, waiter)
+            return
         # Both are in one commit. Only the second has a caller, which learns what becomes of both.
-        putting = super().put(chain, before, first)
+        putting: asyncio.Future[int | None] = self._loop.create_future()
+        super().put_then(chain, before, first, putting)
         putting.add_done_callback(lambda done: done.exception())
         second = share(rest[0]) if chain.state.slot == before.slot else rest[0]
-        return super().put(chain, chain.state, second)
+        super().put_then(chain, chain.state, second, waiter)
 
 
 def halves(mode: Mode, before: State, entry: Entry) -> Sequence[Entry]:

@@ -125,6 +125,18 @@ async def test_a_damaged_record_refuses_the_start(data: Path) -> None:
             await SqliteStore(Settings(data=str(image))).open()
 
 
+async def test_no_slot_is_filled_twice(data: Path) -> None:
+    async with opened(data) as store:
+        tail = await create(store, "a")
+        await append(store, tail, b"x")
+        before = tail.state
+        tail.state = tail.stream.config.initial_state()
+        with pytest.raises(StoreUnavailable):
+            await append(store, tail, b"y")
+        assert tail.state is tail.committed is before
+        assert await bodies(store, tail) == [b"x"]
+
+
 # Contents
 
 

@@ -46,7 +46,7 @@ from tailrace.log.json_mode import Flat, split
 from tailrace.log.offsets import BEGINNING, Position, epoch_of, token
 from tailrace.log.state import Config, Entry, Listed, SlotInfo, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import Store, StoredDetails, Tail
+from tailrace.store.base import Store, StoredDetails, Tail, Waiter
 
 _APPENDED = ("appends_appended_total",)
 _APPENDED_BYTES = ("appends_bytes_total",)
@@ -85,16 +85,22 @@ class Appended(NamedTuple):
     of a later append."""
 
 
-class Appending(NamedTuple):
+class Appending(Waiter):
     """An append that was decided, and waits for its slot."""
 
-    tail: Tail
-    accepted: Accepted
-    stored: asyncio.Future[int | None]
-    """As `Store.put` returns it."""
+    __slots__ = ("epoch", "offset", "size")
 
-    def appended(self, slot: int) -> Appended:
-        return _appended(self.tail, self.accepted, slot)
+    epoch: int
+    """Of the stream."""
+    offset: int
+    """Of the stream after the append."""
+    size: int
+    """Bytes that it stores."""
+
+    def count(self) -> None:
+        """Count the append as stored."""
+        metrics.counts[_APPENDED] += 1
+        metrics.counts[_APPENDED_BYTES] += self.size
 
 
 class View(NamedTuple):
@@ -199,20 +205,26 @@ class Streams:
             request = request._replace(flat=await self.checker.flatten(request.body))
         return await self._append(path, request)
 
-    def begin_append(self, path: str, request: Append) -> Appending | None:
-        """Begin an append to a stream that is at hand; None where `append` has to do it: it may
-        have to ask the store, to wait, or to refuse."""
+    def begin_append(self, path: str, request: Append, appending: Appending) -> bool:
+        """Begin an append to a stream that is at hand; returns False where `append` has to do it:
+        it may have to ask the store, to wait, or to refuse."""
         tail = self.store.held(path)
-        if tail is None or tail.stream.config.ttl is not None or self._needs_refresh(tail):
-            return None
-        state = tail.state
+        if tail is None or tail.soft_deleted:
+            return False
+        config, state = tail.stream.config, tail.state
+        if config.ttl is not None or config.expires_at is not None:
+            return False
         try:
-            accepted = decide(tail.stream.config, state, request, self.clock())
+            accepted = decide(config, state, request, self.clock())
         except TailraceError:
-            return None
-        if accepted.entry is None:
-            return None
-        return Appending(tail, accepted, self.store.put(tail, state, accepted.entry))
+            return False
+        entry = accepted.entry
+        if entry is None:
+            return False
+        appending.epoch, appending.offset = config.epoch, accepted.state.offset
+        appending.size = accepted.state.size - state.size
+        self.store.put_then(tail, state, entry, appending)
+        return True
 
     async def delete(self, path: str) -> None:
         for attempt in range(ATTEMPTS):

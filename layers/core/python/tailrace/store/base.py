@@ -86,6 +86,19 @@ class Probed(Protocol):
         written. Raises `StoreUnavailable`."""
 
 
+class Waiter(Protocol):
+    """Is told what became of a `put`: a future, or what answers at once."""
+
+    def done(self) -> bool:
+        """Whether nobody waits any more."""
+
+    def set_result(self, slot: int | None, /) -> None:
+        """Take the result. May begin other puts."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Take the reason of a failure. May not call the store: other puts have yet to fail."""
+
+
 class Store(Probed, Protocol[T]):
     """A place where streams are kept; `T` is its own kind of tail.
 
@@ -129,6 +142,9 @@ class Store(Probed, Protocol[T]):
         faster or `before` is not the state of `tail`: it is up to date then. The entry stays on its
         way if the caller is cancelled. Raises `BodyTooLarge` when the body fits neither the table
         nor, without a bucket, anything else, and `StreamTooHot` when too many entries wait."""
+
+    def put_then(self, tail: T, before: State, entry: Entry, waiter: Waiter) -> None:
+        """Fill the next slot as `put` does, and tell `waiter`."""
 
     async def confirm(self, tail: T) -> bool:
         """Wait until what `tail.state` says is committed and current.
@@ -272,3 +288,13 @@ def resolve(future: asyncio.Future[R], result: R, error: StoreUnavailable | None
         future.set_result(result)
     else:
         future.set_exception(error)
+
+
+def pass_on(waiter: Waiter, done: asyncio.Future[int | None]) -> None:
+    """Tell a waiter the outcome of a future."""
+    try:
+        slot = done.result()
+    except Exception as error:  # noqa: BLE001 - the waiter takes any
+        waiter.set_exception(error)
+    else:
+        waiter.set_result(slot)

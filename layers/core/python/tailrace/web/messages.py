@@ -294,6 +294,22 @@ class PollClient(Sink, Protocol):
 Answer = Response | Streaming
 
 
+class AppendCaller(Protocol):
+    """A request that is an append, and waits for its answer."""
+
+    def confirm_append(self, fields: bytes, request_id: bytes) -> None:
+        """Answer that it is stored, with header fields that are rendered."""
+
+    def refuse_append(self, answer: Response) -> None:
+        """Answer with an error."""
+
+    def serve(self) -> None:
+        """Let the handler answer."""
+
+    def fail(self, error: Exception) -> None:
+        """Log an error, and disconnect."""
+
+
 def has_length(method: str, status: int) -> bool:
     """Whether an answer has Content-Length: HTTP forbids or ignores bodies of the others."""
     return method != "HEAD" and status not in (204, 304)

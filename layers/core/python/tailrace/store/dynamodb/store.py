@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from tailrace import metrics
@@ -25,7 +26,7 @@ from tailrace.log.expiry import is_purged, renewal_slack
 from tailrace.log.offsets import BEGINNING, NOW
 from tailrace.log.state import Chunk, Entry, Fork, Listed, Producer, SlotInfo, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import ReadResult, SegmentInfo, StoredDetails
+from tailrace.store.base import ReadResult, SegmentInfo, StoredDetails, Waiter, pass_on
 from tailrace.store.dynamodb import actions, layout, listing, sweeping
 from tailrace.store.dynamodb.batches import Batch
 from tailrace.store.dynamodb.bodies import Bodies, Bucket
@@ -160,6 +161,9 @@ class DynamoStore:
             self._writing.add(batches.task)
             batches.task.add_done_callback(self._writing.discard)
         return future
+
+    def put_then(self, chain: Chain, before: State, entry: Entry, waiter: Waiter) -> None:
+        self.put(chain, before, entry).add_done_callback(partial(pass_on, waiter))
 
     async def confirm(self, chain: Chain) -> bool:
         slot, confirmed = chain.state.slot, chain.confirmed

@@ -196,6 +196,7 @@ class Journal:
 
     def write(self, db: sqlite3.Connection, rows: Sequence[Row]) -> None:
         """Write the entries of a commit as a record; and fold older ones if there are too many."""
+        self._check(rows)
         large = {row[0] for row in rows if row[5] is not None and len(row[5]) > JOURNAL_BODY_BYTES}
         if large:
             # The entries of a chain go into the table in order.
@@ -235,6 +236,18 @@ class Journal:
         self._insert(db)
         queries.delete_records(db, stop)
         return change.taken < len(self._order)
+
+    def _check(self, rows: Sequence[Row]) -> None:
+        """Fail a commit that would fill a slot twice, as the key of the table would."""
+        last: dict[int, int] = {}
+        for row in rows:
+            chain, slot = row[0], row[1]
+            before = last.get(chain)
+            if before is None and chain in self._rows:
+                before = self._rows[chain][-1][1]
+            if before is not None and slot != before + 1:
+                raise RuntimeError(f"slot {slot} of {chain:016x} does not follow {before}")
+            last[chain] = slot
 
     def _excess(self) -> int:
         """Return by how many entries, or bytes, the journal is beyond its limits."""

@@ -26,7 +26,14 @@ from tailrace.log.retention import earliest
 from tailrace.log.slots import share
 from tailrace.log.state import Chunk, Entry, Listed, SlotInfo, State, Stream
 from tailrace.settings import Settings
-from tailrace.store.base import Compacted, ReadResult, StoredDetails, read_through, resolve
+from tailrace.store.base import (
+    Compacted,
+    ReadResult,
+    StoredDetails,
+    Waiter,
+    read_through,
+    resolve,
+)
 from tailrace.store.sqlite import queries, schema
 from tailrace.store.sqlite.chain import Budget, Chain
 from tailrace.store.sqlite.database import Database
@@ -82,7 +89,7 @@ class SqliteStore:
         self._loop = asyncio.get_running_loop()
         self._database.open()
         self._commit = self._database.commit
-        self._puts = Puts(self._journal, -1)
+        self._puts = Puts(self._journal, -1, self._committed)
 
     async def close(self) -> None:
         for chain in self._chains.values():
@@ -123,14 +130,19 @@ class SqliteStore:
         if chain is None or not chain.stable:
             return None
         self._chains.move_to_end(path)
-        self._evict()
+        if len(self._chains) > self._open_streams:
+            self._evict()
         return chain
 
     def put(self, chain: Chain, before: State, entry: Entry) -> asyncio.Future[int | None]:
         future: asyncio.Future[int | None] = self._loop.create_future()
+        self.put_then(chain, before, entry, future)
+        return future
+
+    def put_then(self, chain: Chain, before: State, entry: Entry, waiter: Waiter) -> None:
         if chain.state is not before or not self._current(chain):
-            future.set_result(None)
-            return future
+            waiter.set_result(None)
+            return
         put, commit, body = chain.open_put, self._commit.begun, entry.body
         if (
             put is not None
@@ -138,17 +150,16 @@ class SqliteStore:
             and (body is None or len(body) <= self._inline_bytes)
         ):
             entry = share(entry)
-            put.add(entry, future)
+            put.add(entry, waiter)
         else:
             file = self._body_file(chain, entry)
-            put = chain.open_put = Put(chain, before, entry, future, commit, file, self._committed)
+            put = chain.open_put = Put(chain, before, entry, waiter, commit, file)
             if self._puts.commit != commit:
-                self._puts = Puts(self._journal, commit)
+                self._puts = Puts(self._journal, commit, self._committed)
                 self._commit.add(self._puts)
             self._puts.add(put)
             self._commit.size += 1
         chain.state = entry.state
-        return future
 
     async def confirm(self, tail: Chain) -> bool:
         if tail.state is not tail.committed:

@@ -12,7 +12,7 @@ from tailrace.errors import StoreUnavailable
 from tailrace.limits import SLOT_APPENDS, SLOT_BYTES
 from tailrace.log.slots import merge, position
 from tailrace.log.state import Entry, State
-from tailrace.store.base import resolve
+from tailrace.store.base import Waiter, resolve
 from tailrace.store.sqlite import queries, schema
 from tailrace.store.sqlite.chain import Chain
 from tailrace.store.sqlite.journal import Journal
@@ -28,12 +28,11 @@ class Put:
 
     __slots__ = (
         "_before",
-        "_committed",
-        "_entries",
         "_file",
-        "_futures",
+        "_waiters",
         "chain",
         "commit",
+        "entries",
     )
 
     def __init__(
@@ -41,52 +40,53 @@ class Put:
         chain: Chain,
         before: State,
         entry: Entry,
-        future: asyncio.Future[int | None],
+        waiter: Waiter,
         commit: int,
         file: BodyFile,
-        committed: Callable[[Chain, Sequence[Entry]], None],
     ) -> None:
         """`before`: the state on which the entry was decided. `commit`: the number of the commit
-        that it waits for. `committed` is told the entries of all appends."""
+        that it waits for."""
         self.chain = chain
         self.commit = commit
         self._before = before
         self._file = file
-        self._committed = committed
-        self._entries = [entry]
-        self._futures = [future]
+        self._waiters = [waiter]
+        self.entries = [entry]
+        """Those of all its appends."""
 
     def admits(self, entry: Entry, commit: int) -> bool:
         """Whether an append may still share the slot."""
         return (
             self.commit == commit
             and self._file is None
-            and len(self._entries) < SLOT_APPENDS
+            and len(self.entries) < SLOT_APPENDS
             and entry.state.size - self._before.size <= SLOT_BYTES
         )
 
-    def add(self, entry: Entry, future: asyncio.Future[int | None]) -> None:
-        self._entries.append(entry)
-        self._futures.append(future)
+    def add(self, entry: Entry, waiter: Waiter) -> None:
+        self.entries.append(entry)
+        self._waiters.append(waiter)
 
     def write(self, db: sqlite3.Connection) -> schema.Row:
         """Write what does not belong into the journal, and return the entry as a row."""
-        entry = merge(self._before, self._entries)
+        entry = merge(self._before, self.entries)
         if entry.spill:
             queries.insert_spill(db, self.chain.stream.id, entry.spill)
         return entry_row(self.chain, entry, self._file)
 
-    def done(self, error: StoreUnavailable | None) -> None:
-        if error is not None:
-            # Entries that were decided on top of this one are undone with it.
-            self.chain.state = self.chain.committed
-            self.chain.open_put = None
-            for future in self._futures:
-                resolve(future, None, error)
-            return
-        self._committed(self.chain, self._entries)
-        for index, future in enumerate(self._futures):
-            resolve(future, position(self._entries, index))
+    def fail(self, error: StoreUnavailable) -> None:
+        # Entries that were decided on top of this one are undone with it.
+        self.chain.state = self.chain.committed
+        self.chain.open_put = None
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def succeed(self) -> None:
+        entries = self.entries
+        for index, waiter in enumerate(self._waiters):
+            if not waiter.done():
+                waiter.set_result(position(entries, index))
         if self.chain.waiters:
             self.chain.wake()
 
@@ -94,9 +94,13 @@ class Put:
 class Puts:
     """All entries of a commit: they are written together, and each finishes by itself."""
 
-    def __init__(self, journal: Journal, commit: int) -> None:
-        """`commit`: the number of the commit that they wait for."""
+    def __init__(
+        self, journal: Journal, commit: int, committed: Callable[[Chain, Sequence[Entry]], None]
+    ) -> None:
+        """`commit`: the number of the commit that they wait for. `committed` is told the entries of
+        all appends to a stream."""
         self.commit = commit
+        self._committed = committed
         self._journal = journal
         self._puts: list[Put] = []
 
@@ -110,8 +114,14 @@ class Puts:
         # If an earlier commit failed, theirs has not begun.
         self.commit = -1
         self._journal.finish(error)
+        if error is not None:
+            for put in self._puts:
+                put.fail(error)
+            return
         for put in self._puts:
-            put.done(error)
+            self._committed(put.chain, put.entries)
+        for put in self._puts:
+            put.succeed()
 
 
 class WriteCall(Generic[T]):

@@ -20,6 +20,7 @@ from tailrace.errors import TailraceError
 from tailrace.web.messages import (
     COMMON_HEADERS,
     Answer,
+    AppendCaller,
     BodyMemory,
     Disconnected,
     Parked,
@@ -52,16 +53,6 @@ _JOIN_BYTES: Final = 16 << 10
 """Larger bodies are written separately: copying them behind their head would cost more."""
 
 
-class Pending(Protocol):
-    """A request that is answered without a task of its own."""
-
-    stored: asyncio.Future[int | None]
-    """Done when `answer` can be called."""
-
-    def answer(self) -> Response | None:
-        """Return the answer; None: the handler has to answer the request."""
-
-
 class Poll(Protocol):
     """A request that waits for data without a task of its own."""
 
@@ -79,8 +70,8 @@ class FastLane(NamedTuple):
     max_body_bytes: int
     origins: Origins
     proxies: Proxies
-    begin_append: Callable[[bytes, RawHeaders, Sequence[bytes]], Pending | None] | None = None
-    """Begins a POST by its URL, header fields and body; returns None for one that needs the
+    begin_append: Callable[[bytes, RawHeaders, Sequence[bytes], AppendCaller], bool] | None = None
+    """Begins a POST by its URL, header fields and body; returns False for one that needs the
     handler."""
     answer_read: Callable[[bytes, RawHeaders], Rendered | None] | None = None
     """Answers a GET by its URL and header fields; returns None for one that needs the handler."""
@@ -264,9 +255,7 @@ class Exchange:
     def _run(self) -> None:
         lane = self._connection.lane
         if self._method == "POST" and lane.begin_append is not None and self._received_all:
-            pending = lane.begin_append(self._url, self._headers, self._parts)
-            if pending is not None:
-                pending.stored.add_done_callback(partial(self._answer_pending, pending))
+            if lane.begin_append(self._url, self._headers, self._parts, self):
                 return
         elif self._method == "GET" and lane.answer_read is not None and self._received_all:
             rendered = lane.answer_read(self._url, self._headers)
@@ -282,16 +271,21 @@ class Exchange:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._connection.loop.create_task(work)
 
-    def _answer_pending(self, pending: Pending, _: object) -> None:
+    def confirm_append(self, fields: bytes, request_id: bytes) -> None:
         if self.disconnected:
             return
-        try:
-            answer = pending.answer()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged
-            self._fail(error)
-            return
-        if answer is None:
-            self._start(self._serve())
+        connection, record = self._connection, self._connection.lane.record
+        self.response_started = True
+        end = b"\r\n" if self.keep_alive else _CLOSE + b"\r\n"
+        connection.transport.write(_stored_head(connection) + fields + end)
+        if record is not None:
+            seconds = time.perf_counter() - self._began
+            headers = [(b"x-request-id", request_id)]
+            record(self._method, self._url, 204, headers, b"", self.received, seconds)
+        self._complete_now()
+
+    def refuse_append(self, answer: Response) -> None:
+        if self.disconnected:
             return
         self.response_started = True
         self._write(answer)
@@ -318,6 +312,8 @@ class Exchange:
     def serve(self) -> None:
         """Let the handler answer a request that waits."""
         self._poll = None
+        if self.disconnected:
+            return
         self._start(self._serve())
 
     def _complete_now(self) -> None:
@@ -352,7 +348,7 @@ class Exchange:
         except Disconnected:
             pass
         except Exception as error:  # noqa: BLE001 - whatever it is, it is logged
-            self._fail(error)
+            self.fail(error)
         else:
             self._complete()
         finally:
@@ -467,7 +463,7 @@ class Exchange:
                 self._method, self._url, answer.status, answer.headers, body, self.received, seconds
             )
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Log an error, and close: the head of the answer may be sent already."""
         # The path is logged without the query, which may hold credentials.
         path = self._url.partition(b"?")[0].decode("latin-1")
@@ -502,6 +498,18 @@ class Refusal:
         self.response_complete = True
         self._connection.transport.write(b"".join(head))
         self._connection.drain_and_close()
+
+
+_last_head: tuple[bytes, bytes] = (b"", b"")
+
+
+def _stored_head(connection: ClientConnection) -> bytes:
+    """The head of an append's answer, but for the fields that tell of the append."""
+    global _last_head
+    defaults = connection.default_headers()
+    if _last_head[0] is not defaults:
+        _last_head = defaults, _STATUS_LINES[204] + defaults + _COMMON
+    return _last_head[1]
 
 
 _last_chunk: tuple[bytes, bytes] = (b"", b"")
