@@ -58,11 +58,12 @@ SLOT_BYTES: Final = 64 << 10
 """Bytes of the appends that share a slot: a chunk is longer than its size by at most one slot."""
 
 JOURNAL_ENTRIES: Final = 16_384
-"""Entries in the journal of the embedded store: of 1,000 streams, each has as many by then as fill
-a page of the table. A start folds them in a fifth of a second."""
+"""Entries in the journal of the embedded store that are not in their table: of 1,000 streams, each
+has enough by then for a page. With others, which have been folded, they are four times as many at
+most; a start reads these in a second."""
 
 JOURNAL_BYTES: Final = 16 << 20
-"""Memory that these entries take."""
+"""Memory that the former take."""
 
 JOURNAL_BODY_BYTES: Final = 8 << 10
 """Largest entry, as it is in its slot, that goes through the journal: writing a larger one twice

@@ -53,6 +53,10 @@ def encode(rows: Sequence[Row]) -> bytes:
     pieces = [b""]
     pack = _HEAD.pack
     for chain, slot, offset, size, at, body, file, state, parts in rows:
+        if body and file is state is parts is None:
+            # Nearly all are so.
+            pieces += pack(chain, slot, offset, size, at, len(body), -1, -1, -1), body
+            continue
         name = None if file is None else file.encode()
         lengths = [-1 if each is None else len(each) for each in (body, name, state, parts)]
         pieces.append(pack(chain, slot, offset, size, at, *lengths))
@@ -116,13 +120,15 @@ class Journal:
     def __init__(self) -> None:
         self._next = 1
         """The number of the next record."""
-        self._order: deque[tuple[int, Row]] = deque()
-        """Entries of all records that are in the database, in the order of their commits, each with
-        the number of its record."""
-        self._bytes = 0
-        """Memory that they take."""
+        self._order: deque[tuple[int, int, int]] = deque()
+        """The entries of all records that are in the database, in the order of their commits: the
+        number of its record, chain and slot of each."""
         self._rows: dict[int, list[Row]] = {}
         """Of each chain the entries that are not folded, in consecutive slots."""
+        self._entries = 0
+        """How many these are."""
+        self._bytes = 0
+        """The memory that they take."""
         self._wanted: dict[int, None] = {}
         """Chains that are folded next."""
         self._change = _Change()
@@ -174,7 +180,9 @@ class Journal:
         if error is not None:
             return
         for _ in range(change.taken):
-            self._bytes -= _memory(self._order.popleft()[1])
+            self._order.popleft()
+        self._entries -= change.entries
+        self._bytes -= change.bytes
         for chain, count in change.folded.items():
             self._wanted.pop(chain, None)
             rows = self._rows[chain]
@@ -183,12 +191,14 @@ class Journal:
             else:
                 del rows[:count]
         for record, new in change.written:
+            self._entries += len(new)
+            self._bytes += _memory(new)
             for row in new:
-                self._order.append((record, row))
-                self._bytes += _memory(row)
-                others = self._rows.get(row[0])
+                chain = row[0]
+                self._order.append((record, chain, row[1]))
+                others = self._rows.get(chain)
                 if others is None:
-                    self._rows[row[0]] = [row]
+                    self._rows[chain] = [row]
                 else:
                     others.append(row)
 
@@ -211,7 +221,7 @@ class Journal:
             self._next += 1
             queries.insert_record(db, number, encode(rows))
             self._change.written.append((number, rows))
-        if self._wanted or self._excess() > 0:
+        if self._wanted or self._is_full():
             self.fold(db)
 
     def fold(self, db: sqlite3.Connection) -> bool:
@@ -220,17 +230,15 @@ class Journal:
         change = self._change
         for chain in self._wanted:
             self._plan(chain)
-        for record, row in islice(self._order, change.taken, None):
-            if self._excess() <= 0 and (
-                len(change.rows) >= FOLD_ENTRIES or change.bytes >= FOLD_BYTES
-            ):
-                stop = record
-                break
+        for record, chain, slot in islice(self._order, change.taken, None):
+            rows = self._rows.get(chain)
+            if rows is not None and slot >= rows[0][1] + change.folded.get(chain, 0):
+                enough = change.entries >= FOLD_ENTRIES or change.bytes >= FOLD_BYTES
+                if enough and not self._is_full():
+                    stop = record
+                    break
+                self._plan(chain)
             change.taken += 1
-            change.taken_bytes += _memory(row)
-            rows = self._rows.get(row[0])
-            if rows is not None and row[1] >= rows[0][1] + change.folded.get(row[0], 0):
-                self._plan(row[0])
         else:
             stop = change.written[0][0] if change.written else self._next
         self._insert(db)
@@ -249,11 +257,16 @@ class Journal:
                 raise RuntimeError(f"slot {slot} of {chain:016x} does not follow {before}")
             last[chain] = slot
 
-    def _excess(self) -> int:
-        """Return by how many entries, or bytes, the journal is beyond its limits."""
+    def _is_full(self) -> bool:
+        """Whether the journal is beyond its limits.
+
+        Of the entries of its records at most half are usually folded."""
         change = self._change
-        entries = len(self._order) - change.taken - JOURNAL_ENTRIES
-        return max(entries, self._bytes - change.taken_bytes - JOURNAL_BYTES)
+        return (
+            self._entries - change.entries > JOURNAL_ENTRIES
+            or self._bytes - change.bytes > JOURNAL_BYTES
+            or len(self._order) - change.taken > 4 * JOURNAL_ENTRIES
+        )
 
     def _plan(self, chain: int) -> None:
         """Add the next entries of a chain to those that are folded."""
@@ -265,12 +278,13 @@ class Journal:
         if part[-1][3] - part[0][3] > FOLD_BYTES:
             del part[bisect_right(part, part[0][3] + FOLD_BYTES, key=_size_after) :]
         self._change.rows += part
-        self._change.bytes += part[-1][3] - part[0][3]
+        self._change.entries += len(part)
+        self._change.bytes += _memory(part)
         self._change.folded[chain] = begin + len(part)
 
     def _insert(self, db: sqlite3.Connection) -> None:
-        rows, self._change.rows, self._change.bytes = self._change.rows, [], 0
-        queries.insert_entries(db, sorted(rows, key=itemgetter(0, 1)))
+        rows, self._change.rows = self._change.rows, []
+        queries.insert_entries(db, rows)
 
 
 class _Change:
@@ -283,13 +297,11 @@ class _Change:
         """How many of the first entries of each chain it folds."""
         self.rows: list[Row] = []
         """Those that it has to insert yet."""
-        self.bytes = 0
-        """Bytes of their bodies."""
+        self.entries = self.bytes = 0
+        """How many it folds in all, and the memory that they took."""
         self.taken = 0
         """How many of the oldest entries have left the journal then."""
-        self.taken_bytes = 0
-        """The memory that they took."""
 
 
-def _memory(row: Row) -> int:
-    return OVERHEAD + (0 if row[5] is None else len(row[5]))
+def _memory(rows: Sequence[Row]) -> int:
+    return OVERHEAD * len(rows) + sum([len(row[5]) for row in rows if row[5]])
