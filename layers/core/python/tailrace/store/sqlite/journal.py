@@ -53,7 +53,7 @@ def encode(rows: Sequence[Row]) -> bytes:
     pieces = [b""]
     pack = _HEAD.pack
     for chain, slot, offset, size, at, body, file, state, parts in rows:
-        if body and file is state is parts is None:
+        if body and file is None and state is None and parts is None:
             # Nearly all are so.
             pieces += pack(chain, slot, offset, size, at, len(body), -1, -1, -1), body
             continue

@@ -158,7 +158,7 @@ class SqliteStore:
                 self._puts = Puts(self._journal, commit, self._committed)
                 self._commit.add(self._puts)
             self._puts.add(put)
-            self._commit.size += 1
+        self._commit.size += 1
         chain.state = entry.state
 
     async def confirm(self, tail: Chain) -> bool:
