@@ -39,6 +39,9 @@ BUSY_SLICE_READERS: Final = 4
 of them a round lets through, the fewer events there are."""
 
 
+GATHER_SECONDS: Final = 0.01
+"""Longest pause before the next round while appends go on; it is as long as the last round."""
+
 T = TypeVar("T")
 
 
@@ -225,9 +228,13 @@ class Follower(ABC):
         while self._running:
             view = await self._streams.follow(tail, self.slot, self.longest_wait())
             tail = view.tail
+            began = time.perf_counter()
             await self.deliver(view)
             if view.closed:
                 return
+            if view.bodies and view.up_to_date and tail.state.tail > view.end:
+                # There is more already. Half of the time is for appends, and not for readers.
+                await asyncio.sleep(min(time.perf_counter() - began, GATHER_SECONDS))
 
 
 class Reader:
