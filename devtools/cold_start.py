@@ -20,6 +20,7 @@ INIT = {
     "heartbeat": "import handler",
     "dispatch": "import handler",
     "purge": "import handler",
+    "webhooks": "import handler",
     "rotate_secret": "import handler",
     "edge_keys": "import handler",
 }

@@ -89,6 +89,7 @@ CHECKED: Final[dict[str, dict[str, str]]] = {
         "poll_slowest": "2",
         "history": "false",
         "cable": "false",
+        "subscriptions": "false",
         "ds_path": "",
         "events": "false",
         "aviso": "false",

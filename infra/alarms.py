@@ -109,7 +109,10 @@ class Alarms(Construct):
             )
         if dispatch is not None:
             self._add_follower(
-                "Dispatch", dispatch.dispatch, dispatch.failed, "Cables do not get new messages"
+                "Dispatch",
+                dispatch.dispatch,
+                dispatch.failed,
+                "Cables do not get new messages, and subscriptions are not woken",
             )
         self._add_follower(
             "Purge", purge.purge, purge.failed, "Deleted streams are not purged from the edge"

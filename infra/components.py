@@ -11,6 +11,7 @@ from infra.edge_keys import EdgeKeys
 from infra.history_jobs import HistoryJobs
 from infra.http_functions import HttpFunctions
 from infra.rotation import OriginSecretRotation
+from infra.subscriptions import Subscriptions
 from infra.websocket_functions import WebSocketFunctions
 
 
@@ -23,6 +24,7 @@ class Components:
     containers: Containers | None
     distribution: Distribution
     edge_keys: EdgeKeys | None
+    subscriptions: Subscriptions | None
     dispatch: Dispatch | None
     purge: Purge
     rotation: OriginSecretRotation

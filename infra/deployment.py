@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from infra.assets import Assets
 from infra.secrets import AccessControl, OriginSecret
 from infra.stage import Plan
 from infra.storage import StorageStack
 from infra.websocket_api import WebSocketApi
+
+if TYPE_CHECKING:
+    from infra.subscriptions import SubscriptionKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +25,8 @@ class Deployment:
     """None: access is open, and there is nothing to verify credentials with."""
     websocket_api: WebSocketApi | None
     """None: Action Cable is off."""
+    subscription_keys: SubscriptionKeys | None
+    """None: subscriptions are off."""
     firewall: str | None
     """The ARN of the web ACL; None: the firewall is off."""
 

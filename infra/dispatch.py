@@ -1,6 +1,6 @@
-"""The two functions behind the table's stream: `dispatch` delivers new entries to cables, `purge`
-purges deleted streams from CloudFront. Each reads the stream on its own, so that neither waits for
-the other; more than two may not."""
+"""The two functions behind the table's stream: `dispatch` delivers new entries to cables and wakes
+subscriptions, `purge` purges deleted streams from CloudFront. Each reads the stream on its own, so
+that neither waits for the other; more than two may not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from infra.lambda_function import (
     allow_invoking,
 )
 from infra.storage import StorageStack
-from infra.websocket_api import WebSocketApi
+from infra.subscriptions import Subscriptions
 
 SECONDS: Final = 60
 
@@ -50,6 +50,17 @@ NEW_ENTRIES_AND_NAMES: Final[list[dict[str, Any]]] = [
 """Event filter of `dispatch`: entries, and names because clients may subscribe to a stream before
 it exists."""
 
+DUE_SUBSCRIPTIONS: Final[list[dict[str, Any]]] = [
+    {
+        "eventName": ["INSERT", "MODIFY"],
+        "dynamodb": {
+            "Keys": {"p": {"S": [{"prefix": "YS"}]}},
+            "NewImage": {"d": {"N": [{"exists": True}]}},
+        },
+    }
+]
+"""The same of subscriptions that have something due."""
+
 BATCH_SIZE: Final = 100
 PURGE_BATCH_SIZE: Final = 1000
 """One call may purge 3,000 tags, and that many may be in progress."""
@@ -70,34 +81,51 @@ repeated for as long: CloudFront takes a limited number at a time."""
 
 class Dispatch(Construct):
     def __init__(
-        self, scope: Construct, name: str, deployment: Deployment, *, websocket_api: WebSocketApi
+        self,
+        scope: Construct,
+        name: str,
+        deployment: Deployment,
+        *,
+        subscriptions: Subscriptions | None,
     ) -> None:
         super().__init__(scope, name)
-        storage = deployment.storage
+        storage, websocket_api = deployment.storage, deployment.websocket_api
         self.failed = _dead_letters(self)
+        environment = {
+            "TAILRACE_TABLE": storage.table.table_name,
+            "TAILRACE_BUCKET": storage.bucket.bucket_name,
+        }
+        allowed = []
+        if websocket_api is not None:
+            environment |= websocket_api.environment(storage)
+            allowed.append(websocket_api.allow_management())
+        if subscriptions is not None:
+            environment["TAILRACE_WEBHOOKS"] = subscriptions.webhooks.function.function_name
         self.dispatch = LambdaFunction(
             self,
             "dispatch",
             deployment,
             seconds=SECONDS,
             megabytes=DELIVERY_MEGABYTES,
-            environment=websocket_api.environment(storage),
+            environment=environment,
             allowed=[
                 *_allow_following(storage, self.failed),
                 allow([*READ, *WRITE_ALL], storage.table.table_arn),
                 allow(["s3:GetObject"], storage.bucket.arn_for_objects(BODIES)),
-                websocket_api.allow_management(),
+                *allowed,
             ],
         )
-        allow_invoking(self, "Parts", self.dispatch, self.dispatch)
+        invoked = [] if subscriptions is None else [subscriptions.webhooks]
+        allow_invoking(self, "Parts", self.dispatch, self.dispatch, *invoked)
         acknowledge_objects(self.dispatch, storage, BODIES)
-        websocket_api.acknowledge_management(self.dispatch)
+        if websocket_api is not None:
+            websocket_api.acknowledge_management(self.dispatch)
         _follow(
             self,
             storage,
             self.dispatch,
             self.failed,
-            NEW_ENTRIES_AND_NAMES,
+            NEW_ENTRIES_AND_NAMES + ([] if subscriptions is None else DUE_SUBSCRIPTIONS),
             batch_size=BATCH_SIZE,
             maximum_batching_window_in_seconds=0,
             parallelization_factor=PARALLELIZATION,

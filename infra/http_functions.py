@@ -89,13 +89,24 @@ class HttpFunctions(Construct):
         if websocket_api is not None:
             endpoint = {"TAILRACE_CABLE_ENDPOINT": websocket_api.endpoint}
             broadcast = [allow([BATCH_WRITE], table), websocket_api.allow_management()]
+        subscriptions = []
+        if deployment.subscription_keys is not None:
+            keys = deployment.subscription_keys.secret_arn
+            subscriptions = [
+                allow([BATCH_WRITE], table),
+                allow(["secretsmanager:GetSecretValue"], keys),
+            ]
         self.http = LambdaFunction(
             self,
             "http",
             deployment,
             seconds=HTTP_SECONDS,
             megabytes=HTTP_MEGABYTES,
-            environment={**environment, **endpoint},
+            environment={
+                **environment,
+                **endpoint,
+                **protocols.subscription_environment(deployment),
+            },
             allowed=[
                 allow([*READ, *WRITE], table),
                 allow(["s3:GetObject"], bodies, segments),
@@ -103,6 +114,7 @@ class HttpFunctions(Construct):
                 allow(["secretsmanager:GetSecretValue"], *deployment.secret_arns),
                 *protocols.allow_reading_schema(plan),
                 *broadcast,
+                *subscriptions,
             ],
             concurrency=plan.http_concurrency,
             snap_start=plan.snap_start,

@@ -1,4 +1,4 @@
-"""Action Cable and Aviso: the switches as environment variables of the functions."""
+"""Action Cable, Aviso and subscriptions as environment variables of the functions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 
+from infra.deployment import Deployment
 from infra.stage import Plan
 
 EVENTS_PATH: Final = "/events"
@@ -30,6 +31,17 @@ def cable_environment(plan: Plan) -> dict[str, str]:
         **{name: str(value).lower() for name, value in flags.items()},
         "TAILRACE_PING_INTERVAL": str(plan.ping_interval),
         "TAILRACE_CABLE_TTL": str(plan.cable_ttl),
+    }
+
+
+def subscription_environment(deployment: Deployment) -> dict[str, str]:
+    """For what serves the endpoints of subscriptions; without it they are not served."""
+    if deployment.subscription_keys is None:
+        return {}
+    return {
+        "TAILRACE_SUBSCRIPTION_KEYS": deployment.subscription_keys.id,
+        # Never in a deployment: receivers are on the internet.
+        "TAILRACE_WEBHOOK_LOOPBACK": "false",
     }
 
 

@@ -26,7 +26,7 @@ class OriginSecret(secretsmanager.Secret):
                 password_length=LENGTH, exclude_punctuation=True
             ),
         )
-        self.id = _arn(self)
+        self.id = secret_id(self)
 
 
 class AccessSecret(secretsmanager.Secret):
@@ -45,7 +45,7 @@ class AccessSecret(secretsmanager.Secret):
             ),
             removal_policy=plan.removal,
         )
-        self.id = _arn(self, "AccessSecret")
+        self.id = secret_id(self, "AccessSecret")
         acknowledge(
             self,
             "AwsSolutions-SMG4",
@@ -64,7 +64,7 @@ class AccessControl(Construct):
         )
 
 
-def _arn(secret: secretsmanager.Secret, logical_id: str | None = None) -> str:
+def secret_id(secret: secretsmanager.Secret, logical_id: str | None = None) -> str:
     """The secret's ARN by `GetAtt`: `Ref` is the ARN on AWS, but not on every local engine."""
     resource = secret.node.default_child
     assert isinstance(resource, secretsmanager.CfnSecret)

@@ -22,6 +22,7 @@ from infra.rotation import OriginSecretRotation
 from infra.secrets import AccessControl, OriginSecret
 from infra.stage import Plan
 from infra.storage import StorageStack
+from infra.subscriptions import SubscriptionKeys, Subscriptions
 from infra.websocket_api import STAGE, WebSocketApi
 from infra.websocket_functions import WebSocketFunctions
 
@@ -46,6 +47,9 @@ class ServiceStack(cdk.Stack):
             websocket_api=WebSocketApi(self, "Gateway", plan=plan)
             if plan.has_websocket_api
             else None,
+            subscription_keys=SubscriptionKeys(self, "SubscriptionKeys", plan=plan)
+            if plan.subscriptions
+            else None,
             firewall=firewall,
         )
         components = self._components(deployment)
@@ -59,6 +63,10 @@ class ServiceStack(cdk.Stack):
 
     def _components(self, deployment: Deployment) -> Components:
         access, websocket_api = deployment.access, deployment.websocket_api
+        keys = deployment.subscription_keys
+        subscriptions = (
+            None if keys is None else Subscriptions(self, "Subscriptions", deployment, keys=keys)
+        )
         http_functions = HttpFunctions(self, "Functions", deployment)
         websocket_functions = (
             None
@@ -77,9 +85,10 @@ class ServiceStack(cdk.Stack):
             containers=containers,
             distribution=distribution,
             edge_keys=None if access is None else EdgeKeys(self, "Keys", deployment, access=access),
+            subscriptions=subscriptions,
             dispatch=None
-            if websocket_api is None
-            else Dispatch(self, "Dispatch", deployment, websocket_api=websocket_api),
+            if websocket_api is None and subscriptions is None
+            else Dispatch(self, "Dispatch", deployment, subscriptions=subscriptions),
             purge=Purge(self, "Purge", deployment, distribution=distribution),
             rotation=OriginSecretRotation(self, "Rotation", deployment, distribution=distribution),
             history_jobs=HistoryJobs(self, "History", deployment)
@@ -114,9 +123,12 @@ def _outputs(deployment: Deployment, components: Components) -> dict[str, str]:
         outputs["CableUrl"] = f"wss://{distribution.host}/{STAGE}"
         outputs["CableEndpoint"] = deployment.websocket_api.endpoint
         functions["Cable"] = components.websocket_functions.cable
-        if components.dispatch is not None:
-            functions["Dispatch"] = components.dispatch.dispatch
         functions["Heartbeat"] = components.websocket_functions.heartbeat
+    if components.dispatch is not None:
+        functions["Dispatch"] = components.dispatch.dispatch
+    if components.subscriptions is not None and deployment.subscription_keys is not None:
+        outputs["SubscriptionKeysArn"] = deployment.subscription_keys.id
+        functions["Webhooks"] = components.subscriptions.webhooks
     for name, function in functions.items():
         outputs[f"{name}FunctionName"] = function.function.function_name
         outputs[f"{name}LogGroup"] = function.log_group.log_group_name

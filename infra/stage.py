@@ -107,6 +107,7 @@ class Plan:
     """The second mount of streams; empty: none."""
     console: bool
     """Whether browsers get the console at `/`."""
+    subscriptions: bool
     cable: str
     """`true`: WebSockets come through API Gateway; `containers`: through CloudFront to the
     containers; `false`: there are none. The next six also apply to broadcasts and events, which
@@ -194,6 +195,7 @@ class Plan:
             ds_path=context.mount("ds_path", "/ds"),
             # Where everyone may do everything, a page to do it with is to be asked for.
             console=context.flag("console", access == "closed"),
+            subscriptions=context.flag("subscriptions", True),
             cable=cable,
             ping_interval=context.count("ping_interval", 3, least=1, most=PING_SECONDS),
             turbo_streams=context.flag("turbo_streams", True),

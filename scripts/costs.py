@@ -49,7 +49,11 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def workloads() -> str:
     rows: list[tuple[str, Bill, float]] = [
-        ("1 M appends of 100 B over their lives, `cable=false`", costs.million_appends(), 0.6),
+        (
+            "1 M appends of 100 B over their lives, without cables and subscriptions",
+            costs.million_appends(),
+            0.6,
+        ),
         ("the same with WebSockets", costs.million_appends(cables=True), 0.6),
         (
             "the same if environments take turns, and with traces",
@@ -156,7 +160,12 @@ def tables() -> str:
             readers(),
             "A million appends in a month, item by item:\n",
             items(
-                ["", "`cable=false`", "WebSockets", "and `traces=true`, environments take turns"],
+                [
+                    "",
+                    "without cables and subscriptions",
+                    "with both",
+                    "and `traces=true`, environments take turns",
+                ],
                 costs.million_appends(),
                 costs.million_appends(cables=True),
                 costs.million_appends(cables=True, stale=True, traces=True),

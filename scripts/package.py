@@ -37,6 +37,7 @@ LAYERS = {
     "heartbeat": ("core", "shared"),
     "dispatch": ("core", "shared"),
     "purge": ("core", "shared"),
+    "webhooks": ("core", "shared", "tokens"),
     "rotate_secret": ("core", "shared"),
     "edge_keys": ("core", "shared", "signing"),
 }

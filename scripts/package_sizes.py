@@ -30,6 +30,7 @@ LARGEST_FUNCTION = {
     "heartbeat": 25,
     "dispatch": 25,
     "purge": 25,
+    "webhooks": 42,
     "rotate_secret": 25,
     "edge_keys": 38,
 }

@@ -51,7 +51,7 @@ URLS: Final = ("http", "wait", "live")
 FOLLOWERS: Final = ("dispatch", "purge")
 """The functions behind the table's stream."""
 
-FUNCTIONS: Final = (*URLS, *FOLLOWERS, "cable", "heartbeat")
+FUNCTIONS: Final = (*URLS, *FOLLOWERS, "cable", "heartbeat", "webhooks")
 START_SECONDS: Final = 600.0
 """A generous limit: on a busy machine, a start of seconds can take minutes."""
 
@@ -180,6 +180,8 @@ class AwsLocal:
             "AWS_ENDPOINT_URL_APIGATEWAYMANAGEMENTAPI": self.cable.endpoint,
             "AWS_ENDPOINT_URL_CLOUDFRONT": self.invalidations.url,
             "AWS_ENDPOINT_URL_LAMBDA": self._lambda.url,
+            # Receivers of webhooks are on this machine, too; no deployment has this.
+            "TAILRACE_WEBHOOK_LOOPBACK": "true",
             **self._variables,
         }
         for name in [each for each in FUNCTIONS if logical_id(each) in assembly.functions]:
@@ -253,6 +255,9 @@ class AwsLocal:
         access = self._secrets.create_secret(
             Name=f"{name}-access", SecretString=json.dumps(self._access)
         )
+        keys = self._secrets.create_secret(
+            Name=f"{name}-keys", SecretString=secrets.token_urlsafe(36)
+        )
         self._access_arn = access["ARN"]
         self._streams = client("dynamodbstreams")
         return table["LatestStreamArn"], {
@@ -261,6 +266,7 @@ class AwsLocal:
             "AWS::SecretsManager::Secret": secret["ARN"],
             "AWS::SecretsManager::Secret.Id": secret["ARN"],
             "AccessSecret.Id": access["ARN"],
+            "SubscriptionKeys.Id": keys["ARN"],
             "AWS::CloudFront::Distribution": DISTRIBUTION,
             "AWS::Region": REGION,
             "AWS::URLSuffix": "amazonaws.com",

@@ -56,6 +56,12 @@ async function handler(event) {
         request.querystring = '';
         request.cookies = {};
     }
+    if (mount && request.uri.startsWith(mount + '__ds/')) {
+        // Subscriptions: only their public keys are shared, and the origin checks credentials.
+        const keys = request.method === 'GET' && request.uri === mount + '__ds/jwks.json';
+        takeAlong(request, given, !keys, id);
+        return request;
+    }
     if (reads) {
         read(request, given, mount, live, id);
     }

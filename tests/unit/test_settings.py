@@ -147,6 +147,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "cable_ttl": ("3600", 3600),
     "subscription_runner": ("false", False),
     "webhook_loopback": ("true", True),
+    "webhooks": ("a-function", "a-function"),
     "aviso_schema": ("aviso.yaml", "aviso.yaml"),
     "aviso_heartbeat": ("5", 5.0),
     "aviso_max_duration": ("55", 55.0),

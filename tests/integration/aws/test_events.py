@@ -81,6 +81,7 @@ class Others:
                 "https://cable1abcde.execute-api.eu-central-1.amazonaws.com/cable"
             ),
             "TAILRACE_HEARTBEAT": "heartbeat",
+            "TAILRACE_WEBHOOKS": "webhooks",
         }
 
     async def close(self) -> None:
@@ -253,9 +254,19 @@ async def test_the_dispatch_function_answers_each_of_its_events(
     start: Start, others: Others
 ) -> None:
     function = await start("dispatch", **await others.start())
-    for case in ("append", "delete"):
+    for case in ("append", "delete", "subscription"):
         assert await answered(function, event("dispatch", case)) == {"batchItemFailures": []}
-    assert others.posted == [], "there is nobody to tell"
+    assert others.posted == others.woken == [], "there is nobody to tell"
+
+
+async def test_the_webhooks_function_answers_each_of_its_events(
+    start: Start, others: Others
+) -> None:
+    keys = "sample-keys-of-subscriptions-0123456789"
+    function = await start("webhooks", **await others.start(), TAILRACE_SUBSCRIPTION_KEYS=keys)
+    for case in ("scheduled", "send"):
+        assert await answered(function, event("webhooks", case)) is None
+    assert others.woken == [], "there is no such subscription, and nothing is due"
 
 
 async def test_the_purge_function_answers_its_event(

@@ -25,6 +25,7 @@ def test_functions_have_the_memory_and_the_times(dev: Stacks) -> None:
     assert costs.LONGEST_WAIT_SECONDS == LONG_POLL_SECONDS
     assert dev.function("live")["MemorySize"] == costs.LIVE_MEGABYTES
     assert dev.function("dispatch")["MemorySize"] == costs.DISPATCH_MEGABYTES
+    assert dev.function("webhooks")["MemorySize"] == costs.WEBHOOKS_MEGABYTES
     assert dev.function("heartbeat")["MemorySize"] == costs.HEARTBEAT_MEGABYTES
     assert variables(dev, "live")["TAILRACE_SSE_LIFETIME"] == str(costs.SSE_SECONDS)
     assert variables(dev, "heartbeat")["TAILRACE_PING_INTERVAL"] == str(costs.PING_SECONDS)

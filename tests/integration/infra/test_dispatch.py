@@ -103,7 +103,7 @@ def test_two_functions_follow_the_stream_which_is_all_that_it_allows(
     dev: Stacks, bare: Stacks
 ) -> None:
     assert len(dev.resources(MAPPING)) == 2
-    assert len(bare.resources(MAPPING)) == 1, "there is nothing to dispatch without cables"
+    assert len(bare.resources(MAPPING)) == 1, "there is nothing to dispatch"
 
 
 def test_a_failing_batch_is_bisected_and_then_sent_to_the_queue(dev: Stacks) -> None:

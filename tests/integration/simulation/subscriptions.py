@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from devtools.dynamodb_simulator.bucket import MemoryBucket
+from devtools.dynamodb_simulator.engine import Change
 from devtools.dynamodb_simulator.network import CALM, Faults
 from devtools.dynamodb_simulator.table import MemoryTable
 from tailrace.clock import system_clock
@@ -33,7 +35,6 @@ from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.protocols.subscriptions.core.configuration import Configuration
 from tailrace.protocols.subscriptions.core.records import (
-    DurableSubscription,
     Link,
     Phase,
     offset_of,
@@ -41,6 +42,11 @@ from tailrace.protocols.subscriptions.core.records import (
 from tailrace.protocols.subscriptions.dynamodb_store import DynamoSubscriptions
 from tailrace.protocols.subscriptions.runner import SubscriptionRunner
 from tailrace.protocols.subscriptions.service import Ack, Fence, SubscriptionService
+from tailrace.protocols.subscriptions.table_stream import (
+    SubscriptionRecords,
+    SubscriptionTimer,
+    TimerLease,
+)
 from tailrace.protocols.subscriptions.webhook_sender import WebhookAnswer
 from tailrace.settings import Settings
 from tailrace.store.dynamodb.provision import Backend
@@ -70,6 +76,10 @@ class Trouble:
     """How many of the workers die while they hold a wake."""
     failures: float = 0.0
     """How many of the requests to a webhook fail."""
+    callbacks: float = 0.4
+    """How many of the webhooks are accepted, and call back."""
+    repeated: int = 5
+    """Records of the table's stream that come twice, now and then."""
     deletions: float = 0.0
     """How many of the writers' steps delete a stream."""
 
@@ -110,28 +120,29 @@ class Server:
             Receiver(world),
             Token(),
             self.clock,
-            _may_read,
         )
-        self._runner = SubscriptionRunner(self.service, self.clock)
+        self.lease = TimerLease(lambda: self._store.table, self.clock)
+        self.store = DynamoSubscriptions(self._store)
+        self._runner: SubscriptionRunner | None = None
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def clock(self) -> int:
         return system_clock() + self.ahead
 
-    async def start(self) -> None:
+    async def start(self, *, runs: bool = True) -> None:
+        """`runs`: whether it does what is due; else functions do."""
         await self._store.open()
-        self._runner.start()
+        if runs:
+            self._runner = SubscriptionRunner(self.service, self.clock)
+            self._runner.start()
 
     async def kill(self) -> None:
         """Like `kill -9`: no call returns, and what was under way may or may not be done."""
         self._client.cut()
         self._bucket.cut()
         self.death.set_result(None)
-        await self._runner.stop()
-
-
-async def _may_read(_: DurableSubscription, __: str) -> bool:
-    return True
+        if self._runner is not None:
+            await self._runner.stop()
 
 
 class SubscriptionWorld:
@@ -155,6 +166,7 @@ class SubscriptionWorld:
             await self.start()
         await self.setup()
         actors = [
+            *self.platform(),
             *(self.write(number) for number in range(3)),
             *(self.work(f"worker-{number}") for number in range(3)),
             self.harm(),
@@ -175,6 +187,10 @@ class SubscriptionWorld:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def platform(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what runs beside the servers."""
+        return []
 
     async def setup(self) -> None:
         configurations = {
@@ -349,6 +365,116 @@ class SubscriptionWorld:
         return link.stream == tail.stream.id and offset_of(link.acked) == tail.committed.offset
 
 
+class FunctionWorld(SubscriptionWorld):
+    """The same, where functions do what is due: one gets the changes of the table, at least once
+    and in any batches, and one sends webhooks and waits. Both are killed at any time."""
+
+    async def start(self) -> None:
+        server = Server(self)
+        self.servers.append(server)
+        await server.start(runs=False)
+
+    def platform(self) -> list[Coroutine[Any, Any, None]]:
+        self._functions: dict[str, Server] = {}
+        return [self._dispatch(), self._tick()]
+
+    async def kill(self) -> None:
+        if self._functions and self.chance.random() < 0.7:
+            name = self.chance.choice([*self._functions])
+            self.seen.add(f"{name} killed")
+            await self._functions.pop(name).kill()
+        else:
+            await super().kill()
+
+    async def _function(self, name: str) -> Server:
+        """Return a warm environment of a function, or a new one."""
+        while name not in self._functions:
+            server = Server(self)
+            await server.start(runs=False)
+            self._functions.setdefault(name, server)
+        return self._functions[name]
+
+    async def _call(self, name: str, work: Callable[[Server], Awaitable[Any]]) -> Any:
+        """Call a function; raises ServerDied if it is killed meanwhile."""
+        server = await self._function(name)
+        task = asyncio.ensure_future(work(server))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait({task, server.death}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        task.cancel()
+        raise ServerDied
+
+    async def _dispatch(self) -> None:
+        """Pass the changes of the table on, each batch until it succeeds, and some twice."""
+        done = 0
+        while True:
+            await asyncio.sleep(0.05 + self.chance.random() * 0.2)
+            begin = max(0, done - self.chance.choice((0, 0, 0, self.trouble.repeated)))
+            changes = self.table.changes[begin : done + self.chance.randrange(1, 30)]
+            if not changes:
+                continue
+            records = [record for record in map(_record, changes) if record is not None]
+            try:
+                failed = await self._call("dispatch", partial(self._handle, records))
+            except ServerDied:
+                self.seen.add("batch repeated")
+                continue
+            if not failed:
+                done = max(done, begin + len(changes))
+
+    async def _handle(self, records: Sequence[Any], server: Server) -> Any:
+        async def send(subscription: str) -> None:
+            self._invoke(self._send(subscription))
+
+        async def start_timer() -> None:
+            self._invoke(self._wait())
+
+        server.service.send_elsewhere = send
+        handler = SubscriptionRecords(server.service, server.lease, start_timer, server.clock)
+        return await handler.handle(records)
+
+    def _invoke(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _send(self, subscription: str) -> None:
+        async def perform(server: Server) -> None:
+            server.service.works_elsewhere = True
+            await server.service.perform(subscription)
+
+        with suppress(ServerDied, TailraceError):
+            await self._call("webhooks", perform)
+
+    async def _wait(self) -> None:
+        async def wait(server: Server) -> None:
+            async def perform(subscription: str) -> None:
+                self._invoke(self._send(subscription))
+
+            end = asyncio.get_running_loop().time() + 105
+            timer = SubscriptionTimer(server.store, server.lease, perform, server.clock)
+            if await timer.run(lambda: end - asyncio.get_running_loop().time()):
+                self._invoke(self._wait())
+
+        self.seen.add("timer")
+        with suppress(ServerDied, TailraceError):
+            await self._call("webhooks", wait)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(60)
+            self._invoke(self._wait())
+
+
+def _record(change: Change) -> dict[str, Any] | None:
+    """Return a change as a record of the table's stream, if a filter passes it."""
+    if change.after is None:
+        return None
+    kind = "INSERT" if change.before is None else "MODIFY"
+    keys = {name: {"S": each} for name, each in zip("ps", change.key, strict=True)}
+    return {"eventName": kind, "dynamodb": {"Keys": keys, "NewImage": change.after}}
+
+
 class ServerDied(Exception):
     """The server was killed before it answered."""
 
@@ -372,7 +498,7 @@ class Receiver:
         shown = [(e["path"], e["acked_offset"], e["tail_offset"]) for e in wake["streams"]]
         fence = _fence(int(wake["callback_token"]), wake["wake_id"], wake["generation"])
         held = Held(wake["subscription_id"], fence, tuple(shown))
-        if world.chance.random() < 0.4:
+        if world.chance.random() < world.trouble.callbacks:
             world.seen.add("webhook called back")
             task = asyncio.create_task(world.handle(held))
             task.add_done_callback(lambda _: None)

@@ -17,10 +17,10 @@ from devtools.dynamodb_simulator.loop import run
 from devtools.dynamodb_simulator.network import Faults
 from tailrace.protocols.subscriptions import items, runner
 from tailrace.protocols.subscriptions.core.records import DurableSubscription, Link, offset_of
-from tests.integration.simulation.subscriptions import SubscriptionWorld, Trouble
+from tests.integration.simulation.subscriptions import FunctionWorld, SubscriptionWorld, Trouble
 
 FIRST = int(os.environ.get("TEST_SEED", "0"))
-SEEDS = int(os.environ.get("TEST_SEEDS", "10"))
+SEEDS = int(os.environ.get("TEST_SEEDS", "14"))
 STEPS = 1_500_000
 
 TROUBLES = {
@@ -28,6 +28,8 @@ TROUBLES = {
     "workers": Trouble(deaths=0.3, failures=0.2),
     "servers": Trouble(kills=0.15, deaths=0.1, failures=0.2, faults=Faults.some(0.01)),
     "clocks": Trouble(jumps=0.3, deaths=0.2, failures=0.3),
+    "functions": Trouble(kills=0.3, deaths=0.1, failures=0.2, faults=Faults.some(0.005)),
+    "functions and streams": Trouble(kills=0.1, deletions=0.1, failures=0.1, jumps=0.1),
     "streams": Trouble(deletions=0.15, deaths=0.1, failures=0.1, kills=0.05),
 }
 STORIES = range(FIRST, FIRST + max(1, SEEDS // len(TROUBLES)))
@@ -52,8 +54,13 @@ class Bugs(logging.Filter):
         return False
 
 
+FUNCTIONS = "functions"
+"""Where functions do what servers do otherwise."""
+
+
 def play(trouble: str, seed: int) -> SubscriptionWorld:
-    world, bugs = SubscriptionWorld(TROUBLES[trouble], seed), Bugs()
+    kind = FunctionWorld if trouble.startswith(FUNCTIONS) else SubscriptionWorld
+    world, bugs = kind(TROUBLES[trouble], seed), Bugs()
     runner.logger.addFilter(bugs)
     runner.logger.disabled = False
     try:

@@ -11,7 +11,6 @@ from devtools.node import VitestTest, run_vitest
 from tests.conftest import fail_with
 
 PASSED: Final = 338
-SUBSCRIPTIONS: Final = "Reserved subscription APIs"
 RACES: Final = re.compile("TTL|Expir|long-?poll", re.IGNORECASE)
 """Tests of the suite that race the clock: they find a stream that lives for one second, or append
 within the time that a long-poll waits. A busy machine may lose, so that they get more rounds."""
@@ -23,16 +22,12 @@ class Served(Protocol):
     def url(self) -> str: ...
 
 
-def check(
-    server: Served, tmp_path: Path, beside: Collection[str] = (), *, subscriptions: bool = True
-) -> None:
+def check(server: Served, tmp_path: Path, beside: Collection[str] = ()) -> None:
     """Fails unless every test of the suite passes.
 
-    `beside`: tests that do not count. `subscriptions`: whether those of subscriptions do."""
+    `beside`: tests that do not count."""
     outcomes = _run(server, tmp_path, "")
     assert len(outcomes) == PASSED
-    if not subscriptions:
-        outcomes = {name: test for name, test in outcomes.items() if SUBSCRIPTIONS not in name}
     for name in beside:
         del outcomes[name]
     for _ in range(ROUNDS):

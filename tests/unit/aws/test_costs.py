@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from devtools.processes import ROOT
 from scripts import costs as written
 from tailrace.aws import costs, prices
 from tailrace.aws.costs import Bill
 from tailrace.aws.prices import Price
+from tailrace.protocols.subscriptions import items, table_stream
 from tailrace.settings import Settings
 
 
@@ -101,3 +103,17 @@ def test_appends_that_come_often_share_lines() -> None:
     alone, often = costs.log_lines(1e6, 0), costs.log_lines(1e6, 1)
     assert alone == pytest.approx(0.34, abs=0.005)
     assert often < alone / 8
+
+
+def test_idle_subscriptions_cost_a_few_cents() -> None:
+    assert costs.idle_subscriptions() < 0.10
+    assert 0.5 * len(items.due_partitions()) == costs.DUE_READS
+    assert costs.TIMER_RENEWAL_SECONDS * 1000 == table_stream.LEASE_MS - table_stream.RENEW_MS
+
+
+def test_what_wakes_cost_is_on_their_page() -> None:
+    page = (ROOT / "docs" / "subscriptions.md").read_text()
+    for kind in costs.WAKE_UNITS:
+        assert f"${costs.total(costs.million_wakes(kind)):.0f} per million" in page
+    assert f"at most ${costs.busy_timer():.0f} a month" in page
+    assert f"${costs.idle_subscriptions():.2f} a month" in page

@@ -60,6 +60,7 @@ def test_every_attribute_is_documented() -> None:
         items.follower_item(7, IndexedLink("s", "uid", "a/1")),
         items.interest_item("a/1", PULL),
         items.pattern_item(PULL),
+        {"timer_owner": {}, "held_until": {}},
     ]
     names = {name for item in written for name in item} - {"p", "s"}
     table = DOCUMENT.partition("| attribute")[2]

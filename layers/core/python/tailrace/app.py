@@ -324,9 +324,15 @@ class Application:
 
     # Requests
 
+    @property
+    def _has_subscriptions(self) -> bool:
+        """Whether subscriptions are served: functions need keys that they share."""
+        settings = self.settings
+        return not settings.read_only and (self._serves_many or bool(settings.subscription_keys))
+
     async def _respond(self, request: Request) -> Answer:
         """Answer a request below a mount of streams."""
-        if request.raw_path.startswith(self._urls.reserved) and not self.settings.read_only:
+        if self._has_subscriptions and request.raw_path.startswith(self._urls.reserved):
             return await self.subscriptions.routes.respond(request)
         return await self.routes.respond(request)
 

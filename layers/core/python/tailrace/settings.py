@@ -559,6 +559,9 @@ class AwsSettings:
         "Management URL of the WebSocket API through which broadcasts are delivered.",
         serve=False,
     )
+    webhooks: str = setting(
+        "", "Name of the function that sends the webhooks of subscriptions.", serve=False
+    )
     heartbeat: str = setting(
         "", "Name of the function that pings the clients of that WebSocket API.", serve=False
     )

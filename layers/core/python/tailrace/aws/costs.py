@@ -33,6 +33,7 @@ WAIT_SECONDS: Final = 25
 LONGEST_WAIT_SECONDS: Final = 116
 LIVE_MEGABYTES: Final = 512
 DISPATCH_MEGABYTES: Final = 512
+WEBHOOKS_MEGABYTES: Final = 256
 HEARTBEAT_MEGABYTES: Final = 256
 EDGE_FUNCTIONS: Final = 2
 """CloudFront functions that run for each request to a stream."""
@@ -77,6 +78,8 @@ DELIVERY_WRITES: Final = 2
 PART_WRITES: Final = 1
 PART_READS: Final = 2
 """For a part of a delivery with few subscribers: it reads them, and the entries."""
+SUBSCRIPTION_READS: Final = 1
+"""For the same batch, if subscriptions are deployed and none follows the stream."""
 LINE_BYTES: Final = 680
 """Of the line of one plain append, with the names of stages and streams."""
 VALUE_BYTES: Final = 10
@@ -191,7 +194,8 @@ def million_appends(
         bill["DynamoDB: read the tail first"] = prices.READ_UNIT.of(MILLION * STALE_TAIL_READS)
     if cables:
         bill["dispatch"] = invocations(MILLION, DISPATCH_MEGABYTES, DISPATCH_MS / 1000)
-        bill["dispatch"] += prices.READ_UNIT.of(MILLION * DISPATCH_READS)
+        reads = DISPATCH_READS + SUBSCRIPTION_READS
+        bill["dispatch"] += prices.READ_UNIT.of(MILLION * reads)
     bill["logs"] = log_lines(MILLION, MILLION / MONTH_SECONDS)
     if traces:
         bill["traces"] = prices.TRACE.of(MILLION * TRACED * (2 if cables else 1))
@@ -425,8 +429,51 @@ RUN_MINUTES: Final = 2
 KEYS_READS: Final = 2 * 60 * 730
 """Reads of secrets by `edge_keys`, every minute."""
 HEARTBEAT_SECONDS: Final = 0.2
+DUE_READS: Final = 4 * 0.5
+"""Of the index, each time that the timer looks: one of each partition, eventually consistent."""
+TIMER_RENEWAL_SECONDS: Final = 5
+WEBHOOK_MS: Final = 100
+"""Most of it is the receiver's time to answer."""
+WAKE_UNITS: Final[Mapping[str, tuple[float, float]]] = {"webhook": (18, 15), "pull-wake": (19, 15)}
+"""Read and write units of a wake for one append."""
+WAKE_INVOCATIONS: Final[Mapping[str, tuple[float, float, float]]] = {
+    "webhook": (4, 1, 0),
+    "pull-wake": (5, 0, 2),
+}
+"""Invocations of `dispatch`, `webhooks` and `http` for a wake, if none shares a batch."""
 IDLE_MINUTE_READS: Final = 4
 """Of the heartbeat, while no client is connected."""
+
+
+def idle_subscriptions() -> float:
+    """A month of looking for what subscriptions have due, every minute; without their secret."""
+    minutes = MONTH_SECONDS / 60
+    looks = invocations(minutes, WEBHOOKS_MEGABYTES, HEARTBEAT_SECONDS)
+    return looks + prices.READ_UNIT.of(minutes * DUE_READS)
+
+
+def million_wakes(kind: str) -> Bill:
+    """A million wakes, each for one append, beside the price of the append; without the timer.
+
+    `kind`: `webhook`, whose receiver answers at once, or `pull-wake`."""
+    reads, writes = WAKE_UNITS[kind]
+    calls = WAKE_INVOCATIONS[kind]
+    bill = {
+        "DynamoDB": prices.READ_UNIT.of(MILLION * reads) + prices.WRITE_UNIT.of(MILLION * writes),
+        "`dispatch`": invocations(MILLION * calls[0], DISPATCH_MEGABYTES, DISPATCH_MS / 1000),
+        "`webhooks`": invocations(MILLION * calls[1], WEBHOOKS_MEGABYTES, WEBHOOK_MS / 1000),
+        "`http`": invocations(MILLION * calls[2], HTTP_MEGABYTES, APPEND_MS / 1000),
+    }
+    requests = edge_requests(MILLION * calls[2], firewall=False)
+    return bill | {f"{name}, requests": price for name, price in requests.items()}
+
+
+def busy_timer() -> float:
+    """A month in which the timer never stops: it is one function for all subscriptions."""
+    held = WEBHOOKS_MEGABYTES * MEGABYTE * MONTH_SECONDS
+    reads = prices.READ_UNIT.of(MONTH_SECONDS * DUE_READS)
+    renewals = prices.WRITE_UNIT.of(MONTH_SECONDS / TIMER_RENEWAL_SECONDS)
+    return prices.GIGABYTE_SECOND.of(held) + reads + renewals
 
 
 def idle_month(stage: str) -> Bill:
@@ -436,12 +483,13 @@ def idle_month(stage: str) -> Bill:
         "firewall": prices.FIREWALL.dollars + prices.FIREWALL_RULE.of(FIREWALL_RULES),
         "snapshot of `http`": prices.SNAPSHOT.dollars,
         "edge metrics": prices.EDGE_METRICS.dollars if stage == "prod" else 0.0,
-        "secrets": prices.SECRET.of(2),
+        "secrets": prices.SECRET.of(3),
         "keys of the edge": prices.SECRET_READ.of(KEYS_READS)
         + invocations(KEYS_READS / 2, 256, HEARTBEAT_SECONDS),
         "alarms": prices.ALARM.of(ALARMS[stage] - FREE_ALARMS),
         "heartbeat": invocations(MONTH_SECONDS / 60, HEARTBEAT_MEGABYTES, HEARTBEAT_SECONDS)
         + prices.READ_UNIT.of(MONTH_SECONDS / 60 * IDLE_MINUTE_READS),
+        "subscriptions": idle_subscriptions(),
     }
     hours = 2 * RUN_MINUTES / 60
     for job, times in runs.items():

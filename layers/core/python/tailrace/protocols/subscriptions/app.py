@@ -9,7 +9,7 @@ from tailrace.auth.authorizer import PolicyProvider
 from tailrace.auth.origins import LocalHosts
 from tailrace.clock import Clock
 from tailrace.protocols.subscriptions.key_file import KeyFile
-from tailrace.protocols.subscriptions.routes import SubscriptionRoutes, may_read
+from tailrace.protocols.subscriptions.routes import SubscriptionRoutes
 from tailrace.protocols.subscriptions.runner import SubscriptionRunner
 from tailrace.protocols.subscriptions.service import SubscriptionService
 from tailrace.protocols.subscriptions.signing import KeySigner, KeySource
@@ -42,7 +42,6 @@ class SubscriptionApp:
             WebhookSender(allow_loopback=loopback),
             signer,
             clock,
-            may_read(provider),
         )
         self.routes = SubscriptionRoutes(
             self.service, settings, urls, provider, signer, limiter, hosts, clock

@@ -8,6 +8,7 @@
 | follower     | `YF` + incarnation  | uid         | linking a stream that exists | with the link, or with the stream |
 | interest     | `YP` + path         | id          | linking a path explicitly | with that link |
 | pattern      | `YG` + literal prefix | uid       | PUT                      | DELETE |
+| timer        | `YT`                | `.`         | the function that waits for what is due soon | that function |
 
 `uid` is random: a subscription that is created again under its id never meets the old links. What
 an append finds by its incarnation is `follower`; what a new stream finds by its path, `interest` and
@@ -31,6 +32,8 @@ on the condition of its version.
 | `path`            | S    | follower          | the path of the link | |
 | `glob_pattern`    | S    | pattern           | the pattern | |
 | `wake_stream`     | S    | pattern           | the stream of wake events, which the pattern does not match | |
+| `timer_owner`     | S    | timer             | random id of the function that waits | taking over |
+| `held_until`      | N    | timer             | when another may take over, ms | every few seconds |
 """  # noqa: E501 - a table has the width it needs
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ from tailrace.store.dynamodb.layout import Key, id_text, number, shard_of, text
 
 LINKS: Final = "="
 NEWS: Final = "!"
+TIMER: Final[Key] = {"p": {"S": "YT"}, "s": {"S": "."}}
 LAST_PATH: Final = "\U0010ffff"
 """Sorts after every path."""
 

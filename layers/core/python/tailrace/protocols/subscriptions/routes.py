@@ -28,7 +28,6 @@ from tailrace.limits import (
     WAKE_STREAMS,
 )
 from tailrace.log.expiry import format_instant
-from tailrace.log.paths import Patterns
 from tailrace.protocols.subscriptions.core import wakes
 from tailrace.protocols.subscriptions.core.configuration import (
     PULL_WAKE,
@@ -357,17 +356,6 @@ class SubscriptionRoutes:
     def _base_url(self, request: Request) -> str:
         host = request.header(b"host") or "localhost"
         return self._public_url or f"{request.scheme}://{host}"
-
-
-def may_read(provider: PolicyProvider) -> Callable[[DurableSubscription, str], Awaitable[bool]]:
-    """Return the check whether the creator of a subscription may read a stream."""
-
-    async def check(record: DurableSubscription, path: str) -> bool:
-        if record.reads is None or Patterns(record.reads).matches(path):
-            return True
-        return (await provider.current()).is_public(path)
-
-    return check
 
 
 def _describe_link(link: Link) -> Mapping[str, str]:

@@ -39,6 +39,7 @@ from tailrace.errors import (
 from tailrace.limits import CLAIM_CHECKS, WAKE_STREAMS
 from tailrace.log.append import Append
 from tailrace.log.offsets import parse, token
+from tailrace.log.paths import Patterns
 from tailrace.log.state import State, Stream
 from tailrace.protocols.subscriptions.core import wakes
 from tailrace.protocols.subscriptions.core.configuration import Configuration, follows
@@ -133,20 +134,22 @@ class SubscriptionService:
         sender: Sender,
         signer: WakeSigner,
         clock: Clock,
-        may_read: Callable[[DurableSubscription, str], Awaitable[bool]],
         changed: Callable[[DurableSubscription], None] = lambda _: None,
     ) -> None:
-        """`may_read`: whether the creator of a subscription may read the stream at a path.
-        `changed` is told every record that was stored."""
+        """`changed` is told every record that was stored."""
         self.store = store
         self.streams = streams
         self._sender = sender
         self._signer = signer
         self._clock = clock
-        self._may_read = may_read
         self.changed = changed
         self.catch_up: Callable[[], Awaitable[None]] = _nothing
         """Waits until the news of this process are noticed."""
+        self.send_elsewhere: Callable[[str], Awaitable[None]] | None = None
+        """Has another process send a webhook; None: this one does."""
+        self.works_elsewhere = False
+        """Whether all but sending and ending leases is left to another process, which is told what
+        is due by a change of the record."""
 
     # Subscriptions
 
@@ -219,7 +222,7 @@ class SubscriptionService:
         if record.wake_stream in paths:
             raise InvalidSubscription("a subscription cannot follow its own wake_stream")
         for path in paths:
-            if not await self._may_read(record, path):
+            if not may_read(record, path):
                 raise NotAllowed(f"the creator of the subscription may not read '{path}'")
         await self._link_explicitly(record, paths)
 
@@ -375,14 +378,20 @@ class SubscriptionService:
             if record is None or record.due_at is None or record.due_at > self._clock():
                 return
             match record.phase:
-                case Phase.LINKING:
-                    await self._take_over(record)
+                case Phase.WAITING if record.url is not None and self.send_elsewhere is not None:
+                    await self.send_elsewhere(id)
+                    return
                 case Phase.WAITING if record.url is not None:
                     await self.send(record)
-                case Phase.WAITING:
-                    await self._announce(record)
                 case Phase.HELD:
                     await self.expire(record)
+                case _ if self.works_elsewhere:
+                    await self._try_change(id, _touch)
+                    return
+                case Phase.LINKING:
+                    await self._take_over(record)
+                case Phase.WAITING:
+                    await self._announce(record)
                 case Phase.DONE:
                     await self._finish(record)
                 case Phase.DELETED:
@@ -544,7 +553,7 @@ class SubscriptionService:
                 (stream, state)
                 for stream, state in listed
                 if follows(record.pattern, record.wake_stream, stream.path)
-                and await self._may_read(record, stream.path)
+                and may_read(record, stream.path)
             ]
 
             async def decide(
@@ -609,7 +618,7 @@ class SubscriptionService:
             nonlocal seen
             before, tail = await self.store.link(record, path), await self._tail(path)
             seen = tail
-            if tail is None or not await self._may_read(record, path):
+            if tail is None or not may_read(record, path):
                 return None
             by_pattern = follows(record.pattern, record.wake_stream, path)
             explicit = before is not None and before.explicit
@@ -759,6 +768,11 @@ class SubscriptionService:
             return None
 
 
+def may_read(record: DurableSubscription, path: str) -> bool:
+    """Whether the creator of a subscription may read the stream at a path."""
+    return record.reads is None or Patterns(record.reads).matches(path)
+
+
 def describe_link(link: Link) -> dict[str, Any]:
     """Describe a link as wakes and claims show it."""
     return {
@@ -814,6 +828,11 @@ def _is_done(body: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     return isinstance(value, dict) and value.get("done") is True
+
+
+async def _touch(record: DurableSubscription) -> Change:
+    """Give a record another version, so that the table's stream shows it."""
+    return record, ()
 
 
 async def _nothing() -> None:
