@@ -92,6 +92,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
         "tests/unit/subscriptions",
         "tests/integration/simulation/test_subscriptions.py",
     ),
+    "cli/commands/work.py": ("tests/integration/cli/test_work.py",),
     "protocols/aviso": ("tests/unit/aviso", "tests/integration/aviso"),
 }
 """Which tests concern a part of the package, the cheapest first: globs from the root, for the

@@ -297,7 +297,7 @@ def test_nothing_is_lost_when_the_server_is_killed(
     assert set(workers.messages) == set(receiver.messages) == expected
 
 
-def test_workers_race_on_two_servers(
+def test_workers_race_on_two_servers_of_which_one_is_killed(
     aws: Engine, tmp_path: Path, connect: Connect, tag: str
 ) -> None:
     settings = {**on_dynamodb(aws), "TAILRACE_LONG_POLL_TIMEOUT": "2"}
@@ -317,6 +317,10 @@ def test_workers_race_on_two_servers(
                 path = f"{tag}/{number % STREAMS}"
                 assert client.insist("POST", path, headers=JSON, content=str(number)).is_success
                 watch.look()
+                if number == 20:
+                    two.kill()
+                if number == 40:
+                    two.start()
             until(lambda: set(range(60)) <= set(workers.messages))
         finally:
             workers.stop()

@@ -82,8 +82,10 @@ class Receiver:
     port: int = 0
     answering: set[asyncio.Task[None] | None] = field(default_factory=set)
 
-    async def serve(self, tls: ssl.SSLContext | None) -> asyncio.Server:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=tls)
+    async def serve(
+        self, tls: ssl.SSLContext | None, address: str = "127.0.0.1", port: int = 0
+    ) -> asyncio.Server:
+        server = await asyncio.start_server(self._accept, address, port, ssl=tls)
         self.port = server.sockets[0].getsockname()[1]
         return server
 

@@ -22,7 +22,7 @@ from tailrace.limits import (
 )
 from tailrace.protocols.subscriptions import webhook_sender
 from tailrace.protocols.subscriptions.webhook_sender import WebhookAnswer, WebhookSender
-from tests.unit.subscriptions.conftest import Authority, StartReceiver, until
+from tests.unit.subscriptions.conftest import Authority, Receiver, StartReceiver, until
 
 OK = b'HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n{"done":true}'
 DONE = WebhookAnswer(200, b'{"done":true}')
@@ -112,6 +112,20 @@ async def test_it_connects_to_the_address_that_was_checked_and_resolves_once(
     names = Names([["127.0.0.1"], ["127.0.0.2"]])
     assert await post(development(resolve=names), receiver.port, "localhost") == DONE
     assert names.asked == [("localhost", receiver.port)]
+
+
+async def test_it_connects_to_what_was_checked_whatever_the_system_resolves(
+    start_receiver: StartReceiver,
+) -> None:
+    """The system resolves the name to an address where another receiver listens."""
+    other = await start_receiver(OK)
+    checked = Receiver(other.reply)
+    server = await checked.serve(None, "127.0.0.2", other.port)
+    sender = development(resolve=Names([["127.0.0.2"]]))
+    assert await post(sender, other.port, "localhost") == DONE
+    assert (checked.connections, other.connections) == (1, 0)
+    await until(lambda: not checked.answering)
+    server.close()
 
 
 async def test_a_loopback_name_that_leads_elsewhere_is_refused() -> None:
