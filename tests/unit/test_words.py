@@ -80,7 +80,7 @@ def test_docstrings_and_tests_have_a_subject() -> None:
 SAME: set[str] = {"Chain", "Removed"}
 """Names that both stores have, for the same thing."""
 
-PUBLIC: set[str] = {"Client", "Producer", "Stream"}
+PUBLIC: set[str] = {"Client", "Producer", "Stream", "Subscription"}
 """Names that users of the Python client import, and that parts of the server have as well."""
 
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
         AsyncClient,
         AsyncProducer,
         AsyncStream,
+        AsyncSubscription,
     )
     from tailrace.client.batching import BatchLimits
-    from tailrace.client.blocking import ChunkIterator, Client, Producer, Stream
+    from tailrace.client.blocking import ChunkIterator, Client, Producer, Stream, Subscription
     from tailrace.client.content import ContentKind, StreamChunk
     from tailrace.client.errors import (
         BadRequestError,
@@ -58,12 +59,14 @@ if TYPE_CHECKING:
         ProducerPlace,
         StreamInfo,
     )
+    from tailrace.client.subscriptions import LeaseLostError, WorkItem
 
 _MODULES = (
     "errors",
     "exchange",
     "content",
     "operations",
+    "subscriptions",
     "batching",
     "blocking",
     "asynchronous",
@@ -75,6 +78,7 @@ __all__ = [
     "AsyncClient",
     "AsyncProducer",
     "AsyncStream",
+    "AsyncSubscription",
     "BadRequestError",
     "BatchLimits",
     "ChunkIterator",
@@ -88,6 +92,7 @@ __all__ = [
     "FencedError",
     "ForbiddenError",
     "GoneError",
+    "LeaseLostError",
     "MismatchError",
     "NotFoundError",
     "Producer",
@@ -103,11 +108,13 @@ __all__ = [
     "StreamChunk",
     "StreamError",
     "StreamInfo",
+    "Subscription",
     "TooLargeError",
     "UnauthorizedError",
     "UnclearError",
     "UnreachableError",
     "UnsupportedError",
+    "WorkItem",
 ]
 
 

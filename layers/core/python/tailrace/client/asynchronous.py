@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
 
-from tailrace.client import operations, transport
+from tailrace.client import operations, subscriptions, transport
 from tailrace.client.batching import BatchLimits, ProducerBatch, ProducerCore
 from tailrace.client.blocking import DEFAULT_URL, OnRetry
 from tailrace.client.content import (
+    JSON_TYPE,
     ContentKind,
     StreamChunk,
     encode_body,
@@ -41,6 +43,7 @@ from tailrace.client.exchange import (
 )
 from tailrace.client.operations import AppendResult, CreateResult, ProducerPlace, StreamInfo
 from tailrace.client.reading import LiveMode, ReadStart, StreamReading
+from tailrace.client.subscriptions import SubscriptionWork, WorkItem
 from tailrace.client.urls import check_url, parse_origin, stream_url
 
 T = TypeVar("T")
@@ -103,6 +106,10 @@ class AsyncClient:
     def list(self, prefix: str = "") -> AsyncIterator[StreamInfo]:
         """The streams whose path begins with the prefix; only Tailrace servers list them."""
         return self.iterate(operations.list_streams(self.url, self.retries, prefix))
+
+    def subscription(self, name: str) -> AsyncSubscription:
+        """A subscription by its id. Nothing is sent."""
+        return AsyncSubscription(self, name)
 
     async def run(self, operation: Operation[T]) -> T:
         """Carry out an operation, and return its result."""
@@ -465,6 +472,73 @@ class AsyncChunkIterator:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+class AsyncSubscription:
+    """A subscription, which wakes workers when one of its streams has news."""
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self.client = client
+        self.name = name
+        self.url = subscriptions.subscription_url(client.url, name)
+
+    async def create(
+        self,
+        wake_stream: str,
+        *,
+        pattern: str | None = None,
+        streams: Iterable[str] | None = None,
+        lease_ttl_ms: int | None = None,
+        description: str | None = None,
+    ) -> Mapping[str, Any]:
+        """Create it, to wake by events on a JSON stream; one with the same settings may exist."""
+        await self.client.stream(wake_stream).create(content_type=JSON_TYPE)
+        fields = subscriptions.pull_wake(wake_stream, pattern, streams, lease_ttl_ms, description)
+        return await self.client.run(
+            subscriptions.create_subscription(self.url, self.client.retries, fields)
+        )
+
+    async def get(self) -> Mapping[str, Any]:
+        """Its settings, and how far each stream was handled."""
+        return await self.client.run(subscriptions.get_subscription(self.url, self.client.retries))
+
+    async def delete(self) -> None:
+        """Delete it; its streams stay."""
+        await self.client.run(subscriptions.delete_subscription(self.url, self.client.retries))
+
+    async def work(
+        self, worker: str | None = None, *, once: bool = False
+    ) -> AsyncIterator[WorkItem]:
+        """The messages to handle, for ever, or with `once` until nothing is pending.
+
+        An item counts as handled when the next one is asked for; the lease is extended meanwhile.
+        If the loop is left by an exception, the wake is released, and the item comes again.
+        """
+        client = self.client
+        work = SubscriptionWork(
+            client.url,
+            self.name,
+            worker or subscriptions.worker_name(),
+            client.retries,
+            client.live_retries,
+            client.live_timeout,
+        )
+
+        async def beat() -> None:
+            while True:
+                await asyncio.sleep(work.beat_seconds)
+                await client.run(work.beat())
+
+        beating = asyncio.create_task(beat())
+        try:
+            async for item in client.iterate(work.run(once=once)):
+                yield item
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+            if work.wake is not None:
+                with suppress(StreamError):
+                    await client.run(subscriptions.release(work.url, client.retries, work.wake))
 
 
 class AsyncProducer:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import httpx
 
-from tailrace.client import operations, transport
+from tailrace.client import operations, subscriptions, transport
 from tailrace.client.batching import BatchLimits, ProducerBatch, ProducerCore
 from tailrace.client.content import (
+    JSON_TYPE,
     ContentKind,
     StreamChunk,
     encode_body,
@@ -40,6 +42,7 @@ from tailrace.client.exchange import (
 )
 from tailrace.client.operations import AppendResult, CreateResult, ProducerPlace, StreamInfo
 from tailrace.client.reading import LiveMode, ReadStart, StreamReading
+from tailrace.client.subscriptions import SubscriptionWork, WorkItem
 from tailrace.client.urls import check_url, parse_origin, stream_url
 
 T = TypeVar("T")
@@ -110,6 +113,10 @@ class Client:
     def list(self, prefix: str = "") -> Iterator[StreamInfo]:
         """The streams whose path begins with the prefix; only Tailrace servers list them."""
         return self.iterate(operations.list_streams(self.url, self.retries, prefix))
+
+    def subscription(self, name: str) -> Subscription:
+        """A subscription by its id. Nothing is sent."""
+        return Subscription(self, name)
 
     def run(self, operation: Operation[T], sleep: Callable[[float], object] | None = None) -> T:
         """Carry out an operation, and return its result."""
@@ -469,6 +476,71 @@ class ChunkIterator:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class Subscription:
+    """A subscription, which wakes workers when one of its streams has news."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client = client
+        self.name = name
+        self.url = subscriptions.subscription_url(client.url, name)
+
+    def create(
+        self,
+        wake_stream: str,
+        *,
+        pattern: str | None = None,
+        streams: Iterable[str] | None = None,
+        lease_ttl_ms: int | None = None,
+        description: str | None = None,
+    ) -> Mapping[str, Any]:
+        """Create it, to wake by events on a JSON stream; one with the same settings may exist."""
+        self.client.stream(wake_stream).create(content_type=JSON_TYPE)
+        fields = subscriptions.pull_wake(wake_stream, pattern, streams, lease_ttl_ms, description)
+        return self.client.run(
+            subscriptions.create_subscription(self.url, self.client.retries, fields)
+        )
+
+    def get(self) -> Mapping[str, Any]:
+        """Its settings, and how far each stream was handled."""
+        return self.client.run(subscriptions.get_subscription(self.url, self.client.retries))
+
+    def delete(self) -> None:
+        """Delete it; its streams stay."""
+        self.client.run(subscriptions.delete_subscription(self.url, self.client.retries))
+
+    def work(self, worker: str | None = None, *, once: bool = False) -> Iterator[WorkItem]:
+        """The messages to handle, for ever, or with `once` until nothing is pending.
+
+        An item counts as handled when the next one is asked for; the lease is extended meanwhile.
+        If the loop is left by an exception, the wake is released, and the item comes again.
+        """
+        client = self.client
+        work = SubscriptionWork(
+            client.url,
+            self.name,
+            worker or subscriptions.worker_name(),
+            client.retries,
+            client.live_retries,
+            client.live_timeout,
+        )
+        ended = threading.Event()
+
+        def beat() -> None:
+            while not ended.wait(work.beat_seconds):
+                client.run(work.beat(), ended.wait)
+
+        beating = threading.Thread(target=beat, name=f"lease-{self.name}", daemon=True)
+        beating.start()
+        try:
+            yield from client.iterate(work.run(once=once))
+        finally:
+            ended.set()
+            beating.join()
+            if work.wake is not None:
+                with suppress(StreamError):
+                    client.run(subscriptions.release(work.url, client.retries, work.wake))
 
 
 class Producer:

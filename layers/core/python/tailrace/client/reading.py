@@ -217,8 +217,22 @@ class StreamReading:
             else:
                 chunk = yield from self._follow_polls(chunk)
 
+    def read_at(self, offset: str) -> Operation[StreamChunk]:
+        """Read one response from an offset."""
+        request = self._request({"offset": offset})
+        return parse_chunk((yield from exchange(request, self._live_retries)), offset)
+
     def _follow_polls(self, chunk: StreamChunk) -> Operation[StreamChunk]:
         while not chunk.closed:
+            new = yield from self.poll(chunk)
+            if self._empty or not new.is_empty or new.closed:
+                yield Emit(new)
+            chunk = new
+        return chunk
+
+    def poll(self, chunk: StreamChunk) -> Operation[StreamChunk]:
+        """Wait once for what follows a chunk."""
+        while True:
             parameters = {"live": "long-poll", "offset": chunk.next_offset}
             if chunk.cursor is not None:
                 parameters["cursor"] = chunk.cursor
@@ -229,14 +243,12 @@ class StreamReading:
             if NEXT_OFFSET in answer.headers and self._stale.is_stale(
                 chunk.next_offset, chunk.cursor, new
             ):
-                yield self._live_retries.pause(0, StaleCacheError("a cache repeats old responses"))
+                error = StaleCacheError("a cache repeats old responses")
+                yield self._live_retries.pause(0, error)
                 continue
             if new.closed and new.is_empty and TAILRACE not in answer.headers:
                 # The reference server wakes those that wait for a last append with its end alone.
-                chunk = yield from self.chunks(ReadStart(chunk.next_offset))
-                continue
-            if self._empty or not new.is_empty or new.closed:
-                yield Emit(new)
+                return (yield from self.all(ReadStart(chunk.next_offset)))
             ended: float = yield Now()
             if (
                 not new.closed
@@ -244,8 +256,7 @@ class StreamReading:
                 and ended - started < SHORTEST_POLL
             ):
                 yield Pause(UNWAITED_PAUSE)
-            chunk = new
-        return chunk
+            return new
 
     def _follow_events(self, chunk: StreamChunk, *, strict: bool) -> Operation[StreamChunk]:
         """Follow server-sent events until the stream closes, or they turn out not to work."""
