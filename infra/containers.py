@@ -271,8 +271,6 @@ def _environment(deployment: Deployment) -> dict[str, str]:
         **({"TAILRACE_AVISO_MAX_DURATION": lifetime} if plan.aviso else {}),
         # The sweep is a job.
         "TAILRACE_SWEEP_INTERVAL": "0",
-        # Webhooks could not leave the network.
-        "TAILRACE_SUBSCRIPTION_RUNNER": "false",
         "TAILRACE_SHUTDOWN_GRACE": str(STOP_SECONDS - 10),
         "TAILRACE_METRICS_INTERVAL": str(METRICS_SECONDS),
     }
