@@ -254,8 +254,6 @@ def _environment(deployment: Deployment) -> dict[str, str]:
         "POWERTOOLS_SERVICE_NAME": plan.name,
         **stream_environment(deployment),
         **wait_environment(plan),
-        # The functions `http`, `dispatch` and `webhooks` serve subscriptions.
-        "TAILRACE_SUBSCRIPTION_RUNNER": "false",
         **protocols.cable_environment(plan),
         **protocols.events_environment(plan),
         **protocols.aviso_environment(plan),
