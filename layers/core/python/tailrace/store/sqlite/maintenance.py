@@ -141,8 +141,9 @@ class Maintenance:
 
         Files that a segment replaces stay until the next call, or until the store is closed, so
         that a copy of the data directory that is complete by then has all files of its database."""
-        await self.remove_replaced()
+        # First: a record of the journal may name a file that is about to be removed.
         await self._fold()
+        await self.remove_replaced()
         done = Compacted()
         after: int | None = -1
         while after is not None:

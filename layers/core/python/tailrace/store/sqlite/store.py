@@ -151,14 +151,16 @@ class SqliteStore:
         ):
             entry = share(entry)
             put.add(entry, waiter)
+            self._commit.size += 1
         else:
             file = self._body_file(chain, entry)
             put = chain.open_put = Put(chain, before, entry, waiter, commit, file)
-            if self._puts.commit != commit:
+            if self._puts.commit == commit:
+                self._commit.size += 1
+            else:
                 self._puts = Puts(self._journal, commit, self._committed)
                 self._commit.add(self._puts)
             self._puts.add(put)
-        self._commit.size += 1
         chain.state = entry.state
 
     async def confirm(self, tail: Chain) -> bool:
