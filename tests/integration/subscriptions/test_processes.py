@@ -28,7 +28,7 @@ from tests.conftest import on_dynamodb
 SECONDS = 120.0
 """How long to wait for what must happen."""
 
-KILLS = 6
+KILLS = 4
 STREAMS = 3
 JSON = {"Content-Type": "application/json"}
 
@@ -246,7 +246,11 @@ def until(condition: Callable[[], Any]) -> None:
 def test_nothing_is_lost_when_the_server_is_killed(
     own_server: Server, connect: Connect, tag: str
 ) -> None:
-    client = connect(own_server)
+    kill_again_and_again(own_server, connect(own_server), tag, KILLS)
+
+
+def kill_again_and_again(own_server: Server, client: Client, tag: str, kills: int) -> None:
+    """Append, and process what was appended, while the server is killed so often."""
     client.insist("PUT", f"wakes-{tag}", headers=JSON)
     pull, push = f"pull-{tag}", f"push-{tag}"
     receiver = Receiver(client)
@@ -264,7 +268,7 @@ def test_nothing_is_lost_when_the_server_is_killed(
     appended = 0
     try:
         chance = random.Random(tag)
-        for round_ in range(KILLS + 1):
+        for round_ in range(kills + 1):
             end = time.monotonic() + chance.uniform(0.3, 1.5)
             while time.monotonic() < end:
                 path = f"{tag}/{appended % STREAMS}"
@@ -281,7 +285,7 @@ def test_nothing_is_lost_when_the_server_is_killed(
                 assert answer.is_success, answer.text
                 appended += 1
                 watch.look()
-            if round_ < KILLS:
+            if round_ < kills:
                 own_server.kill()
                 own_server.start()
         expected = set(range(appended))
