@@ -28,22 +28,20 @@ import random
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tailrace.aws.client.failures import ConditionFailed, TransactionCanceled
-from tailrace.errors import StoreUnavailable, StreamTooHot
+from tailrace.aws.client.failures import ConditionFailed
+from tailrace.errors import StreamTooHot
 from tailrace.log.content import Mode
 from tailrace.protocols.action_cable.api_gateway import items
 from tailrace.protocols.action_cable.api_gateway.items import DeliveryCursor, SubscriberRecord
 from tailrace.store.base import Tail
 from tailrace.store.dynamodb.layout import Key, id_text, name_key, number, text
-from tailrace.store.dynamodb.table import Action, Table
+from tailrace.store.dynamodb.table import Table
 
 Span = tuple[str, str]
 """The first and last sort key of a part of the subscribers of a stream."""
 
 LEASE: Final = "lease_owner, leased_until, taken_parts, removing"
 """The attributes of a cursor that its lease has."""
-
-LONGEST_JOIN_PAUSE: Final = 1.0
 
 REMOVAL_SECONDS: Final = 0.05
 """How long to wait for a cursor to be removed."""
@@ -166,36 +164,32 @@ class DeliveryCursors:
 
     async def join_absent(self, subscriber: SubscriberRecord) -> bool:
         """Join a stream that does not exist yet. Returns False if it does."""
-        absent = "attribute_not_exists(p) OR attribute_exists(tombstone_slot)"
-        key = name_key(subscriber.subscription.path)
-        condition: Action = {"ConditionCheck": {"Key": key, "ConditionExpression": absent}}
-        update: Action = {
-            "Update": {
-                "Key": _key(subscriber),
-                "UpdateExpression": "SET next_slot = :slot",
-                "ConditionExpression": "attribute_exists(p) AND attribute_not_exists(next_slot)",
-                "ExpressionAttributeValues": {":slot": number(0)},
-                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-            }
-        }
-        for attempt in range(ATTEMPTS):
-            try:
-                await self._table.transact([condition, update])
-            except TransactionCanceled as canceled:
-                _, reason = canceled.reasons
-                if reason.code != "ConditionalCheckFailed":
-                    return False
-                if reason.item is not None or not await self._is_subscribed(subscriber):
-                    # It has joined already, or was unsubscribed meanwhile.
-                    return True
-                # The unsubscribe of an older subscription has removed the subscriber.
-                await self.subscribe(subscriber)
-            except StreamTooHot:
-                await _wait_for_others(attempt)
-            else:
+        key = _key(subscriber)
+        if not await self._table.update_if(
+            key,
+            "SET next_slot = :slot",
+            "attribute_exists(p) AND attribute_not_exists(next_slot)",
+            {":slot": number(0)},
+        ):
+            item = await self._table.get(key)
+            if item is not None or not await self._is_subscribed(subscriber):
+                # It has joined already, or was unsubscribed meanwhile.
                 return True
-        path = subscriber.subscription.path
-        raise StoreUnavailable(f"too many clients subscribe to '{path}' at once; try again")
+            # The unsubscribe of an older subscription has removed the subscriber.
+            await self.subscribe(subscriber)
+            return False
+        # A stream that is created from now on finds the subscriber.
+        name = await self._table.get(name_key(subscriber.subscription.path))
+        if name is None or "tombstone_slot" in name:
+            return True
+        left = await self._table.update_if(
+            key,
+            "REMOVE next_slot",
+            "attribute_not_exists(incarnation) AND next_slot = :slot",
+            {":slot": number(0)},
+        )
+        # Otherwise the delivery of the stream has moved it to the beginning.
+        return not left
 
     async def _is_subscribed(self, subscriber: SubscriberRecord) -> bool:
         key = items.subscription_key(subscriber.connection, subscriber.subscription.identifier)
@@ -352,13 +346,6 @@ class DeliveryCursors:
                 await _back_off(attempt)
             else:
                 return
-
-
-async def _wait_for_others(attempt: int) -> None:
-    """Pause before joining again a stream that does not exist. Each join is a transaction with the
-    stream's name, of which one succeeds at a time: many clients have to spread out."""
-    longest = min(LONGEST_JOIN_PAUSE, 0.02 * 2**attempt)
-    await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 - no secret
 
 
 async def _back_off(attempt: int) -> None:
