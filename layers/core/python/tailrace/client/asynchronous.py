@@ -598,8 +598,9 @@ class AsyncProducer:
             self._kind = ContentKind.of(await self.stream.get_content_type())
         while self._core.is_full and self._core.error is None:
             await self._wait()
+        sealed = self._core.sealed
         batch = self._core.add(self._kind, value, self._now())
-        if self._core.has_sealed:
+        if self._core.sealed > sealed:
             self._send()
             await asyncio.sleep(0)
         elif len(batch.messages) == 1:

@@ -93,6 +93,8 @@ class ProducerCore(Generic[Outcome]):
             self.state = EpochState.PROBING if next_seq is None else EpochState.READY
         self.acknowledged: AppendResult | None = None
         self.buffered = 0
+        self.sealed = 0
+        """How many batches were completed so far."""
         self.error: StreamError | None = None
         self._limits = limits
         self._new_outcome = new_outcome
@@ -140,11 +142,6 @@ class ProducerCore(Generic[Outcome]):
         self._open = batch
         self._seal()
         return batch
-
-    @property
-    def has_sealed(self) -> bool:
-        """Whether a batch is complete and waits to be sent."""
-        return bool(self._sealed)
 
     def flush(self) -> None:
         """Send what there is without waiting for more."""
@@ -305,6 +302,7 @@ class ProducerCore(Generic[Outcome]):
         if self._open is not None:
             self._sealed.append(self._open)
             self._open = None
+            self.sealed += 1
 
     def _check_open(self) -> None:
         if self.error is not None:

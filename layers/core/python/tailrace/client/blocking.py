@@ -599,8 +599,9 @@ class Producer:
         with self._changed:
             self._check_running()
             self._changed.wait_for(lambda: not self._core.is_full or self._core.error)
+            sealed = self._core.sealed
             batch = self._core.add(kind, value, time.monotonic())
-            if len(batch.messages) == 1 or self._core.has_sealed:
+            if len(batch.messages) == 1 or self._core.sealed > sealed:
                 self._wake()
             return batch.outcome
 
