@@ -20,15 +20,14 @@ from bench.rows import SHAPES, Measured, Row, Span
 from bench.servers import (
     NAMES,
     REFERENCE,
-    RUST_PROGRAM,
     Cores,
     Kind,
     Server,
     kinds,
-    rust_server,
 )
 from devtools.load import wrk
 from devtools.load.client import WrongAnswer
+from devtools.other_servers import RUST_PROGRAM, rust_program
 from devtools.processes import ROOT, allow_many_connections, stop_cleanly_when_terminated
 
 QUICK = Span(warm_up=0.1, seconds=0.3)
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.servers != [OURS] and not (options.node_modules / REFERENCE).exists():
         print(f"no {REFERENCE} in {options.node_modules}: run `npm ci`", file=sys.stderr)
         return 2
-    if "rust" in options.servers and rust_server() is None:
+    if "rust" in options.servers and rust_program() is None:
         print(f"without {RUST_PROGRAM}: `make rust-server` installs it, by cargo", file=sys.stderr)
         options.servers.remove("rust")
     if wrk.PROGRAM is None:

@@ -17,8 +17,8 @@ from importlib import metadata
 from pathlib import Path
 
 from bench.rows import MICROSECONDS, TIMES, Metric, Span
-from bench.servers import RUST_PLACE
 from devtools.load import wrk
+from devtools.other_servers import RUST_PLACE
 
 OURS = "tailrace"
 SATURATED = 0.9

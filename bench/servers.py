@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from devtools.processes import ROOT, Process, free_port
+from devtools.other_servers import RUST_PROGRAM, rust_program
+from devtools.processes import Process, free_port
 
 READY = re.compile(r"http://127\.0\.0\.1:(\d+)")
 NAMES = ("tailrace", "rust", "node-file", "node-mem")
 REFERENCE = "@durable-streams/server"
-
-RUST_PROGRAM = "durable-streams-server"
-RUST_PLACE = ROOT / ".engines" / "rust" / "bin"
-"""Where `make rust-server` installs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +25,6 @@ class Kind:
     name: str
     label: str
     command: Callable[[Path], list[str]]
-
-
-def rust_server() -> str | None:
-    """The official Rust server; None where it is not installed."""
-    return shutil.which(RUST_PROGRAM, path=f"{RUST_PLACE}{os.pathsep}{os.environ.get('PATH', '')}")
 
 
 def kinds(node_modules: Path) -> dict[str, Kind]:
@@ -45,7 +37,7 @@ def kinds(node_modules: Path) -> dict[str, Kind]:
         return ["node", str(Path(__file__).with_name("reference.mjs")), str(node_modules), *extra]
 
     def rust(data: Path) -> list[str]:
-        program = rust_server() or RUST_PROGRAM
+        program = rust_program() or RUST_PROGRAM
         return [program, "--port", str(free_port()), "--data-dir", str(data)]
 
     return {

@@ -14,7 +14,7 @@ from devtools.other_servers import OtherServer, reference_server, rust_program, 
 from devtools.server import Server
 from tests.support.python_client import WEIGHTS, check
 
-ROUNDS = 60
+ROUNDS = 20
 
 
 def start(kind: str, data: Path) -> Server | OtherServer:
