@@ -72,6 +72,7 @@ LOCAL_ONLY = (
     "aws/plan.py",
     "aws/prices.py",
     "aws/runtime/container_metrics.py",
+    "client",
     "cli",
     "console/built",
     "protocols/action_cable/in_process/application_client.py",
