@@ -74,6 +74,7 @@ LOCAL_ONLY = (
     "aws/runtime/container_metrics.py",
     "client",
     "cli",
+    "client",
     "console/built",
     "protocols/action_cable/in_process/application_client.py",
     "server.py",
@@ -81,8 +82,7 @@ LOCAL_ONLY = (
     "web/prometheus.py",
     "web/uvicorn",
 )
-"""Modules of the product that only its server and its command line use, and the console: S3 has
-it."""
+"""Modules of the product that no function uses: most need packages which no layer has."""
 
 LEFT_OUT = (
     "python/bin",

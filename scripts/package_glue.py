@@ -34,6 +34,7 @@ LEFT_OUT = (
     "server.py",
     *(f"aws/{package}" for package in ("edge", "handlers", "runtime")),
     "cli",
+    "client",
     "console",
     "docs",
     "inspection.py",
