@@ -72,7 +72,6 @@ LOCAL_ONLY = (
     "aws/plan.py",
     "aws/prices.py",
     "aws/runtime/container_metrics.py",
-    "client",
     "cli",
     "client",
     "console/built",
