@@ -135,6 +135,17 @@ def test_closing_is_part_of_the_last_batch() -> None:
         producer.add(TEXT, "b", now=0)
 
 
+def test_closing_waits_for_what_is_under_way() -> None:
+    producer = core()
+    producer.add(TEXT, "aaaaaaaa", now=0)
+    first = producer.take(0)
+    assert first
+    last = producer.close_stream(now=0)
+    assert producer.take(9) is None
+    producer.succeeded(first, OK)
+    assert producer.take(9) is last
+
+
 def test_wrong_usage_is_refused() -> None:
     with pytest.raises(ValueError, match="name the epoch"):
         ProducerCore[object](object, LIMITS, next_seq=3)

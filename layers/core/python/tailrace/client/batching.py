@@ -175,6 +175,9 @@ class ProducerCore(Generic[Outcome]):
             self._seal()
         if not self._sealed:
             return None
+        if self._sealed[0].closes and (self._flying or self._overtaken):
+            # A repeated request would find the stream closed, though the server has had it.
+            return None
         batch = self._sealed.popleft()
         batch.seq = self.next_seq
         self.next_seq += 1
