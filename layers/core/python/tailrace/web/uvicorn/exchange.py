@@ -500,7 +500,7 @@ class Refusal:
         self._connection.drain_and_close()
 
 
-_last_head: tuple[bytes, bytes] = (b"", b"")
+_last_head: tuple[bytes | None, bytes] = (None, b"")
 
 
 def _stored_head(connection: ClientConnection) -> bytes:
