@@ -51,7 +51,7 @@ class SubscriptionKeys(secretsmanager.Secret):
         acknowledge(
             self,
             "AwsSolutions-SMG4",
-            "Receivers verify signatures with published keys; operators rotate it when they wish.",
+            "Receivers verify signatures with published keys; `tailrace keys rotate` changes it.",
         )
 
 

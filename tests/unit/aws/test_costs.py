@@ -111,7 +111,7 @@ def test_idle_subscriptions_cost_a_few_cents() -> None:
     assert costs.TIMER_RENEWAL_SECONDS * 1000 == table_stream.LEASE_MS - table_stream.RENEW_MS
 
 
-def test_what_wakes_cost_is_on_their_page() -> None:
+def test_the_cost_of_wakes_is_on_their_page() -> None:
     page = (ROOT / "docs" / "subscriptions.md").read_text()
     for kind in costs.WAKE_UNITS:
         assert f"${costs.total(costs.million_wakes(kind)):.0f} per million" in page
