@@ -53,5 +53,7 @@ async def check(server_url: str, proxy_url: str, live: Live) -> None:
                     await asyncio.sleep(0.001)
             await producer.close_stream()
         wanted = list(range(COUNT))
-        assert (await direct.stream(name).read()).json() == wanted
-        assert await following == wanted
+        stored = (await direct.stream(name).read()).json()
+        assert stored == wanted, f"stored: {stored}"
+        followed = await following
+        assert followed == wanted, f"followed: {followed}"

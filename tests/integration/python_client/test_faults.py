@@ -1,4 +1,4 @@
-"""Exactly once, whatever happens to connections and servers."""
+"""Exactly once, whatever happens to connections and servers; on other servers in tests/slow."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tests.support.python_client import JSON, LIMITS, QUICK, WEIGHTS, Live, chec
 @pytest.mark.parametrize("live", ["sse", "long-poll"])
 @settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(1, 3000), min_size=5, max_size=60))
-def test_connections_cut_at_any_byte(url: str, live: Live, cuts: list[int]) -> None:
+def test_connections_cut_at_any_byte(server: Server, live: Live, cuts: list[int]) -> None:
     async def run() -> None:
-        async with CuttingProxy(url, iter(cuts)) as proxy:
-            await check(url, proxy.url, live)
+        async with CuttingProxy(server.url, iter(cuts)) as proxy:
+            await check(server.url, proxy.url, live)
 
     asyncio.run(run())
 
 
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_lost_late_doubled_and_refused_requests(url: str, seed: int) -> None:
+def test_lost_late_doubled_and_refused_requests(server: Server, seed: int) -> None:
     async def run() -> None:
-        proxy = FaultProxy(url, seed=seed, weights=WEIGHTS, delay=(0.001, 0.03))
+        proxy = FaultProxy(server.url, seed=seed, weights=WEIGHTS, delay=(0.001, 0.03))
         async with proxy:
-            await check(url, proxy.url, "long-poll")
+            await check(server.url, proxy.url, "long-poll")
 
     asyncio.run(run())
 
