@@ -133,6 +133,9 @@ def test_the_length_of_a_path_is_limited(wire: Connection, path: str, status: in
         assert answer.code == "PATH_TOO_LONG"
     # The connection can still be used.
     assert wire.ask("HEAD", target(path)).status == (200 if status == 201 else 414)
+    assert wire.ask("POST", target(path), TEXT, b"x").status == (204 if status == 201 else 414)
+    polled = wire.ask("GET", f"{target(path)}?offset=-1&live=long-poll")
+    assert polled.status == (200 if status == 201 else 414)
 
 
 @pytest.mark.parametrize("spelling", ["http://localhost/v1/stream/{}", "HTTP://other:1/ds/{}"])

@@ -37,7 +37,7 @@ def test_settings_are_flags_of_the_same_names() -> None:
     ("given", "said"),
     [
         (["--tables", "log"], "unrecognized arguments: --tables log"),
-        (["--trim-grace", "1"], "TAILRACE_TRIM_GRACE must be at least 120"),
+        (["--trim-grace", "1"], "--trim-grace must be at least 120"),
         (["--retention", "x"], "TAILRACE_RETENTION has the rule 'x'"),
     ],
 )

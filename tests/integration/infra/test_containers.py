@@ -180,7 +180,7 @@ def test_containers_take_the_place_of_the_functions_that_wait(
     reading: Stacks, writing: Stacks
 ) -> None:
     assert list(origins(reading)) == ["http", "containers", "cable", "console"]
-    assert list(origins(writing)) == ["http", "containers", "console"]
+    assert list(origins(writing)) == ["http", "containers"]
     assert not {"wait", "live", "cable"} & origins(writing).keys()
     for stacks in (reading, writing):
         functions = stacks.resources("AWS::Lambda::Function")
@@ -206,7 +206,7 @@ def test_cables_go_to_containers_only_if_a_switch_says_so(reading: Stacks, writi
 
 def test_the_load_balancer_asks_for_health(each: Stacks) -> None:
     targets = each.only("AWS::ElasticLoadBalancingV2::TargetGroup")
-    assert targets["HealthCheckPath"] == "/health"
+    assert targets["HealthCheckPath"] == "/health?process"
     assert (targets["Port"], targets["TargetType"]) == (PORT, "ip")
     attributes = {one["Key"]: one["Value"] for one in targets["TargetGroupAttributes"]}
     assert attributes["load_balancing.algorithm.type"] == "least_outstanding_requests"

@@ -51,6 +51,7 @@ SERVICES: Final[Mapping[str, str]] = {
     "logs": "CloudWatch",
     "alarms": "CloudWatch",
     "secrets": "Secrets Manager",
+    "subscriptions": "Lambda",
 }
 """The service that each item of a bill is paid to; jobs are paid to Glue."""
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from tailrace.auth.origins import LocalHosts, Origins
-from tailrace.errors import BadPath, NotFound, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.limits import JSON_EVENT_LOOP_BYTES
 from tailrace.log.append import Append
 from tailrace.log.offsets import token
@@ -73,7 +73,7 @@ class PlainAppends:
     def _parse(self, url: bytes) -> str | None:
         try:
             return None if b"?" in url else self._urls.parse(url.decode("latin-1"))
-        except (BadPath, NotFound):
+        except TailraceError:
             return None
 
 

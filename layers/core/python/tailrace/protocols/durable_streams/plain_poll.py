@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from tailrace import metrics
 from tailrace.auth.origins import LocalHosts, Origins
-from tailrace.errors import BadPath, BadRequest, NotFound
+from tailrace.errors import TailraceError
 from tailrace.live.follower import ChainFollower, Reader, slices
 from tailrace.log import offsets
 from tailrace.log.offsets import Position
@@ -163,7 +163,7 @@ class PlainPolls:
         try:
             path = self._urls.parse(raw_path.decode("latin-1"))
             start = offsets.parse_position(parameters.get("offset", ""))
-        except (BadPath, BadRequest, NotFound):
+        except TailraceError:
             return None
         return _Poll(path, start, parameters.get("cursor", ""))
 

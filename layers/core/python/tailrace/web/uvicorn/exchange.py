@@ -253,20 +253,28 @@ class Exchange:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _run(self) -> None:
+        try:
+            if self._run_without_task():
+                return
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged
+            self.fail(error)
+            return
+        self._start(self._serve())
+
+    def _run_without_task(self) -> bool:
+        """Answer a plain request, now or when there is an answer; False: it needs the handler."""
         lane = self._connection.lane
         if self._method == "POST" and lane.begin_append is not None and self._received_all:
-            if lane.begin_append(self._url, self._headers, self._parts, self):
-                return
-        elif self._method == "GET" and lane.answer_read is not None and self._received_all:
+            return lane.begin_append(self._url, self._headers, self._parts, self)
+        if self._method == "GET" and lane.answer_read is not None and self._received_all:
             rendered = lane.answer_read(self._url, self._headers)
             if rendered is not None:
                 self.answer(rendered)
-                return
+                return True
             if lane.begin_poll is not None and b"live=long-poll" in self._url:
                 self._poll = lane.begin_poll(self._url, self._headers, self)
-                if self._poll is not None:
-                    return
-        self._start(self._serve())
+                return self._poll is not None
+        return False
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._connection.loop.create_task(work)
