@@ -18,6 +18,8 @@ from tailrace.aws.costs import MONTH_SECONDS, Bill, total
 
 ITEM_BYTES: Final = 160
 """Of an entry in the table, beside its body: key, state and attempt."""
+EVENT_MESSAGE_BYTES: Final = 100
+"""Of the message in `costs.EVENT_BYTES`."""
 DAY_SECONDS: Final = 86_400
 HOT_DAYS: Final = 2
 """How long an entry is in the table: daily compaction, and a day until it is trimmed."""
@@ -48,6 +50,9 @@ SERVICES: Final[Mapping[str, str]] = {
     "connections": "API Gateway",
     "pings": "API Gateway",
     "messages": "API Gateway",
+    "containers": "ECS",
+    "load balancer": "ELB",
+    "endpoints": "VPC",
     "logs": "CloudWatch",
     "alarms": "CloudWatch",
     "secrets": "Secrets Manager",
@@ -114,6 +119,7 @@ MODES: Final[Mapping[str, LiveMode]] = {
         lambda work: costs.posts(work.streams * work.rate * work.readers, costs.DISPATCH_MEGABYTES),
         "-c cable=true",
     ),
+    "containers": LiveMode(costs.containers, lambda _: 0.0, "-c live=containers"),
 }
 
 
@@ -263,6 +269,8 @@ def _live(workload: Workload, mode: LiveMode) -> Bill:
     """The readers of all streams."""
     if not workload.readers:
         return {}
+    if mode.bill is costs.containers:
+        return _contained(workload)
     one = mode.bill(workload.readers, workload.rate, firewall=workload.firewall)
     bill = {item: dollars * workload.streams for item, dollars in one.items()}
     if mode.bill is costs.websockets:
@@ -274,6 +282,16 @@ def _live(workload: Workload, mode: LiveMode) -> Bill:
         answers = readers * workload.rate * MONTH_SECONDS
         sent = answers * (costs.ANSWER_BYTES + workload.size) / 1e9
         bill["data"] = prices.EDGE_GIGABYTE.of(max(0, sent - costs.FREE_GIGABYTES))
+    return bill
+
+
+def _contained(workload: Workload) -> Bill:
+    """The readers of all streams, who share containers, load balancer and endpoints."""
+    readers = workload.streams * workload.readers
+    bill = costs.containers(readers, workload.rate, firewall=workload.firewall)
+    bill["DynamoDB"] *= workload.streams
+    more = max(0, workload.size - EVENT_MESSAGE_BYTES)
+    bill["data"] += prices.EDGE_GIGABYTE.of(readers * workload.rate * MONTH_SECONDS * more / 1e9)
     return bill
 
 
