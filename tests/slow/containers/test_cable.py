@@ -31,4 +31,4 @@ __all__ = [
 
 
 def test_there_is_no_function_for_cables(closed_local: AwsLocal) -> None:
-    assert {"cable", "heartbeat", "dispatch"}.isdisjoint(closed_local.functions)
+    assert {"cable", "heartbeat"}.isdisjoint(closed_local.functions)
