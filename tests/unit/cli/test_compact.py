@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tailrace.cli import main
-from tailrace.cli.commands import compact as command
+from tailrace.cli import main, options
 from tailrace.log.append import Append
 from tailrace.log.create import Create
 from tailrace.settings import Settings
@@ -83,7 +82,7 @@ def test_compaction_keeps_all_data_and_removes_files(data: Path) -> None:
 
 
 def test_long_compaction_reports_progress(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "PAUSE", 0)
+    monkeypatch.setattr(options, "PROGRESS_SECONDS", 0)
     lines = compact(data).stderr.splitlines()
     assert len(lines) == 4
     assert lines[0] == "2 entries (20 bytes) of 1 stream so far"

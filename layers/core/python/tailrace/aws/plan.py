@@ -151,7 +151,7 @@ class CostPlan(NamedTuple):
 
 
 def plan(workload: Workload, mode: str | None = None) -> CostPlan:
-    """CostPlan a deployment; with the cheapest mode, or the one given."""
+    """Plan a deployment; with the cheapest mode, or the one given."""
     bills = {name: by_service(_bill(workload, each)) for name, each in MODES.items()}
     totals = {name: total(bill) for name, bill in bills.items()}
     chosen = mode or min(totals, key=totals.__getitem__)

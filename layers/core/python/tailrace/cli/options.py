@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from tailrace.cli.client import CommandClient
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 DEFAULT_URL: Final = "http://127.0.0.1:4437"
 COMPLETIONS: Final = 100
@@ -223,3 +224,32 @@ def client_command(
             command(client, out, *args, **rest)
 
     return shared_options(run)
+
+
+data_option: Final[Callable[..., Any]] = click.option(
+    "--data",
+    metavar="DIRECTORY",
+    envvar="TAILRACE_DATA",
+    show_envvar=True,
+    help="Directory of the embedded store.  [default: ./data]",
+)
+json_option: Final[Callable[..., Any]] = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON."
+)
+
+PROGRESS_SECONDS: Final = 1.0
+"""Between two progress lines."""
+
+
+def report_progress(out: Output, describe: Callable[[T], str]) -> Callable[[T], None]:
+    """Return a function that notes the state of long work, once a second."""
+    last = time.monotonic()
+
+    def report(state: T) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= PROGRESS_SECONDS:
+            last = now
+            out.note(f"{describe(state)} so far")
+
+    return report

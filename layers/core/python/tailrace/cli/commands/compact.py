@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from tailrace.cli.exit_codes import Exit, Failure
-from tailrace.cli.options import Output, format_count
+from tailrace.cli.options import (
+    Output,
+    data_option,
+    format_count,
+    json_option,
+    report_progress,
+)
 from tailrace.configuration import find_config, load_settings
 from tailrace.errors import BadSetting, TailraceError
 
@@ -17,19 +22,10 @@ if TYPE_CHECKING:
     from tailrace.settings import Settings
     from tailrace.store.base import Compacted
 
-PAUSE: Final = 1.0
-"""Seconds between two progress lines."""
-
 
 @click.command()
-@click.option(
-    "--data",
-    metavar="DIRECTORY",
-    envvar="TAILRACE_DATA",
-    show_envvar=True,
-    help="Directory of the embedded store.  [default: ./data]",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@data_option
+@json_option
 def compact(data: str | None, as_json: bool) -> None:
     """Move older entries from the database into segment files.
 
@@ -45,7 +41,7 @@ def compact(data: str | None, as_json: bool) -> None:
             raise Failure(
                 f"data directory '{settings.data}' does not exist; check --data", Exit.NOT_FOUND
             )
-        done, retained = asyncio.run(_compact(settings, _report_progress(out)))
+        done, retained = asyncio.run(_compact(settings, report_progress(out, _amount)))
     except TailraceError as error:
         code = Exit.USAGE if isinstance(error, BadSetting) else Exit.UNEXPECTED
         raise Failure(str(error), code, code=error.code) from None
@@ -82,19 +78,6 @@ async def _compact(
     finally:
         await store.close()
     return done, retained
-
-
-def _report_progress(out: Output) -> Callable[[Compacted], None]:
-    last = time.monotonic()
-
-    def report(done: Compacted) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= PAUSE:
-            last = now
-            out.note(f"{_amount(done)} so far")
-
-    return report
 
 
 def _amount(done: Compacted) -> str:

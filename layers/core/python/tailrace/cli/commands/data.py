@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from tailrace.cli.exit_codes import Exit, Failure
-from tailrace.cli.options import Output, format_count
+from tailrace.cli.options import (
+    Output,
+    data_option,
+    format_count,
+    json_option,
+    report_progress,
+)
 from tailrace.configuration import find_config, load_settings
 from tailrace.errors import BadSetting, TailraceError
 
 if TYPE_CHECKING:
     from tailrace.store.sqlite.verify import Verified
 
-T = TypeVar("T")
-
-PAUSE: Final = 1.0
-"""Seconds between two progress lines."""
-
-data_option: Final[Callable[..., Callable[..., None]]] = click.option(
-    "--data",
-    metavar="DIRECTORY",
-    envvar="TAILRACE_DATA",
-    show_envvar=True,
-    help="Directory of the embedded store.  [default: ./data]",
-)
-as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 @click.command()
 @data_option
-@as_json
+@json_option
 def check(data: str | None, as_json: bool) -> None:
     """Verify the database, large bodies and segments.
 
@@ -43,7 +33,7 @@ def check(data: str | None, as_json: bool) -> None:
     from tailrace.store.sqlite.verify import DirectoryVerifier
 
     out = Output(as_json)
-    verifier = DirectoryVerifier(_find_data(data), _report(out, _describe))
+    verifier = DirectoryVerifier(_find_data(data), report_progress(out, _describe))
     findings = []
     for finding in verifier.run():
         findings.append(finding)
@@ -63,7 +53,7 @@ def check(data: str | None, as_json: bool) -> None:
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path))
 @data_option
-@as_json
+@json_option
 def backup(directory: Path, data: str | None, as_json: bool) -> None:
     """Copy the data into a new DIRECTORY, as it is at one moment.
 
@@ -74,7 +64,7 @@ def backup(directory: Path, data: str | None, as_json: bool) -> None:
     out = Output(as_json)
     source = _find_data(data)
     try:
-        done = back_up(source, directory, _report(out, str))
+        done = back_up(source, directory, report_progress(out, str))
     except TailraceError as error:
         raise Failure(str(error), Exit.UNEXPECTED, code=error.code) from None
     out.result(
@@ -87,7 +77,7 @@ def backup(directory: Path, data: str | None, as_json: bool) -> None:
 @click.command()
 @click.argument("backup", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @data_option
-@as_json
+@json_option
 def restore(backup: Path, data: str | None, as_json: bool) -> None:
     """Copy a BACKUP into a new data directory, after it was verified.
 
@@ -98,11 +88,11 @@ def restore(backup: Path, data: str | None, as_json: bool) -> None:
 
     out = Output(as_json)
     target = Path(_load_data(data))
-    finding = next(DirectoryVerifier(backup, _report(out, _describe)).run(), None)
+    finding = next(DirectoryVerifier(backup, report_progress(out, _describe)).run(), None)
     if finding is not None:
         raise Failure(f"the backup is damaged: {finding.what}", Exit.UNEXPECTED)
     try:
-        done = back_up(backup, target, _report(out, str))
+        done = back_up(backup, target, report_progress(out, str))
     except TailraceError as error:
         raise Failure(str(error), Exit.UNEXPECTED, code=error.code) from None
     out.result(
@@ -132,16 +122,3 @@ def _describe(verified: Verified) -> str:
         f" {format_count(verified.bodies, 'large body').replace('bodys', 'bodies')},"
         f" {format_count(verified.segments, 'segment')}"
     )
-
-
-def _report(out: Output, describe: Callable[[T], str]) -> Callable[[T], None]:
-    last = time.monotonic()
-
-    def report(state: T) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= PAUSE:
-            last = now
-            out.note(f"{describe(state)} so far")
-
-    return report

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tailrace.cli.exit_codes import Exit, Failure
-from tailrace.cli.options import Output, format_table
+from tailrace.cli.options import Output, data_option, format_table, json_option
 from tailrace.configuration import load_settings
 from tailrace.errors import BadSetting, TailraceError
 
@@ -27,15 +27,6 @@ EXIT_CODES: Final = {
 
 HEADINGS: Final = ("KEY", "STATE", "SIGNS FROM")
 
-data_option = click.option(
-    "--data",
-    metavar="DIRECTORY",
-    envvar="TAILRACE_DATA",
-    show_envvar=True,
-    help="Directory of the embedded store.  [default: ./data]",
-)
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 @click.group(subcommand_metavar="show|rotate [OPTIONS]")
 def keys() -> None:
@@ -48,7 +39,7 @@ def keys() -> None:
 
 @keys.command()
 @data_option
-@as_json
+@json_option
 def show(data: str | None, as_json: bool) -> None:
     """Show the ids of the published keys, the newest last."""
     now = int(time.time() * 1000)
@@ -72,7 +63,7 @@ def show(data: str | None, as_json: bool) -> None:
     help="Rotate the keys of a deployment instead, in this secret; takes ten minutes.",
 )
 @data_option
-@as_json
+@json_option
 def rotate(revoke: bool, secret: str | None, data: str | None, as_json: bool) -> None:
     """Add a key, which signs after 15 minutes.
 

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 from tailrace.cli.exit_codes import Exit, Failure
-from tailrace.cli.options import Duration, Output
+from tailrace.cli.options import Duration, Output, json_option
 from tailrace.configuration import find_config, load_settings
 
 if TYPE_CHECKING:
@@ -37,11 +37,10 @@ secret_file = click.option(
     metavar="FILE",
     help="File with the secret, - for stdin; by default it is read from the environment.",
 )
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command()
-@as_json
+@json_option
 def secret(as_json: bool) -> None:
     """Create a secret for TAILRACE_SECRET, from 32 random bytes."""
     from secrets import token_urlsafe
@@ -58,7 +57,7 @@ def secret(as_json: bool) -> None:
     help="Print the key with which applications broadcast, as ANYCABLE_BROADCAST_KEY for Rails.",
 )
 @secret_file
-@as_json
+@json_option
 def sign(name: str | None, broadcast_key: bool, secret_file: IO[str] | None, as_json: bool) -> None:
     """Sign NAME: the result permits reading the stream of that name.
 
@@ -111,7 +110,7 @@ def sign(name: str | None, broadcast_key: bool, secret_file: IO[str] | None, as_
 )
 @click.option("--subject", metavar="TEXT", help="The client that the token is for: the claim sub.")
 @secret_file
-@as_json
+@json_option
 def token(
     scopes: tuple[tuple[str, ...], ...],
     streams: tuple[str, ...],
